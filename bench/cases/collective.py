@@ -144,8 +144,8 @@ def chosen(only: list[str] | None, op: str, size: str, cache: str) -> list[str]:
 def run(options: Any) -> None:
     """Print a table for each operation, number of ranks and state of the cache."""
     from cases.sections import make_npy
+    from mpi_ranks import launch, libraries
     from peers import h5py_mpi, pnetcdf
-    from ranks import launch, libraries
 
     folder, size = Path(options.folder), options.size
     square, cube = folder / f"square-{SIDES[size]}.npy", folder / f"cube-{_CUBES[size]}.npy"
@@ -192,7 +192,7 @@ def _place(folder: Path, missing: str | None) -> str:
 
 
 def _tell(rows: list[Any], cache: str) -> None:
-    from ranks import best, show
+    from mpi_ranks import best, show
 
     ours = [name for row in rows[:1] for name in row.seconds if name.startswith("outcore")]
     none = (*ours, "device", "least")
@@ -471,9 +471,9 @@ class Section:
 
 def rank(words: dict[str, Any]) -> None:
     """One rank: each case, all candidates."""
+    from mpi_ranks import Ranks
     from peers import h5py_mpi
     from peers.pnetcdf import Library
-    from ranks import Ranks
 
     ranks = Ranks(words)
     library = Library(Path(words["pnetcdf"]), ranks.mpi) if words["pnetcdf"] else None
@@ -567,6 +567,6 @@ def _row(of: Section, case: str, makers: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    from ranks import main
+    from mpi_ranks import main
 
     main(rank)

@@ -29,7 +29,7 @@ from irregular.candidates import candidates, device
 from irregular.files import Stored
 from irregular.patterns import KINDS, Pattern, pattern, points_of
 from irregular.timed import Timed
-from ranks import best, launch, libraries, show
+from mpi_ranks import best, launch, libraries, show
 
 ELEMENTS = {"quick": 1 << 23, "256MiB": 1 << 25, "1GiB": 1 << 27, "4GiB": 1 << 29}
 _CHUNKS, _CHUNKED_POINTS = 4, (1_000_000, 1 << 27)

@@ -83,7 +83,7 @@ def paths_of(case: str, size: str, folder: Path) -> list[Path]:
 
 def run(options: Any) -> None:
     """Print a table for each number of ranks and state of the cache."""
-    from ranks import best, launch, libraries, show
+    from mpi_ranks import best, launch, libraries, show
 
     folder, size = Path(options.folder), options.size
     wanted = [c for c in cases() if not options.only or any(o in c for o in options.only)]
@@ -229,7 +229,7 @@ class Files:
 def rank(words: dict[str, Any]) -> None:
     """One rank: each case, all candidates."""
     from device import measured
-    from ranks import Ranks
+    from mpi_ranks import Ranks
     from throttle import Limits
 
     ranks = Ranks(words)
@@ -260,6 +260,6 @@ def rank(words: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    from ranks import main
+    from mpi_ranks import main
 
     main(rank)

@@ -266,8 +266,8 @@ def _ranks(options: Any, table: int) -> None:
 
 def _program(options: Any, table: int, n: int, ranks: int, cache: str) -> dict[str, float]:
     """Seconds of a program by each method: of its accesses, as often as they come."""
+    from mpi_ranks import launch, libraries
     from papers import ranks_of
-    from ranks import launch, libraries
 
     path = ranks_of.make(Path(options.folder), n)
     words = {"cache": cache, "repeat": options.repeat, "files": [str(path)], "table": table, "n": n}

@@ -196,8 +196,8 @@ def rank(words: dict[str, Any]) -> None:
     ``schedules`` are names and words of schedules of ours; ``method`` is that of all of them.
     ``once``: also what needs no schedule.
     """
+    from mpi_ranks import Ranks
     from peers.pio import Library
-    from ranks import Ranks
 
     ranks = Ranks(words)
     of = Permuted(ranks, words)
@@ -244,6 +244,6 @@ def files(folder: Path, n: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    from ranks import main
+    from mpi_ranks import main
 
     main(rank)

@@ -78,7 +78,7 @@ def _plural(groups: int) -> str:
 
 def here(figure: int, ranks: int, cache: str, options: Any) -> list[Row]:
     """A row for each curve, with the seconds of its points, which run by turns."""
-    from ranks import launch, libraries
+    from mpi_ranks import launch, libraries
 
     one = tables.irregular(figure)[0]
     n = ranks * (one.nbytes // one.itemsize // one.ranks)

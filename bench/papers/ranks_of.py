@@ -42,7 +42,7 @@ def make(folder: Path, n: int) -> Path:
 def rank(words: dict[str, Any]) -> None:
     """Time each access of a program; rank 0 prints a row for each."""
     import outcore
-    from ranks import Ranks
+    from mpi_ranks import Ranks
 
     all_of_us = Ranks(words)
     me, comm, n = all_of_us.comm.rank, all_of_us.comm, words["n"]
@@ -94,6 +94,6 @@ def rank(words: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    from ranks import main
+    from mpi_ranks import main
 
     main(rank)

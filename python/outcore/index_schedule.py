@@ -1,9 +1,9 @@
 """
 Schedules of accesses by indices: made once, used for every variable and time step.
 
-Problem. Unstructured codes reach the same elements again and again: ``x[edges]`` for hundreds of arrays and
-thousands of steps. To look at the indices each time (are they inside, where in the file, in which order)
-takes as long as to move the elements.
+Problem. Unstructured codes reach the same elements again and again: ``x[edges]`` for hundreds of arrays
+and thousands of steps. To look at the indices each time (are they inside, where in the file, in which
+order) takes as long as to move the elements.
 
 Idea. `IndexSchedule` keeps what follows from the indices and the layout alone, in the core: addresses,
 ordered by the windows or chunks of the file in which they lie. `gather` and `scatter` are then only
@@ -25,20 +25,18 @@ import math
 import os
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+import outcore
 from outcore import _core
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable
 from outcore.indexing import Points, ResultAxis, parse
 from outcore.masks import INDEX, Held
 from outcore.points import check_out
-
-if TYPE_CHECKING:
-    from outcore.disk import DiskArray
 
 __all__ = ["COMBINES", "Combine", "CombinedPoints", "IndexSchedule", "points_of"]
 
@@ -80,7 +78,7 @@ class IndexSchedule:
     array([1., 5., 0., 0., 0., 0.])
     """
 
-    def __init__(self, array: DiskArray, points: Points, lists: tuple[NDArray[np.int64], ...]):
+    def __init__(self, array: outcore.DiskArray, points: Points, lists: tuple[NDArray[np.int64], ...]):
         self._array, self._points, self._lists = array, points, lists
         self._rest = [word for words in points.rest for word in words]
         self._made: list[_core.IndexSchedule] = []
@@ -101,7 +99,7 @@ class IndexSchedule:
         return f"<IndexSchedule {self.shape} of {self._points.shape}, {self.nbytes} bytes>"
 
     def gather(
-        self, out: NDArray[Any] | None = None, *, of: DiskArray | None = None
+        self, out: NDArray[Any] | None = None, *, of: outcore.DiskArray | None = None
     ) -> NDArray[Any]:
         """
         Read the elements.
@@ -147,7 +145,7 @@ class IndexSchedule:
         return points.to_result(core) if out is None else out
 
     def scatter(
-        self, values: ArrayLike, combine: Combine = "last", *, of: DiskArray | None = None
+        self, values: ArrayLike, combine: Combine = "last", *, of: outcore.DiskArray | None = None
     ) -> None:
         """
         Write values to the elements.
@@ -170,7 +168,8 @@ class IndexSchedule:
 
         Notes
         -----
-        To combine, the elements are read, and written again: what others write to them meanwhile is lost.
+        To combine, the elements are read, and written again: what others write to them meanwhile is
+        lost.
 
         Examples
         --------
@@ -183,7 +182,7 @@ class IndexSchedule:
         array = self._checked(of)
         array._must_write("write to")
         function = function_of(combine)
-        packed = self.packed(values, array)
+        packed = self._packed(values, array)
         if function is None:
             self._of(array).write(array._core, packed)
         else:
@@ -191,15 +190,15 @@ class IndexSchedule:
         if array.hints.sync:
             array.flush()
 
-    def packed(self, values: ArrayLike, array: DiskArray) -> NDArray[Any]:
+    def _packed(self, values: ArrayLike, array: outcore.DiskArray) -> NDArray[Any]:
         """Values as the core takes them: a row for each point, of the array's dtype."""
         shape = self._points.result_shape
         try:
             broadcast = np.broadcast_to(np.asarray(values), shape)
         except ValueError:
             raise UsageError(
-                f"values of shape {np.shape(values)} cannot be broadcast to a schedule of shape {shape}. "
-                "Trailing axes must be equal or 1",
+                f"values of shape {np.shape(values)} cannot be broadcast to a schedule of shape {shape}."
+                " Trailing axes must be equal or 1",
                 code="broadcast",
                 path=array.path,
             ) from None
@@ -214,7 +213,7 @@ class IndexSchedule:
         number = len(self._points.points)
         return core.reshape(math.prod(core.shape[:number]), *core.shape[number:])
 
-    def _checked(self, of: DiskArray | None) -> DiskArray:
+    def _checked(self, of: outcore.DiskArray | None) -> outcore.DiskArray:
         array = self._array if of is None else of
         array._check_open()
         if array.shape != self._points.shape:
@@ -226,7 +225,7 @@ class IndexSchedule:
             )
         return array
 
-    def _of(self, array: DiskArray) -> _core.IndexSchedule:
+    def _of(self, array: outcore.DiskArray) -> _core.IndexSchedule:
         """The schedule for the layout of this array."""
         for made in self._made:
             if made.serves(array._core):
@@ -236,7 +235,7 @@ class IndexSchedule:
         self._made.append(made)
         return made
 
-    def _combining(self, array: DiskArray) -> CombinedPoints:
+    def _combining(self, array: outcore.DiskArray) -> CombinedPoints:
         for combined in self._combined:
             if combined.serves(array._core):
                 return combined
@@ -292,7 +291,7 @@ class IndexSchedule:
         durable.create_file(os.fspath(path), fill, exclusive=False)
 
     @classmethod
-    def open(cls, path: str | Path, array: DiskArray) -> IndexSchedule:
+    def open(cls, path: str | Path, array: outcore.DiskArray) -> IndexSchedule:
         """
         Open a schedule that was saved, for an array.
 
@@ -309,9 +308,22 @@ class IndexSchedule:
             The file is no schedule (``bad-schedule``).
         UsageError
             The array has another shape.
+
+        Returns
+        -------
+        IndexSchedule
+            As `DiskArray.schedule` of the same indices makes it.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.arange(10.0))
+        >>> a.schedule([4, 2]).save("two.npz")
+        >>> outcore.IndexSchedule.open("two.npz", a).gather()
+        array([4., 2.])
         """
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
                 said = json.loads(bytes(file["schedule"]))
                 if said["version"] != _VERSION:
                     raise ValueError(f"its version is {said['version']!r}, not {_VERSION}")
@@ -334,8 +346,8 @@ class IndexSchedule:
             ) from None
         if array.shape != points.shape:
             raise UsageError(
-                f"{array.path!r} has shape {array.shape}, the schedule in {str(path)!r} is for arrays of "
-                f"shape {points.shape}",
+                f"{array.path!r} has shape {array.shape}, the schedule in {str(path)!r} is for arrays of"
+                f" shape {points.shape}",
                 code="schedule-shape",
                 path=array.path,
             )
@@ -393,7 +405,7 @@ def function_of(combine: str) -> np.ufunc | None:
 
 
 def points_of(
-    array: DiskArray, key: Any, held: Held
+    array: outcore.DiskArray, key: Any, held: Held
 ) -> tuple[Points, tuple[NDArray[np.int64], ...]]:
     """
     The points of a key, and their lists in memory.
@@ -435,8 +447,9 @@ def _lists_in(file: Any) -> int:
 
 def _list_of(file: Any, k: int) -> NDArray[np.int64]:
     if f"indices{k}" in file:
-        return np.ascontiguousarray(file[f"indices{k}"], np.int64)
+        return np.ascontiguousarray(file[f"indices{k}"], dtype=np.int64)
     starts, lengths = file[f"starts{k}"], file[f"lengths{k}"]
     ends = np.cumsum(lengths)
     inside = np.arange(ends[-1] if ends.size else 0, dtype=np.int64)
-    return inside + np.repeat(starts - (ends - lengths), lengths)
+    found: NDArray[np.int64] = inside + np.repeat(starts - (ends - lengths), lengths)
+    return found

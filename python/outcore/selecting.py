@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+import outcore
 from outcore.errors import SectionError, UsageError
 from outcore.report import Report
 
 if TYPE_CHECKING:
     from outcore.disk import DiskArray
-    from outcore.index_schedule import IndexSchedule
     from outcore.indexing import Kind, Points
     from outcore.masks import Held
 
@@ -308,7 +308,7 @@ class Selecting:
             made = self._along(None, axis, "raise", held, mask)
             return points.read(self._disk, made, out, held)
 
-    def schedule(self, indices: Any) -> IndexSchedule:
+    def schedule(self, indices: Any) -> outcore.IndexSchedule:
         """
         Make an access by indices ready to be made many times, on any array of this shape.
 
@@ -334,8 +334,8 @@ class Selecting:
 
         Notes
         -----
-        Source: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
-        section 3.1.1. Not collective; `CollectiveArray.schedule_all` is.
+        Source: No and Choudhary, "Techniques to provide run-time support for solving irregular
+        problems", section 3.1.1. Not collective; `CollectiveArray.schedule_all` is.
 
         Examples
         --------

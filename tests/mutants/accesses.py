@@ -70,9 +70,7 @@ MUTANTS = [
     ),
     Mutant(
         file=ACCESS,
-        before="""        if write {
-            WRITES.fetch_add(1, Ordering::SeqCst);
-        }
+        before="""        WRITES.fetch_add(1, Ordering::SeqCst);
         let result""",
         after="        let result",
         killed_by=f"{HAZARDS}::test_a_write_counts_from_its_beginning",
@@ -118,8 +116,8 @@ MUTANTS = [
     ),
     Mutant(
         file="crates/access/src/chunks.rs",
-        before="            Mode::Run if replacing => self.assure(&each)?,",
-        after="            Mode::Run if replacing => None::<Promise>,",
+        before="            (Mode::Run, Direction::Write) => self.assure(&each)?,",
+        after="            (Mode::Run, Direction::Write) => None::<Promise>,",
         killed_by=(
             f"{WHOLE}a_write_is_refused_before_it_changes_anything[zstd-True]",
             f"{WHOLE}loops_that_begin_meanwhile_leave_a_write_what_it_needs[f8]",
@@ -135,8 +133,8 @@ MUTANTS = [
     ),
     Mutant(
         file="crates/access/src/part.rs",
-        before="        self.all_axes(cell, |held, has| held == has)",
-        after="        self.all_axes(cell, |held, _| held > 0)",
+        before="is_none_or(listed) && self.all_axes(cell, |held, has| held == has)",
+        after="is_none_or(listed) && self.all_axes(cell, |held, _| held > 0)",
         killed_by=(
             "tests/property/test_equality.py::test_sections_of_every_format_equal_numpy",
             "cargo outcore-access part::tests::a_chunk_is_covered_if_the_section_has_all_that_the_array_has_of_it",

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use outcore_io::exec::{CacheUse, User};
 use outcore_io::{probe, Arena, FileTable, Reservation, StorageError};
-use outcore_plan::planner::Chosen;
+use outcore_plan::points::Chosen;
 use outcore_plan::{
     is_cached, Direction, Index, Layout, Method, Part, Plan, Points, Request, Section, Strided,
 };

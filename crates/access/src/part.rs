@@ -7,7 +7,7 @@ use outcore_io::exec::{CacheUse, Sink, User};
 use outcore_io::lock::Patience;
 use outcore_io::store::{Cells, Resolved};
 use outcore_io::{probe, Arena, FileRef, FileTable, Reservation, StorageError};
-use outcore_plan::planner::Chosen;
+use outcore_plan::points::Chosen;
 use outcore_plan::points::Window;
 use outcore_plan::{
     is_cached, ChunkTable, Chunked, Coding, Direction, Faults, Plan, PlanError, Points, Request,

@@ -8,10 +8,8 @@
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use crate::address::{nests, round_up, PAGE};
 use crate::choose::{self, Choice};
@@ -26,7 +24,7 @@ use crate::nest::{Axis, Nest};
 use crate::piece::{Piece, Way};
 use crate::plan::{Cost, Direction, Family, Method, Round};
 use crate::points::strided::PointWork;
-use crate::points::Points;
+use crate::points::Chosen;
 use crate::request::Request;
 use crate::terms::Terms;
 
@@ -55,15 +53,6 @@ enum Work {
     Cells(Box<Cells>),
     /// Elements that are chosen one by one.
     Points(Box<PointWork>),
-}
-
-/// Points of an access, as one plan of it has them: all, or those of some chunks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chosen<'a> {
-    /// The points, ordered where the array is chunked.
-    pub points: &'a Arc<Points>,
-    /// Those of these windows; nothing for points in no order.
-    pub windows: Range<usize>,
 }
 
 impl Plan {
@@ -448,22 +437,6 @@ impl Plan {
         };
         let first = "; pages that are not cached are read first, many at once";
         why + if self.fetches() { first } else { "" }
-    }
-}
-
-impl Chosen<'_> {
-    /// Number of points.
-    pub fn len(&self) -> usize {
-        match self.points.windows().get(self.windows.clone()) {
-            Some([first, .., last]) => last.end - first.first,
-            Some([only]) => only.end - only.first,
-            _ => self.points.len(),
-        }
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::cases::*;
 use common::World;
-use outcore_plan::planner::Chosen;
+use outcore_plan::points::Chosen;
 use outcore_plan::*;
 use proptest::prelude::*;
 
@@ -85,7 +85,12 @@ fn listed_case(numbers: Vec<u32>, sizes: Vec<u32>) -> Option<Case> {
     Some(case)
 }
 
-fn verify(case: &Case, bits: u32, ordered: bool) -> &'static str {
+/// Hands the plan of a case to `work`, with a function that plans it for another budget.
+fn planned<T>(
+    case: &Case,
+    (bits, ordered): (u32, bool),
+    work: impl FnOnce(&dyn Fn(i64) -> Result<Plan, PlanError>) -> T,
+) -> T {
     let listed = case.lists.as_ref().unwrap();
     let lists: Vec<&[i64]> = listed.lists.iter().map(Vec::as_slice).collect();
     let index = Index {
@@ -133,13 +138,20 @@ fn verify(case: &Case, bits: u32, ordered: bool) -> &'static str {
         user_stride: &case.user_stride,
         direction: case.direction,
     };
-    let plan = match Plan::indexed(&request, &chosen, &case.terms) {
+    work(&|budget| Plan::indexed(&request, &chosen, &Terms { budget, ..case.terms.clone() }))
+}
+
+fn verify(case: &Case, bits: u32, ordered: bool) -> &'static str {
+    planned(case, (bits, ordered), |plan| verify_planned(case, plan))
+}
+
+fn verify_planned(case: &Case, planned: &dyn Fn(i64) -> Result<Plan, PlanError>) -> &'static str {
+    let plan = match planned(case.terms.budget) {
         Ok(plan) => plan,
         Err(PlanError::BudgetTooSmall { needed, .. }) => {
             assert!(needed > case.terms.budget);
             for more in [0, 1, 63, 64, 999, needed / 3, needed, 1 << 40] {
-                let terms = Terms { budget: needed + more, ..case.terms.clone() };
-                Plan::indexed(&request, &chosen, &terms).unwrap();
+                planned(needed + more).unwrap();
             }
             return "budget";
         }
@@ -157,12 +169,6 @@ fn verify(case: &Case, bits: u32, ordered: bool) -> &'static str {
     world.cost.peak_bytes =
         plan.lane_bytes() * plan.lanes().min(plan.rounds() as i64) + plan.held();
     assert_eq!(world.cost, plan.cost(), "cost\n{}", plan.text());
-    if std::env::var("DBG").is_ok() {
-        eprintln!("DBG {case:?} {:?} {:?} {}", elements(case), points, plan.text());
-        for k in 0..plan.rounds() {
-            eprintln!("{:?}", plan.round(k));
-        }
-    }
     match case.direction {
         Direction::Read => check_read(case, &world),
         Direction::Write => check_write(case, &world),
@@ -189,6 +195,62 @@ proptest! {
         if let Some(case) = listed_case(numbers, sizes) {
             let outcome = std::panic::catch_unwind(|| verify(&case, bits, ordered));
             prop_assert!(outcome.is_ok(), "{case:#?}");
+        }
+    }
+}
+
+/// Changes one number of a move by lists.
+fn corrupt(m: &mut IndexedMove, dice: &mut Dice) {
+    for points in [&mut m.src_points, &mut m.dst_points] {
+        *points = Addresses::List((0..m.points).map(|k| points.of(k)).collect());
+    }
+    let mut numbers = vec![&mut m.src_at, &mut m.dst_at, &mut m.item];
+    numbers.extend(m.count.iter_mut().chain(&mut m.src_stride).chain(&mut m.dst_stride));
+    for points in [&mut m.src_points, &mut m.dst_points] {
+        if let Addresses::List(list) = points {
+            numbers.extend(list);
+        }
+    }
+    let k = dice.below(numbers.len() as i64) as usize;
+    let old = *numbers[k];
+    *numbers[k] = match dice.below(7) {
+        0 => old + 1,
+        1 => old - 1,
+        2 => old.wrapping_neg(),
+        3 => i64::MAX - dice.below(100),
+        4 => i64::MIN + dice.below(100),
+        5 => old + dice.below(2000) - 1000,
+        _ => old.saturating_mul(2),
+    };
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 8_000, failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default()
+    })]
+
+    /// A round that passes the check touches nothing outside its places, whatever its lists are.
+    #[test]
+    fn corrupted_lists_do_no_harm(
+        numbers in prop::collection::vec(any::<u32>(), 160),
+        sizes in prop::collection::vec(any::<u32>(), 120),
+        bits in 3..14_u32,
+        change in prop::collection::vec(any::<u32>(), 5),
+    ) {
+        let Some(case) = listed_case(numbers, sizes) else { return Ok(()) };
+        let mut dice = Dice { numbers: change, next: 0 };
+        let plan = planned(&case, (bits, true), |plan| plan(case.terms.budget));
+        let Ok(plan) = plan else { return Ok(()) };
+        if plan.rounds() == 0 {
+            return Ok(());
+        }
+        let mut round = plan.round(dice.below(plan.rounds() as i64) as u64).unwrap();
+        let Some(last) = round.indexed.last_mut() else { return Ok(()) };
+        corrupt(last, &mut dice);
+        let (files, user) = (case.files.clone(), case.user.clone());
+        let mut world = World::new(files, user, case.zero, case.fill.clone(), case.terms.block);
+        if let Ok(round) = check(round, &world.bounds(plan.slot_bytes())) {
+            world.touch(&round);
         }
     }
 }

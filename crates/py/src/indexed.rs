@@ -193,7 +193,7 @@ impl IndexSchedule {
 
     /// Whether it was made for arrays of this layout.
     fn serves(&self, array: &Bound<'_, Array>) -> PyResult<bool> {
-        Ok(self.core.serves(&*array.get().held()?.open))
+        Ok(self.core.serves(&array.get().held()?.open))
     }
 
     /// Read the elements of an array into a packed one.

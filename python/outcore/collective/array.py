@@ -162,8 +162,8 @@ class CollectiveArray(DiskArray):
         Parameters
         ----------
         key
-            Where this rank's values go; may be empty. With arrays of indices as for `read_all`: of several
-            values for one element the last one of the highest rank wins.
+            Where this rank's values go; may be empty. With arrays of indices as for `read_all`: of
+            several values for one element the last one of the highest rank wins.
         value
             Broadcast to the section's shape, and cast to the array's dtype, as NumPy does on assignment.
         method
@@ -205,7 +205,7 @@ class CollectiveArray(DiskArray):
 
     def _write(self, key: Any, value: Any, method: Method) -> None:
         if has_arrays(key):
-            manner = "auto" if method in ("direct", "sieve") else _MANNERS.get(method, method)
+            manner: Any = "auto" if method in ("direct", "sieve") else _MANNERS.get(method, method)
             CollectiveSchedule(self, key).scatter_all(value, method=manner)
             return
 
@@ -377,8 +377,8 @@ class CollectiveArray(DiskArray):
         Parameters
         ----------
         indices
-            A key with arrays, as in ``a[indices]``, each rank its own; slices beside them are the same on
-            all ranks. A rank without indices passes an empty array of integers.
+            A key with arrays, as in ``a[indices]``, each rank its own; slices beside them are the same
+            on all ranks. A rank without indices passes an empty array of integers.
         chunk
             Bytes of the buffer with which an owner reads or writes: its file domain is done in as many
             rounds as that takes. All ranks the same; by default what fits the budget of each, 64 MiB at
@@ -402,12 +402,12 @@ class CollectiveArray(DiskArray):
 
         Notes
         -----
-        Owners have file domains with about equally many bytes of what is asked for, cut at chunks or shards.
-        Indices travel once, when the schedule is made; after that only elements do. It takes 24 bytes of
-        the budget for each index of this rank, and 32 for each that this rank owns.
+        Owners have file domains with about equally many bytes of what is asked for, cut at chunks or
+        shards. Indices travel once, when the schedule is made; after that only elements do. It takes 24
+        bytes of the budget for each index of this rank, and 32 for each that this rank owns.
 
-        Source: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
-        section 3.
+        Source: No and Choudhary, "Techniques to provide run-time support for solving irregular
+        problems", section 3.
 
         Examples
         --------

@@ -1,45 +1,49 @@
 """
 Collective access by indices: schedules of all ranks together.
 
-Problem. The elements that a rank has lie anywhere in the global array; each rank alone would read or write
-single elements all over the file, and of two ranks that write one element nobody knows who is last.
+Problem. The elements that a rank has lie anywhere in the global array; each rank alone would read or
+write single elements all over the file, and of two ranks that write one element nobody knows who is
+last.
 
-Idea. Two phases, as for sections, but what follows from the indices is found once and kept. The elements of the
-array, counted in C order, are cut into *bins*; a count of the indices in each bin, added over the ranks, cuts the
-bins into *file domains* with about equally many bytes asked for, one for each I/O rank (owner), and each domain into
-rounds of one chunk (the buffer of an owner). Each rank orders its indices by round and owner, sends them to the
-owners, and keeps the order: later only elements travel, those for one owner in one message. An owner keeps an
-`IndexSchedule` for each round, so it reads or writes its domain in the order of the file.
+Idea. Two phases, as for sections, but what follows from the indices is found once and kept. The
+elements of the array, counted in C order, are cut into *bins*; a count of the indices in each bin,
+added over the ranks, cuts the bins into *file domains* with about equally many bytes asked for, one for
+each I/O rank (owner), and each domain into rounds of one chunk (the buffer of an owner). Each rank
+orders its indices by round and owner, sends them to the owners, and keeps the order: later only
+elements travel, those for one owner in one message. An owner keeps an `IndexSchedule` for each round,
+so it reads or writes its domain in the order of the file.
 
     step            0        1        2        3
     owner reads     0        1        2        3          (pipelined: in a thread, one step ahead)
     ranks exchange           0        1        2  ...
 
-With ``groups`` the owners take turns: in a step those of one group read or write, while the elements of the group
-before travel. Without ``pipelined`` each step ends before the next one begins.
+With ``groups`` the owners take turns: in a step those of one group read or write, while the elements of
+the group before travel. Without ``pipelined`` each step ends before the next one begins.
 
-Invariants. What owners get from the ranks they take in the order of ranks, and of each rank in the order of its
-indices: the last value, and each floating-point sum, is that of one process with the ranks' lists one after
-another, whatever the number of owners, rounds and groups. Each step begins with an agreement, so if a rank fails
-all stop at the same step.
+Invariants. What owners get from the ranks they take in the order of ranks, and of each rank in the
+order of its indices: the last value, and each floating-point sum, is that of one process with the
+ranks' lists one after another, whatever the number of owners, rounds and groups. Each step begins with
+an agreement, so if a rank fails all stop at the same step.
 
-Source: No and Choudhary, "Techniques to provide run-time support for solving irregular problems", sections 3.1
-(collective) and 3.2 (pipelined).
+Source: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
+sections 3.1 (collective) and 3.2 (pipelined).
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+import outcore
 from outcore import _core
 from outcore.collective.agreement import Failures, Unsure, fail_together, together
 from outcore.errors import UsageError
@@ -53,11 +57,7 @@ from outcore.index_schedule import (
 )
 from outcore.masks import INDEX, Held
 from outcore.points import check_out
-from outcore.transport import DeferredInterrupt, Transport
-
-if TYPE_CHECKING:
-    from outcore.collective.array import CollectiveArray
-    from outcore.disk import DiskArray
+from outcore.transport import DeferredInterrupt
 
 __all__ = ["CollectiveSchedule", "Manner"]
 
@@ -101,8 +101,8 @@ class CollectiveSchedule:
     """
     Elements that ranks chose by indices, made ready to be read and written together many times.
 
-    Made by `CollectiveArray.schedule_all`. Each rank has its own indices, in any order; the order in the file is
-    that of the array, so what was written may be read by any other number of ranks.
+    Made by `CollectiveArray.schedule_all`. Each rank has its own indices, in any order; the order in
+    the file is that of the array, so what was written may be read by any other number of ranks.
 
     Examples
     --------
@@ -121,7 +121,7 @@ class CollectiveSchedule:
 
     def __init__(
         self,
-        array: CollectiveArray,
+        array: outcore.CollectiveArray,
         indices: Any,
         *,
         chunk: int | None = None,
@@ -285,7 +285,7 @@ class CollectiveSchedule:
         return [
             self._step(number, range(low, high))
             for number in range(self.rounds)
-            for low, high in zip(cuts, cuts[1:], strict=False)
+            for low, high in itertools.pairwise(cuts)
         ]
 
     def _bytes_to(self, step: _Step, row: int) -> NDArray[np.int64]:
@@ -319,7 +319,7 @@ class CollectiveSchedule:
         self,
         out: NDArray[Any] | None = None,
         *,
-        of: CollectiveArray | None = None,
+        of: outcore.CollectiveArray | None = None,
         method: Manner = "auto",
     ) -> NDArray[Any]:
         """
@@ -335,8 +335,8 @@ class CollectiveSchedule:
         method
             ``"direct"``: each rank reads its elements on its own. ``"collective"``: owners read their
             file domains, chunk by chunk, and send each rank what it asked for. ``"pipelined"``: the
-            same, while the next chunk is read. ``"auto"``: direct where all that is asked for is in the page
-            cache and stored as it is, else pipelined. All ranks the same.
+            same, while the next chunk is read. ``"auto"``: direct where all that is asked for is in the
+            page cache and stored as it is, else pipelined. All ranks the same.
 
         Returns
         -------
@@ -347,8 +347,20 @@ class CollectiveSchedule:
         ------
         CollectiveError
             On *all* ranks if any rank failed, or called something else; `out` is undefined then.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> np.save("field.npy", np.arange(6.0))
+        >>> def work(comm):
+        ...     with outcore.open("field.npy", comm=comm) as a:
+        ...         schedule = a.schedule_all(np.array([5 - comm.rank, 2]))
+        ...         return schedule.gather_all(method="collective").tolist()
+        >>> SimWorld(2).run(work)
+        [[5.0, 2.0], [4.0, 2.0]]
         """
-        array: DiskArray = self._array if of is None else of
+        array: outcore.DiskArray = self._array if of is None else of
         found: list[Any] = []
 
         def prepare() -> list[int]:
@@ -371,6 +383,7 @@ class CollectiveSchedule:
             prepare,
             lambda: f"gather_all(method={method!r}) of {array.dtype}",
         )
+        result: NDArray[Any]
         result, core, packed = found
         rows = self._alone._as_list(packed)
         direct = method == "direct" or (method == "auto" and min(records.setting(2)) == 1)
@@ -394,7 +407,7 @@ class CollectiveSchedule:
         values: ArrayLike,
         combine: Combine = "last",
         *,
-        of: CollectiveArray | None = None,
+        of: outcore.CollectiveArray | None = None,
         method: Manner = "auto",
         fill: Any = None,
     ) -> None:
@@ -406,9 +419,9 @@ class CollectiveSchedule:
         values
             Those of this rank: broadcast to `shape`, and cast to the array's dtype.
         combine
-            As for `IndexSchedule.scatter`. Values of several ranks are taken in the order of ranks, of each rank
-            in the order of its indices: the result has the same bits on any number of ranks with the
-            same lists one after another.
+            As for `IndexSchedule.scatter`. Values of several ranks are taken in the order of ranks, of
+            each rank in the order of its indices: the result has the same bits on any number of ranks
+            with the same lists one after another.
         of
             As for `gather_all`; it must be open for writing.
         method
@@ -421,8 +434,23 @@ class CollectiveSchedule:
         ------
         CollectiveError
             On *all* ranks if any rank failed, or called something else. Each element is then old or new.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> outcore.create("field.npy", data=np.zeros(5)).close()
+        >>> def work(comm):
+        ...     with outcore.open("field.npy", "r+", comm=comm) as a:
+        ...         schedule = a.schedule_all(np.array([3, comm.rank]))
+        ...         schedule.scatter_all([1.0 + comm.rank, 9.0], fill=-1.0)
+        ...         return schedule.gather_all().tolist()
+        >>> SimWorld(2).run(work)[0]
+        [2.0, 9.0]
+        >>> outcore.open("field.npy")[:]
+        array([ 9.,  9., -1.,  2., -1.])
         """
-        array: DiskArray = self._array if of is None else of
+        array: outcore.DiskArray = self._array if of is None else of
         found: list[Any] = []
 
         def prepare() -> list[int]:
@@ -435,7 +463,7 @@ class CollectiveSchedule:
                     code="bad-hint",
                 )
             function_of(combine)
-            found.append(self._alone.packed(values, array))
+            found.append(self._alone._packed(values, array))
             said = repr((method, combine, array.dtype.itemsize, fill)).encode()
             digest = hashlib.blake2b(said, digest_size=8).digest()
             return [int.from_bytes(digest, "little", signed=True), 0]
@@ -464,7 +492,7 @@ class CollectiveSchedule:
     # Two phases
 
     def _gather(
-        self, array: DiskArray, rows: NDArray[Any], failures: Failures, *, ahead: bool
+        self, array: outcore.DiskArray, rows: NDArray[Any], failures: Failures, *, ahead: bool
     ) -> None:
         group, row = self._group, self._row_of(array)
 
@@ -492,7 +520,7 @@ class CollectiveSchedule:
 
     def _scatter(
         self,
-        array: DiskArray,
+        array: outcore.DiskArray,
         rows: NDArray[Any],
         function: np.ufunc | None,
         failures: Failures,
@@ -522,8 +550,8 @@ class CollectiveSchedule:
                     of = part.counts * row if part is not None else np.zeros(group.size, np.int64)
                     group.start_exchange(_bytes(send), to, _bytes(data), of).wait()
                 with failures.caught():
-                    if last is not None:
-                        last, before = None, last
+                    before, last = last, None
+                    if before is not None:
                         before.result()
                     if part is not None:
                         last = thread.submit(write, part, step.round, data)
@@ -533,14 +561,14 @@ class CollectiveSchedule:
                 if last is not None:
                     last.result()
 
-    def _serving(self, part: _Part, array: DiskArray) -> _core.IndexSchedule:
+    def _serving(self, part: _Part, array: outcore.DiskArray) -> _core.IndexSchedule:
         """The schedule of a part for the layout of an array."""
         if part.schedule is not None and part.schedule.serves(array._core):
             return part.schedule
         axes = self._points.axes
         return _core.IndexSchedule(array._core, axes, (part.flat,), "flat", self._rest)
 
-    def _combining(self, array: DiskArray, part: _Part, number: int) -> CombinedPoints:
+    def _combining(self, array: outcore.DiskArray, part: _Part, number: int) -> CombinedPoints:
         combined = self._combined.get(number)
         if combined is None or not combined.serves(array._core):
             axes = self._points.axes
@@ -548,10 +576,10 @@ class CollectiveSchedule:
             self._combined[number] = combined
         return combined
 
-    def _row_of(self, array: DiskArray) -> int:
+    def _row_of(self, array: outcore.DiskArray) -> int:
         return self._row // self._array.dtype.itemsize * array.dtype.itemsize
 
-    def _fill(self, array: DiskArray, fill: Any) -> None:
+    def _fill(self, array: outcore.DiskArray, fill: Any) -> None:
         """Write a value to the elements of this rank's domain that nobody writes."""
         if self._me is None:
             return
@@ -581,7 +609,7 @@ class CollectiveSchedule:
                 f"method={method!r} is not known; methods: {', '.join(_MANNERS)}", code="bad-hint"
             )
 
-    def _cached(self, array: DiskArray) -> int:
+    def _cached(self, array: outcore.DiskArray) -> int:
         """Whether this rank's elements can be copied out of the page cache."""
         if isinstance(array.info.layout, Chunked):
             return 0
@@ -602,7 +630,7 @@ def _in_order(
     *,
     ahead: bool,
 ) -> Iterator[Iterator[tuple[_Step, Future[NDArray[Any]] | None]]]:
-    """The steps, each with what an owner reads for it: with `ahead` while the one before is exchanged."""
+    """The steps, each with what an owner reads for it; with `ahead` one step before it is used."""
     with ThreadPoolExecutor(1, "outcore-schedule") as thread:
 
         def start(step: _Step) -> Future[NDArray[Any]] | None:

@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::Points;
+use super::list::Points;
 use crate::address::round_up;
 
 /// A stretch of a file that is read as a whole.

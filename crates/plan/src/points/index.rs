@@ -4,7 +4,8 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Addresses, Grid, Points};
+use super::grid::Grid;
+use super::list::{bounds, Addresses, Points};
 use crate::address::round_up;
 use crate::error::PlanError;
 use crate::layout::{Chunked, Layout, Part, Strided};
@@ -364,7 +365,7 @@ impl<'a> Index<'a> {
             Rule::Strided(_) => Grid::default(),
             Rule::Chunked { grid, .. } => grid,
         };
-        let bounds = super::bounds(&file);
+        let bounds = bounds(&file);
         Ok(Points { file, user, bits, cell_bits, grid, bounds, windows: Vec::new() })
     }
 

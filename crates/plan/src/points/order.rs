@@ -8,7 +8,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Addresses, Points, Window};
+use super::list::{Addresses, Points, Window};
 
 /// Bits of one pass: so many streams are written side by side that the caches still hold their ends.
 const DIGIT: u32 = 11;

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::extents::{Extents, Sieve};
-use super::{Addresses, Points};
+use super::list::{Addresses, Points};
 use crate::address::{round_up, PAGE};
 use crate::choose::{is_cached, SMALL};
 use crate::emit::{add, cut_direct_reads, cut_requests, requests, Means};

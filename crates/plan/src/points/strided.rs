@@ -8,8 +8,9 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::index::Padded;
+use super::list::{Points, Window};
 use super::reach::{Reach, Spot, Way};
-use super::{Padded, Points, Window};
 use crate::emit::Means;
 use crate::error::PlanError;
 use crate::layout::Part;
