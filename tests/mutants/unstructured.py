@@ -38,8 +38,8 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "edge_loop.py",
-        before="        loop.check(schedule, ranks)\n",
-        after="",
+        before="            loop.refuse_ranks()\n",
+        after="            pass\n",
         killed_by=LOOP + "test_ranks_update_only_what_is_stored_whole",
         why="ranks wrote parts of one chunk over each other",
     ),
