@@ -97,8 +97,8 @@ def edge_loop(
         Columns of `edges` whose nodes the kernel adds to; by default all. What it adds to others is
         lost.
     comm
-        A communicator of mpi4py, or a transport: its ranks share the blocks. Collective then, and
-        `edges` is an `EdgeSchedule` that each of them has opened, and `updates` are on disk.
+        A communicator of mpi4py, or a transport: its ranks share the blocks. Collective then; `updates`
+        are on disk, and an `EdgeSchedule` is one that each rank has opened.
 
     Raises
     ------
