@@ -186,19 +186,22 @@ def _counts(options: Any) -> None:
 
 
 def _molecular(table: int) -> Callable[[Any], None]:
-    """Theirs; what is here is an edge loop of the examples, which nothing times yet."""
+    def show(options: Any) -> None:
+        from papers import molecular
 
-    def show(_options: Any) -> None:
         cells = tables.passion(table)
         slabs = [*dict.fromkeys(cell.method for cell in cells)]
         rows: list[list[Any]] = []
         for ranks in dict.fromkeys(cell.ranks for cell in cells):
             of = {cell.method: cell.seconds for cell in cells if cell.ranks == ranks}
             rows.append([f"theirs, {ranks} processors", *(of[slab] for slab in slabs)])
+        atoms = molecular.atoms_of(table)
+        row = molecular.here(Path(options.folder), atoms, slabs, options.repeat)[cells[0].operation]
+        rows.append(["here, 1 process", *(row.median(slab) for slab in slabs)])
+        _keep(options, f"passion {table}", [row])
         _print(["slabs of", *slabs], rows)
         for note in sorted({cell.note for cell in cells if cell.note}):
             print(f"theirs, 4 processors: {note}")
-        print("here: not there (a timed kernel of molecular dynamics)")
 
     return show
 

@@ -102,14 +102,28 @@ def test_ranks_access_what_the_programs_do(table):
             assert seen.max() == 1
 
 
-def test_molecular_dynamics_is_printed_as_in_the_report(tmp_path, capsys):
+def test_molecular_dynamics_is_printed_as_in_the_report(tmp_path, capsys, monkeypatch):
     from cases import papers
+    from papers import molecular
 
+    monkeypatch.setattr(molecular, "atoms_of", lambda table: 400)
     papers.run(asked(tmp_path, "passion 6", "passion 8"))
     said = capsys.readouterr().out
     assert "| theirs, 8 processors | 115 | 99.7 | 94.6 | 92.2 | 98.5 |" in said
     assert "| theirs, 4 processors | 26.2 | 24.8 | 23 | 22.2 | 23.4 |" in said
     assert "the text names 8 processors" in said
+    (here, there) = [line for line in said.splitlines() if line.startswith("| here, 1 process |")]
+    assert here.count("-") == there.count("-") == 0
+
+
+def test_forces_that_are_wrong_show(tmp_path, monkeypatch):
+    from papers import molecular
+
+    kernel = molecular.Kernel(tmp_path, 400)
+    assert kernel.pairs > 400
+    assert kernel.run(16 << 10)[2]
+    kernel._right[7] += 1e-9
+    assert not kernel.run(16 << 10)[2]
 
 
 def test_curves_of_the_irregular_paper():
@@ -141,13 +155,15 @@ def test_a_figure_is_printed_as_bandwidth(tmp_path, capsys, monkeypatch):
             "read, stripe 64 KiB", 8_000_000, {"1 groups": [2.0, 4.0, 3.0], "2 groups": [1.0]}
         )
         row.wrong.add("2 groups")
-        return [row]
+        more = Row("read, more ranks", 8_000_000, {"4 groups": [2.0]})
+        return [row, more]
 
     monkeypatch.setattr(irregular_figures, "here", found)
     papers.run(asked(tmp_path, "irregular 12"))
     said = capsys.readouterr().out
-    assert "| here, MB/s | 1 groups | 2 groups |" in said
-    assert "| read, stripe 64 KiB | 2.67 | wrong |" in said
+    assert "| here, MB/s | 1 groups | 2 groups | 4 groups |" in said
+    assert "| read, stripe 64 KiB | 2.67 | wrong | - |" in said
+    assert "| read, more ranks | - | - | 4 |" in said
     assert "not in its text" in said
     papers.run(asked(tmp_path, "irregular 13"))
     assert "here: not there" in capsys.readouterr().out

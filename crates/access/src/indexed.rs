@@ -138,8 +138,9 @@ impl Open {
         if !cell.is_empty() {
             for slab in lists.slabs(number) {
                 // As for writes: that serves reads as well.
-                let bits = lists.bits(Direction::Write);
-                slabs.push(lists.points(slab, bits, Some(self.described.item().max(1)))?.0);
+                let (bits, distinct) =
+                    (lists.bits(Direction::Write), lists.distinct(Direction::Write));
+                slabs.push(lists.points(slab, bits, distinct)?);
             }
         }
         Ok(IndexSchedule {
@@ -231,7 +232,7 @@ impl Open {
             }
             copied = one.copied(strided, files, &mut cached);
         }
-        let distinct = (direction == Direction::Write).then_some(self.described.item().max(1));
+        let distinct = lists.distinct(direction);
         let (bits, each) = (lists.bits(direction), if copied { COPIED } else { usize::MAX });
         for slab in lists.slabs(number).flat_map(|slab| pieces(slab, each)) {
             let mut held = None;
@@ -246,7 +247,7 @@ impl Open {
             let index = &lists.index;
             let points = match copied {
                 true => Arc::new(index.place(layout, lists.shard, slab, bits)?),
-                false => lists.points(slab, bits, distinct)?.0,
+                false => lists.points(slab, bits, distinct)?,
             };
             one.slab(&points, &mut cached, work)?;
             drop(held);
@@ -289,6 +290,14 @@ impl AllLists<'_> {
         WINDOW.min(63 - share.leading_zeros())
     }
 
+    /// The size of an element, where it has to be known how many different ones a chunk gets: whether all of it is
+    /// replaced.
+    fn distinct(&self, direction: Direction) -> Option<i64> {
+        let chunked = matches!(self.open.described.layout, Layout::Chunked(_));
+        let counts = chunked && direction == Direction::Write;
+        counts.then(|| self.open.described.item().max(1))
+    }
+
     /// Points in the order of their windows; with `distinct`, the size of an element, different ones are
     /// counted.
     fn points(
@@ -296,11 +305,11 @@ impl AllLists<'_> {
         range: Range<usize>,
         bits: u32,
         distinct: Option<i64>,
-    ) -> Result<(Arc<Points>, u32), Fault> {
+    ) -> Result<Arc<Points>, Fault> {
         let layout = &self.open.described.layout;
         let mut points = self.index.place(layout, self.shard, range, bits)?;
         points.order(distinct);
-        Ok((Arc::new(points), bits))
+        Ok(Arc::new(points))
     }
 }
 
