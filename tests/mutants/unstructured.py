@@ -45,7 +45,7 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "indirect.py",
-        before="        if found.size and not (0 <= int(found.min()) and int(found.max()) < rows):\n",
+        before="        if found.size and not (int(found.min()) >= 0 and int(found.max()) < rows):\n",
         after="        if False:\n",
         killed_by=LOOP + "test_numbers_of_a_damaged_schedule_are_not_believed",
         why="a negative number in a damaged file was taken for a row counted from the end",
