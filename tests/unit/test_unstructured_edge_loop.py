@@ -346,16 +346,37 @@ def test_ranks_update_only_what_is_stored_whole(mesh, tmp_path):
         with pytest.raises(outcore.OutcoreError, match="ranks cannot update 'x'"):
             SimWorld(2).run(lambda t, x=x: body(t, x))
     SimWorld(1).run(lambda t: body(t, tmp_path / "x.zarr"))
-    with pytest.raises(outcore.OutcoreError, match=r"EdgeSchedule\.open"):
-        SimWorld(2).run(
-            lambda t: outcore.edge_loop(
-                mesh["edges"],
-                reads={"y": mesh["y"]},
-                updates={"x": mesh["x"].copy()},
-                kernel=sweep,
-                comm=t,
-            )
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_ranks_make_a_schedule_for_one_loop(mesh, size, tmp_path):
+    expected = in_memory(sweep, mesh["edges"], {"x": mesh["x"]}, y=mesh["y"])["x"]
+    outcore.create(tmp_path / "x.npy", data=mesh["x"]).close()
+    parts = outcore.partition(mesh["points"], 6)
+
+    def body(t, edges):
+        seen = []
+
+        def kernel(edges, x, y):
+            seen.append(len(edges))
+            sweep(edges, x, y)
+
+        outcore.edge_loop(
+            edges,
+            reads={"y": mesh["y"]},
+            updates={"x": tmp_path / "x.npy"},
+            kernel=kernel,
+            partition=parts,
+            comm=t,
         )
+        return len(seen)
+
+    calls = SimWorld(size).run(lambda t: body(t, mesh["edges"]))
+    assert expected.tobytes() == np.load(tmp_path / "x.npy").tobytes()
+    assert sum(calls) == 6 and min(calls) >= 1
+    with pytest.raises(outcore.OutcoreError, match=r"is 2500; there are 2500"):
+        SimWorld(size).run(lambda t: body(t, mesh["edges"] + 1))
+    assert [one.name for one in tmp_path.iterdir()] == ["x.npy"], "what was temporary is gone"
 
 
 # How it runs
@@ -616,3 +637,25 @@ def test_a_schedule_that_is_made_again_is_not_half_of_each(mesh, tmp_path, monke
         outcore.edge_schedule(mesh["edges"][::-1], N, out=tmp_path / "loop")
     with pytest.raises(outcore.NotFoundError):
         outcore.EdgeSchedule.open(tmp_path / "loop")
+
+
+@pytest.mark.parametrize("name", ["local", "index", "numbers"])
+@pytest.mark.parametrize("wrong", [-1, 10**8])
+def test_numbers_of_a_damaged_schedule_are_not_believed(mesh, tmp_path, name, wrong):
+    """NumPy would take negative ones for others, counted from the end."""
+    outcore.edge_schedule(mesh["edges"], N, out=tmp_path / "loop").close()
+    array = np.load(tmp_path / "loop" / f"{name}.npy", mmap_mode="r+")
+    array[17] = wrong
+    del array
+    with (
+        outcore.EdgeSchedule.open(tmp_path / "loop") as schedule,
+        pytest.raises(outcore.FormatError) as caught,
+    ):
+        outcore.edge_loop(
+            schedule,
+            reads={"q": mesh["q"]},
+            edge_data={"w": mesh["w"]},
+            updates={"r": np.zeros((N, 3))},
+            kernel=flux,
+        )
+    assert caught.value.code == "bad-metadata"

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,9 +31,10 @@ from numpy.typing import NDArray
 import outcore
 from outcore import _core
 from outcore.disk import DiskArray
-from outcore.errors import UnsupportedError, UsageError, advice
+from outcore.errors import FormatError, UnsupportedError, UsageError, advice
 from outcore.formats.layout import Strided
 from outcore.jobs import InMemory, Source, collective, opened
+from outcore.jobs.outputs import scratch_folder
 from outcore.jobs.ranks import Ranks
 from outcore.schedule import Block, Buffer, Load, Run, Schedule, Section, Step, Store, divided
 from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
@@ -95,8 +97,8 @@ def edge_loop(
         Columns of `edges` whose nodes the kernel adds to; by default all. What it adds to others is
         lost.
     comm
-        A communicator of mpi4py, or a transport: its ranks share the blocks. Collective then, and
-        `edges` is an `EdgeSchedule` that each of them has opened, and `updates` are on disk.
+        A communicator of mpi4py, or a transport: its ranks share the blocks. Collective then; `updates`
+        are on disk, and an `EdgeSchedule` is one that each rank has opened.
 
     Raises
     ------
@@ -134,8 +136,8 @@ def edge_loop(
 
     While a kernel runs, the next block is read and the last one written in the background. Half of the
     memory budget is taken. Edges without a schedule are inspected first (`edge_schedule`), into memory
-    or temporary arrays on disk. Writes are as those of `DiskArray`: `DiskArray.flush` makes them
-    durable.
+    or temporary arrays on disk, of several ranks by the first one. Writes are as those of `DiskArray`:
+    `DiskArray.flush` makes them durable.
 
     References
     ----------
@@ -158,8 +160,11 @@ def edge_loop(
     ranks = Ranks.of(comm, "edge_loop")
     with contextlib.ExitStack() as stack:
         loop = _Loop(stack, reads or {}, updates, edge_data or {}, kernel)
-        schedule = loop.scheduled(edges, nodes, partition, updated, ranks)
-        loop.check(schedule, ranks)
+        if ranks.size > 1:
+            loop.refuse_ranks()
+        ranks.alike(lambda: f"edge_loop: {loop.told()}, {_told(edges)}", int(outcore.memory()))
+        schedule = loop.scheduled(stack, edges, nodes, partition, updated, ranks)
+        loop.check(schedule)
         plan = loop.plan(schedule)
         if plan.held > room():
             raise too_small(
@@ -167,14 +172,15 @@ def edge_loop(
                 plan.held,
                 f", or make a schedule with bytes_per_node={loop.node_bytes}",
             )
-        ranks.alike(lambda: f"edge_loop: {loop.told()}, {_told(schedule)}", int(outcore.memory()))
         mine = _share(plan, schedule, ranks)
         ranks.finished(lambda: loop.run(plan, schedule, mine))
 
 
-def _told(schedule: EdgeSchedule) -> str:
-    """A schedule, for a comparison between ranks: what differs in its blocks has another number."""
-    return f"{schedule!r} ({zlib.crc32(schedule._blocks.tobytes()):08x})"
+def _told(edges: Source | EdgeSchedule) -> str:
+    """Edges, for a comparison between ranks: schedules whose blocks differ have different numbers."""
+    if isinstance(edges, EdgeSchedule):
+        return f"{edges!r} ({zlib.crc32(edges._blocks.tobytes()):08x})"
+    return "edges without a schedule"
 
 
 def _order(schedule: EdgeSchedule) -> NDArray[np.int64]:
@@ -271,13 +277,14 @@ class _Loop:
 
     def scheduled(
         self,
+        stack: contextlib.ExitStack,
         edges: Source | EdgeSchedule,
         nodes: int | None,
         partition: Partition | None,
         updated: Sequence[int] | None,
         ranks: Ranks,
     ) -> EdgeSchedule:
-        """The schedule that was given, or one of these edges."""
+        """The schedule that was given, or one of these edges, which the first rank makes."""
         if isinstance(edges, EdgeSchedule):
             if partition is not None or updated is not None or nodes not in (None, edges.nodes):
                 raise UsageError(
@@ -286,41 +293,42 @@ class _Loop:
                     code="bad-value",
                 )
             return edges
-        if ranks.size > 1:
-            raise UsageError(
-                "ranks share a schedule that each of them has opened: make it on one rank with "
-                "outcore.edge_schedule(edges, nodes, out=folder), then give "
-                "outcore.EdgeSchedule.open(folder) as edges",
-                code="bad-value",
-            )
         count = int(self.updates[0].table.shape[0]) if nodes is None else nodes
         self._check_rows(self.updates + self.reads, count, "node")  # before edges are walked over
-        return edge_schedule(
-            edges,
-            count,
-            partition=partition,
-            updated=updated,
-            bytes_per_node=self.node_bytes,
-            bytes_per_edge=sum(one.row * one.dtype.itemsize for one in self.edge_data),
-        )
 
-    def check(self, schedule: EdgeSchedule, ranks: Ranks) -> None:
-        """Refuse what does not fit the schedule, or ranks."""
+        def made(out: str | None) -> EdgeSchedule:
+            return edge_schedule(
+                edges,
+                count,
+                partition=partition,
+                updated=updated,
+                bytes_per_node=self.node_bytes,
+                bytes_per_edge=sum(one.row * one.dtype.itemsize for one in self.edge_data),
+                out=out,
+            )
+
+        if ranks.size == 1:
+            return stack.enter_context(made(None))
+        folder = ranks.told(lambda: _scratch([one.table.path for one in self.updates]))
+        if ranks.first:
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        ranks.finished(lambda: made(folder).close() if ranks.first else None)
+        return stack.enter_context(EdgeSchedule.open(folder))
+
+    def check(self, schedule: EdgeSchedule) -> None:
+        """Refuse arrays that do not fit the schedule."""
         self._check_rows(self.updates + self.reads, schedule.nodes, "node")
         self._check_rows(self.edge_data, schedule.edges, "edge")
-        if ranks.size == 1:
-            return
+
+    def refuse_ranks(self) -> None:
+        """Refuse arrays that several ranks cannot update."""
         for one in self.updates:
             layout = getattr(getattr(one.table, "info", None), "layout", None)
             if not isinstance(layout, Strided):
+                why = "it is in memory" if layout is None else "a chunk has nodes of several ranks"
                 raise UnsupportedError(
-                    f"ranks cannot update {one.name!r}: "
-                    + (
-                        "it is in memory"
-                        if layout is None
-                        else "a chunk has nodes of several ranks"
-                    )
-                    + "; use an array on disk that is stored whole (.npy, raw, HDF5 without chunks)",
+                    f"ranks cannot update {one.name!r}: {why}; use an array on disk that is stored "
+                    "whole (.npy, raw, HDF5 without chunks)",
                     code="unsupported-feature",
                 )
 
@@ -415,6 +423,13 @@ class _Loop:
             given[one.name] = rows
         for rows in [edges, *data[: -2 * count]]:
             rows.flags.writeable = False
+        most = len(added[0])
+        if edges.size and not (int(edges.min()) >= 0 and int(edges.max()) < most):
+            raise FormatError(
+                f"edges in local numbers {int(edges.min())} to {int(edges.max())}, of {most} nodes; the "
+                "schedule was damaged, make it again",
+                code="bad-metadata",
+            )
         returned: object = self.kernel(edges, **given) if len(edges) else None
         if returned is not None:
             raise UsageError(
@@ -424,6 +439,12 @@ class _Loop:
             )
         for one, old, rows in zip(self.updates, before, added, strict=True):
             COMBINE[str(one.combine)](old, rows[: len(old)], out=old)
+
+
+def _scratch(near: Sequence[str]) -> str:
+    """A folder that all ranks see, for a schedule of this loop alone; named as temporary arrays are."""
+    name = f".outcore-scratch-{os.getpid()}-{os.urandom(6).hex()}.loop"
+    return os.path.join(scratch_folder(near), name)
 
 
 def _names(arrays: Sequence[_Array]) -> list[str]:

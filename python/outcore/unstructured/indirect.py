@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import outcore
+from outcore.errors import FormatError
 from outcore.jobs import InMemory
 from outcore.requests import IORequest, start
 from outcore.schedule import Section
@@ -152,5 +153,16 @@ class Indirect:
 
     def _rows(self, section: slice, some: slice) -> NDArray[Any]:
         """Which rows of the base some rows of a section are."""
-        found: NDArray[Any] = self._index[section.start + some.start : section.start + some.stop]
+        first = section.start + some.start
+        found: NDArray[Any] = self._index[first : section.start + some.stop]
+        rows = self._base.shape[0]
+        # Negative numbers would be taken for others, counted from the end.
+        if found.size and not (int(found.min()) >= 0 and int(found.max()) < rows):
+            raise FormatError(
+                f"{self._index.path!r} names rows {int(found.min())} to {int(found.max())} at "
+                f"{first}..{first + found.size - 1}, of {rows} that {self.path!r} has; it was damaged, "
+                "make the schedule again",
+                code="bad-metadata",
+                path=self._index.path,
+            )
         return found
