@@ -487,3 +487,24 @@ def test_missing_h5py_is_explained(tmp_path):
         check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
+
+
+NETCDF4_FIRST = """
+import sys
+import netCDF4
+import h5py
+import numpy as np
+import outcore
+
+for codec in ("blosc", "zstd", "lz4"):
+    path = f"{sys.argv[1]}/{codec}.h5"
+    outcore.create(path, data=np.arange(6000.0).reshape(200, 30), chunks=(64, 30), compression=codec).close()
+    with h5py.File(path) as file:
+        assert (next(iter(file.values()))[...] == np.arange(6000.0).reshape(200, 30)).all()
+"""
+
+
+def test_filters_are_those_of_h5pys_library_also_where_netcdf4_was_imported_first(tmp_path):
+    for name in ("netCDF4", "hdf5plugin"):
+        pytest.importorskip(name)
+    subprocess.run([sys.executable, "-c", NETCDF4_FIRST, str(tmp_path)], check=True)

@@ -24,6 +24,8 @@ from outcore.formats.spec import check_dtype
 _BLOSC_NAMES = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
 _DEFLATE, _SHUFFLE, _FLETCHER32 = 1, 2, 3
 _LZF, _BLOSC, _LZ4, _ZSTD = 32000, 32001, 32004, 32015
+# Filters that this process has of hdf5plugin.
+_REGISTERED: set[int] = set()
 # Names for the message that refuses.
 _OTHERS = {
     4: "szip",
@@ -249,10 +251,14 @@ def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) ->
 
 def _need_filter(h5py: Any, number: int, name: str, path: str) -> None:
     """HDF5 creates datasets only with filters that are registered in this process."""
-    if h5py.h5z.filter_avail(number):
-        return
-    with contextlib.suppress(ImportError):
-        import hdf5plugin  # noqa: F401 - importing registers its filters
+    if number in (_BLOSC, _LZ4, _ZSTD) and number not in _REGISTERED:
+        # HDF5 looks for plugins in a folder that netCDF4 names, once that is imported: those call
+        # the HDF5 of netCDF4, and fail. So what may be there already is replaced.
+        with contextlib.suppress(ImportError):
+            import hdf5plugin
+
+            hdf5plugin.register(number, force=True)
+            _REGISTERED.add(number)
     if not h5py.h5z.filter_avail(number):
         raise UnsupportedError(
             f"{path!r}: to create datasets with {name}, HDF5 needs its plugin: pip install hdf5plugin",
