@@ -1,4 +1,4 @@
-"""What test_unstructured.py runs in a process of its own: its high-water mark before and after."""
+"""What test_unstructured_peak.py runs in a process of its own: its high-water mark before and after."""
 
 import re
 import sys
