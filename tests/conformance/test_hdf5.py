@@ -496,11 +496,12 @@ import h5py
 import numpy as np
 import outcore
 
+data = np.arange(6000.0).reshape(200, 30)
 for codec in ("blosc", "zstd", "lz4"):
     path = f"{sys.argv[1]}/{codec}.h5"
-    outcore.create(path, data=np.arange(6000.0).reshape(200, 30), chunks=(64, 30), compression=codec).close()
+    outcore.create(path, data=data, chunks=(64, 30), compression=codec).close()
     with h5py.File(path) as file:
-        assert (next(iter(file.values()))[...] == np.arange(6000.0).reshape(200, 30)).all()
+        assert (next(iter(file.values()))[...] == data).all()
 """
 
 
