@@ -505,3 +505,6 @@ impl One<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,6 +34,7 @@ fn with(
         chunk_cache: CacheUse::Never,
         mode,
         times: 1,
+        listed: None,
     });
 }
 
