@@ -21,6 +21,7 @@ LISTS = (
     "files_of_formats",
     "indexing",
     "lengths",
+    "listed",
     "replaced",
     "accesses",
     "storage",

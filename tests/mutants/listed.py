@@ -1,0 +1,60 @@
+"""Lines that guard elements of lists: the core's plans and accesses, schedules."""
+
+from mutants import Mutant
+
+PLAN = "crates/plan/src/points"
+RANDOM = "cargo outcore-plan points lists_are_read_and_written_element_by_element"
+ACCESS = "cargo outcore-access indexed::tests::"
+SCHEDULES = "tests/unit/test_index_schedule.py::"
+
+MUTANTS = [
+    Mutant(
+        file=f"{PLAN}/order.rs",
+        before="for (address, memory) in file.iter().zip(&user) {",
+        after="for (address, memory) in file.iter().zip(&user).rev() {",
+        killed_by=RANDOM,
+        why="of several values for one element the first one would win",
+    ),
+    Mutant(
+        file=f"{PLAN}/strided.rs",
+        before="by_windows: reach.way != Way::Mapped || means.direction == Direction::Write,",
+        after="by_windows: reach.way != Way::Mapped,",
+        killed_by=RANDOM,
+        why="two threads would write values for one element, and whichever is late would win",
+    ),
+    Mutant(
+        file="crates/plan/src/check.rs",
+        before="if !sane || !points.within(m.points, low, high) {",
+        after="if !sane {",
+        killed_by="cargo outcore-plan points corrupted_lists_do_no_harm",
+        why="a list that another thread changes would lead out of the file, or of the caller's array",
+    ),
+    Mutant(
+        file="crates/plan/src/chunks.rs",
+        before="                window.distinct as i64 != listed || ",
+        after="                ",
+        killed_by=RANDOM,
+        why="elements of a chunk that no list names would be lost",
+    ),
+    Mutant(
+        file="crates/access/src/part.rs",
+        before="            matches!(listed.inside(cell), [window] if window.distinct as i64 == all)",
+        after="            all > 0 && !listed.inside(cell).is_empty()",
+        killed_by=SCHEDULES + "test_schedules_read_and_write_what_keys_mean",
+        why="a chunk would count as replaced as a whole, and its other elements would be lost",
+    ),
+    Mutant(
+        file="crates/access/src/indexed.rs",
+        before="hints } = *asked;\n        index.check(self.shape())?;\n",
+        after="hints } = *asked;\n",
+        killed_by=ACCESS + "nothing_is_written_if_one_index_is_outside",
+        why="what comes before a wrong index would be written",
+    ),
+    Mutant(
+        file="crates/access/src/chunks/listed.rs",
+        before="                    true => held,\n",
+        after="                    true => held.saturating_mul(BESIDE),\n",
+        killed_by=ACCESS + "only_chunks_that_hold_an_element_are_made",
+        why="chunks that nobody writes would be made",
+    ),
+]
