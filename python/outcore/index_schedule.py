@@ -82,6 +82,11 @@ class IndexSchedule:
         self, array: outcore.DiskArray, points: Points, lists: tuple[NDArray[np.int64], ...]
     ):
         self._array, self._points, self._lists = array, points, lists
+        # Lists that are the caller's own are not counted.
+        own = sum(
+            one.nbytes for one in lists if not any(_shares(one, given) for given in points.lists)
+        )
+        self._held = _core.Reservation("the indices of a schedule", own)
         self._rest = [word for words in points.rest for word in words]
         self._made: list[_core.IndexSchedule] = []
         self._combined: list[CombinedPoints] = []
@@ -140,10 +145,14 @@ class IndexSchedule:
             core = points.to_core(out)
         else:
             core = np.empty(points.core_shape, array.dtype)
-        packed = core if core.flags.c_contiguous else np.empty(core.shape, core.dtype)
-        self._of(array).read(array._core, self._as_list(packed))
-        if packed is not core:
-            core[...] = packed
+        schedule = self._of(array)
+        if core.flags.c_contiguous:
+            schedule.read(array._core, self._as_list(core))
+        else:
+            with _core.Reservation("elements in the order of a schedule", core.nbytes):
+                packed = np.empty(core.shape, core.dtype)
+                schedule.read(array._core, self._as_list(packed))
+                core[...] = packed
         return points.to_result(core) if out is None else out
 
     def scatter(
@@ -171,7 +180,8 @@ class IndexSchedule:
         Notes
         -----
         To combine, the elements are read, and written again: what others write to them meanwhile is
-        lost.
+        lost. They take memory of the budget meanwhile. Values that have to be cast or put in order are
+        copied whole, besides.
 
         Examples
         --------
@@ -388,10 +398,18 @@ class CombinedPoints:
 
     def apply(self, core: _core.Array, values: NDArray[Any], function: np.ufunc) -> None:
         """Combine the elements with values, a row for each point, and write them."""
-        elements = np.empty(self._schedule.shape, values.dtype)
-        self._schedule.read(core, elements)
-        function.at(elements, self._places, values)
-        self._schedule.write(core, elements)
+        shape = self._schedule.shape
+        nbytes = math.prod(shape) * values.itemsize
+        with _core.Reservation("elements that are combined", nbytes):
+            elements = np.empty(shape, values.dtype)
+            self._schedule.read(core, elements)
+            function.at(elements, self._places, values)
+            self._schedule.write(core, elements)
+
+
+def _shares(one: NDArray[Any], other: Any) -> bool:
+    """Whether a list is that of the caller, perhaps in another shape."""
+    return isinstance(other, np.ndarray) and np.may_share_memory(one, other)
 
 
 def function_of(combine: str) -> np.ufunc | None:

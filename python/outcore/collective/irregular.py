@@ -495,6 +495,7 @@ class CollectiveSchedule:
         self, array: outcore.DiskArray, rows: NDArray[Any], failures: Failures, *, ahead: bool
     ) -> None:
         group, row = self._group, self._row_of(array)
+        held = self._buffers(row, failures, ahead=ahead)
 
         def read(part: _Part) -> NDArray[Any]:
             data = np.empty((int(part.counts.sum()), *rows.shape[1:]), rows.dtype)
@@ -517,6 +518,19 @@ class CollectiveSchedule:
                     group.start_exchange(_bytes(data), to, _bytes(back), of).wait()
                 with failures.caught():
                     rows[self._order[step.mine]] = back
+        if held is not None:
+            held.release()
+
+    def _buffers(self, row: int, failures: Failures, *, ahead: bool) -> _core.Reservation | None:
+        """Count what travels at once; ranks agree later that all could."""
+        mine = max((step.mine.stop - step.mine.start for step in self._steps()), default=0)
+        owned = max((int(part.counts.sum()) for part in self._parts), default=0)
+        held: _core.Reservation | None = None
+        with failures.caught():
+            # What is put in order is a copy, too.
+            nbytes = (2 * mine + (1 + ahead) * owned) * row
+            held = _core.Reservation("elements on their way between ranks", nbytes)
+        return held
 
     def _scatter(
         self,
@@ -528,6 +542,7 @@ class CollectiveSchedule:
         ahead: bool,
     ) -> None:
         group, row = self._group, self._row_of(array)
+        held = self._buffers(row, failures, ahead=ahead)
 
         def write(part: _Part, number: int, data: NDArray[Any]) -> None:
             if part.schedule is None:
@@ -560,6 +575,8 @@ class CollectiveSchedule:
             with failures.caught():
                 if last is not None:
                     last.result()
+        if held is not None:
+            held.release()
 
     def _serving(self, part: _Part, array: outcore.DiskArray) -> _core.IndexSchedule:
         """The schedule of a part for the layout of an array."""
