@@ -140,9 +140,12 @@ def test_a_schedule_serves_arrays_of_other_types_and_layouts(world, folder):
             outcore.create(other, data=DATA.astype("f4"), chunks=(3, 4), compression="zstd").close()
         t.barrier()
         mine = np.arange(t.rank, 40, t.size)[::-1]
-        with outcore.open(path, comm=t) as a, outcore.open(other, "r+", comm=t) as b:
+        with outcore.open(path, comm=t) as a:
             schedule = a.schedule_all(mine)
-            schedule.scatter_all(schedule.gather_all() + 1, of=b)
+            mine_of_a = schedule.gather_all()
+        # The array of which it was made is closed.
+        with outcore.open(other, "r+", comm=t) as b:
+            schedule.scatter_all(mine_of_a + 1, of=b)
             t.barrier()
             assert np.array_equal((DATA + 1).astype("f4"), b[...])
 
@@ -216,3 +219,18 @@ def test_what_some_ranks_wrote_any_number_of_ranks_reads(world, folder):
             )
 
     world.run(body)
+
+
+@ranks(2)
+def test_a_schedule_that_does_not_fit_the_budget_is_refused_on_all(world, folder):
+    def body(t):
+        path = made(t, folder, "npy")
+        with outcore.open(path, comm=t) as a:
+            # Rank 1 alone has more indices than memory for them.
+            mine = np.zeros(200_000 if t.rank else 1, np.int64)
+            with pytest.raises(outcore.CollectiveError, match="rank 1"):
+                a.schedule_all(mine)
+            assert np.array_equal(DATA[[t.rank]], a.schedule_all([t.rank]).gather_all())
+
+    with outcore.memory("4 MiB"):
+        world.run(body)

@@ -36,7 +36,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -177,13 +177,13 @@ class CollectiveSchedule:
     def _keep(self, nbytes: int) -> None:
         self._held.append(_core.Reservation("a collective schedule", nbytes))
 
-    def _tell_owners(self) -> None:
+    def _tell_owners(self, array: outcore.DiskArray) -> None:
         """Cut the file domains, and tell each owner which of its elements this rank has: once."""
         if self._records is not None:
-            self._exchange_indices(self._records)
+            self._exchange_indices(self._records, array)
             self._records = None
 
-    def _exchange_indices(self, records: _core.Records) -> None:
+    def _exchange_indices(self, records: _core.Records, array: outcore.DiskArray) -> None:
         group, flat = self._group, self._flat
         total = sum(records.setting(_NUMBER)) * self._row
         chunk = self._asked or max(min(_CHUNK, *records.setting(_ROOM)), self._row, 1)
@@ -195,7 +195,7 @@ class CollectiveSchedule:
         failures = Failures()
         order = counts = np.zeros(0, np.int64)
         with failures.caught():
-            width, bins = self._bins()
+            width, bins = self._bins(array)
             own = _core.count_bins(flat, width, bins)
         with Unsure(group, "schedule_all"):
             self._agree(failures)
@@ -226,16 +226,16 @@ class CollectiveSchedule:
                 self._keep(receive.nbytes)
                 made = None
                 if receive.size:
-                    core, axes = self._array._core, self._points.axes
+                    core, axes = array._core, self._points.axes
                     made = _core.IndexSchedule(core, axes, (receive,), "flat", self._rest)
                 self._parts.append(_Part(theirs[:, number], receive, made))
         with Unsure(group, "schedule_all"):
             self._agree(failures)
         del self._flat
 
-    def _bins(self) -> tuple[int, int]:
+    def _bins(self, array: outcore.DiskArray) -> tuple[int, int]:
         """Elements of a bin, and how many bins there are: they begin at borders of chunks, or shards."""
-        points, layout = self._points, self._array.info.layout
+        points, layout = self._points, array.info.layout
         elements = math.prod(points.shape[d] for d in points.axes)
         unit = 1
         if isinstance(layout, Chunked):
@@ -390,7 +390,7 @@ class CollectiveSchedule:
         with DeferredInterrupt():
             failures = Failures()
             if not direct:
-                self._tell_owners()
+                self._tell_owners(array)
             if direct:
                 with failures.caught():
                     self._alone._of(array).read(array._core, rows)
@@ -476,7 +476,7 @@ class CollectiveSchedule:
         )
         with DeferredInterrupt():
             failures = Failures()
-            self._tell_owners()
+            self._tell_owners(array)
             if fill is not None:
                 with failures.caught():
                     self._fill(array, fill)
@@ -495,7 +495,6 @@ class CollectiveSchedule:
         self, array: outcore.DiskArray, rows: NDArray[Any], failures: Failures, *, ahead: bool
     ) -> None:
         group, row = self._group, self._row_of(array)
-        held = self._buffers(row, failures, ahead=ahead)
 
         def read(part: _Part) -> NDArray[Any]:
             data = np.empty((int(part.counts.sum()), *rows.shape[1:]), rows.dtype)
@@ -503,7 +502,10 @@ class CollectiveSchedule:
                 self._serving(part, array).read(array._core, data)
             return data
 
-        with _in_order(self._steps(), self._part_of, read, ahead=ahead) as steps:
+        with (
+            self._counted(row, failures, ahead=ahead),
+            _in_order(self._steps(), self._part_of, read, ahead=ahead) as steps,
+        ):
             for step, started in steps:
                 data = np.empty((0, *rows.shape[1:]), rows.dtype)
                 part = self._part_of(step)
@@ -518,19 +520,20 @@ class CollectiveSchedule:
                     group.start_exchange(_bytes(data), to, _bytes(back), of).wait()
                 with failures.caught():
                     rows[self._order[step.mine]] = back
-        if held is not None:
-            held.release()
 
-    def _buffers(self, row: int, failures: Failures, *, ahead: bool) -> _core.Reservation | None:
-        """Count what travels at once; ranks agree later that all could."""
+    @contextmanager
+    def _counted(self, row: int, failures: Failures, *, ahead: bool) -> Iterator[None]:
+        """Count what travels at once in the budget; if it does not fit, this rank has failed."""
         mine = max((step.mine.stop - step.mine.start for step in self._steps()), default=0)
         owned = max((int(part.counts.sum()) for part in self._parts), default=0)
-        held: _core.Reservation | None = None
-        with failures.caught():
-            # What is put in order is a copy, too.
-            nbytes = (2 * mine + (1 + ahead) * owned) * row
-            held = _core.Reservation("elements on their way between ranks", nbytes)
-        return held
+        with ExitStack() as stack:
+            with failures.caught():
+                # What is put in order is a copy, too.
+                nbytes = (2 * mine + (1 + ahead) * owned) * row
+                stack.enter_context(
+                    _core.Reservation("elements on their way between ranks", nbytes)
+                )
+            yield
 
     def _scatter(
         self,
@@ -542,7 +545,6 @@ class CollectiveSchedule:
         ahead: bool,
     ) -> None:
         group, row = self._group, self._row_of(array)
-        held = self._buffers(row, failures, ahead=ahead)
 
         def write(part: _Part, number: int, data: NDArray[Any]) -> None:
             if part.schedule is None:
@@ -552,7 +554,10 @@ class CollectiveSchedule:
             else:
                 self._combining(array, part, number).apply(array._core, data, function)
 
-        with ThreadPoolExecutor(1, "outcore-schedule") as thread:
+        with (
+            self._counted(row, failures, ahead=ahead),
+            ThreadPoolExecutor(1, "outcore-schedule") as thread,
+        ):
             last: Future[None] | None = None
             for step in self._steps():
                 self._end(failures, "scatter_all")
@@ -575,8 +580,6 @@ class CollectiveSchedule:
             with failures.caught():
                 if last is not None:
                     last.result()
-        if held is not None:
-            held.release()
 
     def _serving(self, part: _Part, array: outcore.DiskArray) -> _core.IndexSchedule:
         """The schedule of a part for the layout of an array."""
