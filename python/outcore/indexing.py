@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from outcore.errors import SectionError, UsageError
 from outcore.masks import INDEX, Held, Mask
 
-__all__ = ["Box", "Kind", "Points", "ResultAxis", "Span", "has_arrays", "parse"]
+__all__ = ["Box", "Kind", "Points", "ResultAxis", "Span", "parse"]
 
 #: How arrays in a key are meant: as in ``a[...]``, ``a.oindex[...]`` or ``a.vindex[...]``.
 Kind = Literal["numpy", "outer", "pointwise"]
@@ -433,17 +433,6 @@ def parse(
     parser = _Parser(shape, path, held)
     items = parser.expanded(items)
     return parser.outer(items) if kind == "outer" else parser.broadcast(items, kind)
-
-
-def has_arrays(key: Any) -> bool:
-    """Whether a key has arrays, lists or booleans."""
-
-    def chooses(one: Any) -> bool:
-        if isinstance(one, bool | np.bool):
-            return True
-        return hasattr(one, "__len__") and not isinstance(one, str | bytes) and np.ndim(one) > 0
-
-    return any(chooses(one) for one in (key if isinstance(key, tuple) else (key,)))
 
 
 def _item(one: Any, path: str) -> _Item:

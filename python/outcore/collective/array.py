@@ -21,7 +21,6 @@ from outcore.collective.request import CollectiveRequest, start
 from outcore.disk import DiskArray, Mode
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
-from outcore.indexing import has_arrays
 from outcore.transport import Transport
 from outcore.transport.timeouts import DeferredInterrupt
 
@@ -144,7 +143,7 @@ class CollectiveArray(DiskArray):
         >>> SimWorld(2).run(columns)[1].tolist()
         [[2], [8], [14], [20]]
         """
-        if has_arrays(key):
+        if _has_arrays(key):
             schedule = CollectiveSchedule(self, key)
             return schedule.gather_all(out, method=_MANNERS.get(method, method))
         return self._reader.read(self, key, out, method)
@@ -204,7 +203,7 @@ class CollectiveArray(DiskArray):
         self._write(key, value, method)
 
     def _write(self, key: Any, value: Any, method: Method) -> None:
-        if has_arrays(key):
+        if _has_arrays(key):
             manner: Any = "auto" if method in ("direct", "sieve") else _MANNERS.get(method, method)
             CollectiveSchedule(self, key).scatter_all(value, method=manner)
             return
@@ -473,3 +472,14 @@ class CollectiveArray(DiskArray):
             if failure is not None:
                 own = None if isinstance(failure, Elsewhere) else failure
                 fail_together(self._transport, own, "flush_all")
+
+
+def _has_arrays(key: Any) -> bool:
+    """Whether a key has arrays, lists or booleans."""
+
+    def chooses(one: Any) -> bool:
+        if isinstance(one, bool | np.bool):
+            return True
+        return hasattr(one, "__len__") and not isinstance(one, str | bytes) and np.ndim(one) > 0
+
+    return any(chooses(one) for one in (key if isinstance(key, tuple) else (key,)))
