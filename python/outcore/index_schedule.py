@@ -221,6 +221,19 @@ class IndexSchedule:
             core = cast
         return self._as_list(core)
 
+    def _read(self, array: outcore.DiskArray, rows: NDArray[Any], *, cached: bool) -> None:
+        """
+        Read a row for each point.
+
+        What is cached is copied in the order of the list: where ranks share processors, that takes less
+        than to go in the order of the file.
+        """
+        if cached:
+            points = self._points
+            array._core.read_points(points.axes, self._lists, points.mode, self._rest, rows)
+        else:
+            self._of(array).read(array._core, rows)
+
     def _as_list(self, core: NDArray[Any]) -> NDArray[Any]:
         number = len(self._points.points)
         return core.reshape(math.prod(core.shape[:number]), *core.shape[number:])

@@ -393,7 +393,9 @@ class CollectiveSchedule:
                 self._tell_owners(array)
             if direct:
                 with failures.caught():
-                    self._alone._of(array).read(array._core, rows)
+                    self._alone._read(
+                        array, rows, cached=bool(records.setting(2)[self._group.rank])
+                    )
             else:
                 self._gather(array, rows, failures, ahead=method != "collective")
             with failures.caught():
