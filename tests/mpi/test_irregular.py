@@ -227,7 +227,7 @@ def test_a_schedule_that_does_not_fit_the_budget_is_refused_on_all(world, folder
         path = made(t, folder, "npy")
         with outcore.open(path, comm=t) as a:
             # Rank 1 alone has more indices than memory for them.
-            mine = np.zeros(200_000 if t.rank else 1, np.int64)
+            mine = np.zeros(200_000 if t.rank == 1 else 1, np.int64)
             with pytest.raises(outcore.CollectiveError, match="rank 1"):
                 a.schedule_all(mine)
             assert np.array_equal(DATA[[t.rank]], a.schedule_all([t.rank]).gather_all())
