@@ -198,7 +198,7 @@ class CollectiveSchedule:
             width, bins = self._bins(array)
             own = _core.count_bins(flat, width, bins)
         with Unsure(group, "schedule_all"):
-            self._agree(failures)
+            self._end(failures, "schedule_all")
             sums = group.allgather(own).sum(axis=0)
         with failures.caught():
             part = _core.cut_bins(sums, owners, rounds)
@@ -214,7 +214,7 @@ class CollectiveSchedule:
         for number in range(rounds):
             step = self._step(number, range(owners))
             with Unsure(group, "schedule_all"):
-                self._agree(failures)
+                self._end(failures, "schedule_all")
                 send = np.ascontiguousarray(flat[step.mine])
                 receive = np.empty(int(theirs[:, number].sum()), np.int64)
                 to = self._bytes_to(step, INDEX)
@@ -230,7 +230,7 @@ class CollectiveSchedule:
                     made = _core.IndexSchedule(core, axes, (receive,), "flat", self._rest)
                 self._parts.append(_Part(theirs[:, number], receive, made))
         with Unsure(group, "schedule_all"):
-            self._agree(failures)
+            self._end(failures, "schedule_all")
         del self._flat
 
     def _bins(self, array: outcore.DiskArray) -> tuple[int, int]:
@@ -252,7 +252,7 @@ class CollectiveSchedule:
     def _exchange_counts(self, failures: Failures) -> NDArray[np.int64]:
         """How many elements each rank has for this one, in each round."""
         group, owners, rounds = self._group, len(self._owners), self.rounds
-        self._agree(failures)
+        self._end(failures, "schedule_all")
         table = np.zeros((owners, rounds), np.int64)
         if self._counts.size:
             table[:] = self._counts.reshape(rounds, owners).T
@@ -265,11 +265,6 @@ class CollectiveSchedule:
             table.reshape(-1).view(np.uint8), to, room.reshape(-1).view(np.uint8), of
         ).wait()
         return theirs
-
-    def _agree(self, failures: Failures) -> None:
-        """Raise on all ranks if one has failed."""
-        if self._group.agree(int(failures.first is not None)):
-            fail_together(self._group, failures.first, "schedule_all")
 
     # Steps
 
