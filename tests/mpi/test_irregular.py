@@ -199,6 +199,27 @@ def test_an_owner_that_cannot_read_fails_on_all_at_the_same_step(world, folder):
     world.run(body)
 
 
+@pytest.mark.simulated
+@pytest.mark.parametrize("chunk", [200, 1 << 20])  # several steps, and one
+@ranks(3)
+def test_an_owner_that_cannot_write_fails_on_all(world, folder, chunk):
+    def body(t):
+        path = made(t, folder, "npy")
+        with outcore.open(path, "r+", comm=t) as a:
+            schedule = a.schedule_all(np.arange(40), chunk=chunk)
+            if t.rank == 2:
+
+                def broken(part, array):
+                    raise OSError("the disk is full")
+
+                schedule._serving = broken
+            for method in ("collective", "pipelined"):
+                with pytest.raises(outcore.CollectiveError, match="the disk is full"):
+                    schedule.scatter_all(1.0, method=method)
+
+    world.run(body)
+
+
 @ranks(1, 2, 4)
 def test_what_some_ranks_wrote_any_number_of_ranks_reads(world, folder):
     """Checkpoint and restart: the order in the file is that of the array."""

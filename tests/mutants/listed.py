@@ -57,4 +57,11 @@ MUTANTS = [
         killed_by=ACCESS + "only_chunks_that_hold_an_element_are_made",
         why="chunks that nobody writes would be made",
     ),
+    Mutant(
+        file="python/outcore/collective/irregular.py",
+        before="                if last is not None:\n                    last.result()\n",
+        after="                pass\n",
+        killed_by="tests/mpi/test_irregular.py::test_an_owner_that_cannot_write_fails_on_all",
+        why="what an owner could not write in the last step would count as written",
+    ),
 ]
