@@ -132,6 +132,15 @@ if TYPE_CHECKING:
         uniform_filter1d,
     )
     from outcore.ooc.stencils.stencil import stencil
+    from outcore.placement import (
+        PlacedArray,
+        Shift,
+        Slab,
+        copy_placed,
+        create_placed,
+        disk_map,
+        open_placed,
+    )
     from outcore.transport import Communicator, Transport
     from outcore.unstructured.edge_loop import edge_loop
     from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
@@ -187,10 +196,13 @@ __all__ = [
     "Partition",
     "PathTypeError",
     "PermissionDeniedError",
+    "PlacedArray",
     "Planned",
     "ProcessGrid",
     "Report",
     "SectionError",
+    "Shift",
+    "Slab",
     "StorageError",
     "Strided",
     "TranslationTable",
@@ -211,12 +223,15 @@ __all__ = [
     "convert",
     "convolve",
     "convolve1d",
+    "copy_placed",
     "correlate",
     "correlate1d",
     "count_nonzero",
     "create",
+    "create_placed",
     "cumprod",
     "cumsum",
+    "disk_map",
     "dot",
     "edge_loop",
     "edge_schedule",
@@ -271,6 +286,7 @@ __all__ = [
     "norm",
     "open",
     "open_many",
+    "open_placed",
     "outer",
     "partition",
     "percentile",
@@ -352,6 +368,7 @@ _LATER = {
         "uniform_filter1d"
     ),
     "outcore.ooc.stencils.stencil": "stencil",
+    "outcore.placement": ("PlacedArray Shift Slab copy_placed create_placed disk_map open_placed"),
     "outcore.transport": "Communicator Transport",
     "outcore.unstructured.edge_loop": "edge_loop",
     "outcore.unstructured.edge_schedule": "EdgeSchedule edge_schedule",
@@ -368,6 +385,7 @@ _MODULES = (
     "dist",
     "jobs",
     "ooc",
+    "placement",
     "transport",
     "unstructured",
 )

@@ -32,6 +32,7 @@ LISTS = (
     "reductions",
     "sorting",
     "unstructured",
+    "placement",
 )
 CARGO = "cargo "
 
