@@ -41,6 +41,7 @@ __all__ = [
     "accumulate_products",
     "allocate",
     "assign",
+    "bins_of",
     "brief_record",
     "count_bins",
     "cut_bins",
@@ -75,12 +76,15 @@ __all__ = [
     "remove_left",
     "remove_orphan",
     "reset_memory_peak",
+    "rounds_of",
+    "scattered_blocks",
     "set_disks",
     "set_learning",
     "set_memory_limit",
     "settings",
     "share_disks",
     "simulate_alone",
+    "simulate_scattered",
     "simulate_together",
     "slab_shape",
     "slot_shares",
@@ -459,6 +463,8 @@ class IndexSchedule:
     def read(self, array: Array, out: NDArray[Any]) -> None: ...
     def write(self, array: Array, value: NDArray[Any]) -> None: ...
 
+def bins_of(elements: int, unit: int, owners: int, ranks: int) -> tuple[int, int]: ...
+def rounds_of(total: int, owners: int, chunk: int) -> int: ...
 def count_bins(elements: NDArray[np.int64], width: int, bins: int) -> NDArray[np.int64]: ...
 def cut_bins(sums: NDArray[np.int64], owners: int, rounds: int) -> NDArray[np.uint32]: ...
 def divide_elements(
@@ -491,6 +497,8 @@ class _Machine(Protocol):
     @property
     def write_rate(self) -> int: ...
     @property
+    def write_seek_ns(self) -> int: ...
+    @property
     def client_ns(self) -> int: ...
     @property
     def depth(self) -> int: ...
@@ -516,6 +524,32 @@ def simulate_alone(
     most: int,
     extent: bool = False,
     leaves_out: bool = True,
+    write: bool = False,
+) -> dict[str, int]: ...
+
+class _Scattered(Protocol):
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def blocks(self) -> int: ...
+    @property
+    def run(self) -> int: ...
+    @property
+    def itemsize(self) -> int: ...
+    @property
+    def spread(self) -> int: ...
+
+def scattered_blocks(pattern: _Scattered, rank: int) -> NDArray[np.int64]: ...
+def simulate_scattered(
+    pattern: _Scattered,
+    machine: _Machine,
+    *,
+    most: int,
+    owners: int | None = None,
+    chunk: int = 0,
+    groups: int = 1,
+    in_turn: bool = False,
+    ahead: bool = False,
     write: bool = False,
 ) -> dict[str, int]: ...
 def simulate_together(

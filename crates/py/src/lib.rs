@@ -101,7 +101,9 @@ mod _core {
     #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]
-    use crate::indexed::{count_bins, cut_bins, divide_elements, IndexSchedule};
+    use crate::indexed::{
+        bins_of, count_bins, cut_bins, divide_elements, rounds_of, IndexSchedule,
+    };
     #[pymodule_export]
     use crate::interrupt::Stop;
     #[pymodule_export]
@@ -122,7 +124,9 @@ mod _core {
     #[pymodule_export]
     use crate::read_many::{read_early, read_many};
     #[pymodule_export]
-    use crate::simulate::{simulate_alone, simulate_together};
+    use crate::simulate::{
+        scattered_blocks, simulate_alone, simulate_scattered, simulate_together,
+    };
     #[pymodule_export]
     use crate::slabs::slab_shape;
     #[pymodule_export]
