@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
+from outcore.model.machine import Machine
 
 __all__ = [
     "CACHED",
@@ -475,49 +476,9 @@ _Ranges = list[tuple[int, int, int]]
 # Why a method was chosen: a word, and two numbers that belong to it.
 _Why = tuple[str, int, int]
 
-class _Machine(Protocol):
-    @property
-    def servers(self) -> int: ...
-    @property
-    def stripe(self) -> int: ...
-    @property
-    def block(self) -> int: ...
-    @property
-    def request_ns(self) -> int: ...
-    @property
-    def memory_rate(self) -> int: ...
-    @property
-    def block_ns(self) -> int: ...
-    @property
-    def seek_ns(self) -> int: ...
-    @property
-    def streams(self) -> int: ...
-    @property
-    def disk_rate(self) -> int: ...
-    @property
-    def write_rate(self) -> int: ...
-    @property
-    def write_seek_ns(self) -> int: ...
-    @property
-    def client_ns(self) -> int: ...
-    @property
-    def depth(self) -> int: ...
-    @property
-    def write_depth(self) -> int: ...
-    @property
-    def message_ns(self) -> int: ...
-    @property
-    def message_rate(self) -> int: ...
-    @property
-    def copy_rate(self) -> int: ...
-    @property
-    def per_node(self) -> int: ...
-    @property
-    def call_ns(self) -> int: ...
-
 def simulate_alone(
     jobs: list[tuple[list[int], list[int], list[tuple[int, int]]]],
-    machine: _Machine,
+    machine: Machine,
     *,
     ranks: int,
     gap: int,
@@ -542,7 +503,7 @@ class _Scattered(Protocol):
 def scattered_blocks(pattern: _Scattered, rank: int) -> NDArray[np.int64]: ...
 def simulate_scattered(
     pattern: _Scattered,
-    machine: _Machine,
+    machine: Machine,
     *,
     most: int,
     owners: int | None = None,
@@ -554,7 +515,7 @@ def simulate_scattered(
 ) -> dict[str, int]: ...
 def simulate_together(
     plan: Collective,
-    machine: _Machine,
+    machine: Machine,
     *,
     ranks: int,
     gap: int,

@@ -64,7 +64,7 @@ class Scattered:
     --------
     >>> from outcore.simulate import Scattered
     >>> mesh = Scattered(ranks=4, blocks=3, spread=2)
-    >>> sorted([*mesh.indices(2), *mesh.indices(3)])
+    >>> sorted(mesh.indices(2).tolist() + mesh.indices(3).tolist())
     [6, 7, 8, 9, 10, 11]
     """
 
