@@ -132,6 +132,7 @@ if TYPE_CHECKING:
         uniform_filter1d,
     )
     from outcore.ooc.stencils.stencil import stencil
+    from outcore.restart.calls import checkpoint, icheckpoint, restore
     from outcore.transport import Communicator, Transport
     from outcore.unstructured.edge_loop import edge_loop
     from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
@@ -206,6 +207,7 @@ __all__ = [
     "argsort",
     "assign",
     "bincount",
+    "checkpoint",
     "cho_solve",
     "cholesky",
     "convert",
@@ -229,6 +231,7 @@ __all__ = [
     "generic_filter",
     "hfft",
     "histogram",
+    "icheckpoint",
     "ifft",
     "ifft2",
     "ifftn",
@@ -282,6 +285,7 @@ __all__ = [
     "rank_filter",
     "read_all",
     "rechunk",
+    "restore",
     "rfft",
     "rfft2",
     "rfftn",
@@ -352,6 +356,7 @@ _LATER = {
         "uniform_filter1d"
     ),
     "outcore.ooc.stencils.stencil": "stencil",
+    "outcore.restart.calls": "checkpoint icheckpoint restore",
     "outcore.transport": "Communicator Transport",
     "outcore.unstructured.edge_loop": "edge_loop",
     "outcore.unstructured.edge_schedule": "EdgeSchedule edge_schedule",
