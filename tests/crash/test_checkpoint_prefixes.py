@@ -125,7 +125,11 @@ STEPS = ("open", "mkdir", "pwrite", "fsync", "rename", "unlink", "rmdir")
 
 def test_killed_at_each_step_and_then_again(tmp_path):
     """In real processes: locks of the dead are gone, and so are their leftovers, by the next one."""
-    place = tmp_path / "state"
+    with killed.quick_folder(tmp_path) as folder:
+        kill_at_each_step(folder / "state")
+
+
+def kill_at_each_step(place):
     seen = []
     for step in range(1, 1000):
         outcore.checkpoint(place, state(1))

@@ -45,7 +45,7 @@ MUTANTS = [
     ),
     Mutant(
         file=CALLS,
-        before="                memory = local.copy(order=\"K\")\n",
+        before='                memory = local.copy(order="K")\n',
         after="                memory = local\n",
         killed_by=f"{RANKS}::test_started_checkpoints_keep_what_was_there_then",
         why="a started checkpoint would hold elements of later steps",

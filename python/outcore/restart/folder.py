@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import re
@@ -200,7 +199,7 @@ class Folder:
                 os.mkdir(self.file(number))
             except FileExistsError:
                 continue
-            held = _held(self.file(number))
+            held = durable.hold(self.file(number))
             if held is not None:
                 self._held, self._begun = held, number
                 _core.fsync_folder(self.file(number).rstrip("/"))
@@ -236,7 +235,7 @@ class Folder:
     def _remove_left(self, number: int) -> None:
         """Remove a generation that the manifest does not name, unless somebody makes it."""
         with contextlib.suppress(OSError):
-            held = _held(self.file(number), look=True)
+            held = durable.hold(self.file(number), look=True)
             if held is not None:
                 try:
                     _remove(self.file(number))
@@ -247,30 +246,6 @@ class Folder:
 def _is_plain(name: str) -> bool:
     """Whether it is the name of a file in a folder, and leads nowhere else."""
     return bool(name) and not name.startswith(".") and not set(name) & {"/", "\0"}
-
-
-def _held(folder: str, *, look: bool = False) -> int | None:
-    """
-    A descriptor of a folder with its lock; None if somebody else has that, or has removed the folder.
-
-    Where there are no locks: the folder, but None to who only looks whether it is somebody's.
-    """
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        mine, there = os.fstat(fd), os.stat(folder)
-        if (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
-            return fd
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    except OSError as error:
-        if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK) and not look:
-            return fd
-    os.close(fd)
-    return None
 
 
 def _remove(folder: str) -> None:
