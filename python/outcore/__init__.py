@@ -141,6 +141,7 @@ if TYPE_CHECKING:
         disk_map,
         open_placed,
     )
+    from outcore.restart.calls import checkpoint, icheckpoint, restore
     from outcore.transport import Communicator, Transport
     from outcore.unstructured.edge_loop import edge_loop
     from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
@@ -218,6 +219,7 @@ __all__ = [
     "argsort",
     "assign",
     "bincount",
+    "checkpoint",
     "cho_solve",
     "cholesky",
     "convert",
@@ -244,6 +246,7 @@ __all__ = [
     "generic_filter",
     "hfft",
     "histogram",
+    "icheckpoint",
     "ifft",
     "ifft2",
     "ifftn",
@@ -298,6 +301,7 @@ __all__ = [
     "rank_filter",
     "read_all",
     "rechunk",
+    "restore",
     "rfft",
     "rfft2",
     "rfftn",
@@ -369,6 +373,7 @@ _LATER = {
     ),
     "outcore.ooc.stencils.stencil": "stencil",
     "outcore.placement": ("PlacedArray Shift Slab copy_placed create_placed disk_map open_placed"),
+    "outcore.restart.calls": "checkpoint icheckpoint restore",
     "outcore.transport": "Communicator Transport",
     "outcore.unstructured.edge_loop": "edge_loop",
     "outcore.unstructured.edge_schedule": "EdgeSchedule edge_schedule",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LISTS = (
+    "checkpoints",
     "collectives",
     "computations",
     "conversions",
