@@ -141,6 +141,7 @@ if TYPE_CHECKING:
         disk_map,
         open_placed,
     )
+    from outcore.resident import DiskResidentArray, ResidentLayout, ResidentReport, disk_array
     from outcore.transport import Communicator, Transport
     from outcore.unstructured.edge_loop import edge_loop
     from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
@@ -171,6 +172,7 @@ __all__ = [
     "ComputeReport",
     "Damage",
     "DiskArray",
+    "DiskResidentArray",
     "DistArray",
     "Distribution",
     "DistributionError",
@@ -200,6 +202,8 @@ __all__ = [
     "Planned",
     "ProcessGrid",
     "Report",
+    "ResidentLayout",
+    "ResidentReport",
     "SectionError",
     "Shift",
     "Slab",
@@ -231,6 +235,7 @@ __all__ = [
     "create_placed",
     "cumprod",
     "cumsum",
+    "disk_array",
     "disk_map",
     "dot",
     "edge_loop",
@@ -369,6 +374,7 @@ _LATER = {
     ),
     "outcore.ooc.stencils.stencil": "stencil",
     "outcore.placement": ("PlacedArray Shift Slab copy_placed create_placed disk_map open_placed"),
+    "outcore.resident": "DiskResidentArray ResidentLayout ResidentReport disk_array",
     "outcore.transport": "Communicator Transport",
     "outcore.unstructured.edge_loop": "edge_loop",
     "outcore.unstructured.edge_schedule": "EdgeSchedule edge_schedule",
@@ -386,6 +392,7 @@ _MODULES = (
     "jobs",
     "ooc",
     "placement",
+    "resident",
     "transport",
     "unstructured",
 )

@@ -30,6 +30,7 @@ LISTS = (
     "products",
     "ranks",
     "reductions",
+    "resident",
     "sorting",
     "unstructured",
     "placement",
