@@ -142,6 +142,7 @@ if TYPE_CHECKING:
         open_placed,
     )
     from outcore.restart.calls import checkpoint, icheckpoint, restore
+    from outcore.resident import DiskResidentArray, ResidentLayout, ResidentReport, disk_array
     from outcore.transport import Communicator, Transport
     from outcore.unstructured.edge_loop import edge_loop
     from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
@@ -172,6 +173,7 @@ __all__ = [
     "ComputeReport",
     "Damage",
     "DiskArray",
+    "DiskResidentArray",
     "DistArray",
     "Distribution",
     "DistributionError",
@@ -201,6 +203,8 @@ __all__ = [
     "Planned",
     "ProcessGrid",
     "Report",
+    "ResidentLayout",
+    "ResidentReport",
     "SectionError",
     "Shift",
     "Slab",
@@ -233,6 +237,7 @@ __all__ = [
     "create_placed",
     "cumprod",
     "cumsum",
+    "disk_array",
     "disk_map",
     "dot",
     "edge_loop",
@@ -374,6 +379,7 @@ _LATER = {
     "outcore.ooc.stencils.stencil": "stencil",
     "outcore.placement": ("PlacedArray Shift Slab copy_placed create_placed disk_map open_placed"),
     "outcore.restart.calls": "checkpoint icheckpoint restore",
+    "outcore.resident": "DiskResidentArray ResidentLayout ResidentReport disk_array",
     "outcore.transport": "Communicator Transport",
     "outcore.unstructured.edge_loop": "edge_loop",
     "outcore.unstructured.edge_schedule": "EdgeSchedule edge_schedule",
@@ -391,6 +397,7 @@ _MODULES = (
     "jobs",
     "ooc",
     "placement",
+    "resident",
     "transport",
     "unstructured",
 )

@@ -201,6 +201,12 @@ class Distribution:
     def global_indices(self, rank: int, places: NDArray[np.int64]) -> NDArray[np.int64]: ...
     def local_shape(self, rank: int, widths: _Widths) -> list[int]: ...
     def pieces(self, rank: int, widths: _Widths, all: bool) -> tuple[_Sections, _Sections]: ...
+    def section_of(
+        self, key: object, what: str
+    ) -> tuple[list[tuple[int, int, int]], list[tuple[int, bool] | None]]: ...
+    def patches(
+        self, rank: int, widths: _Widths, all: bool, section: Sequence[tuple[int, int, int]]
+    ) -> tuple[_Sections, _Sections]: ...
 
 _Messages = list[tuple[int, _Sections]]
 
@@ -223,6 +229,16 @@ class Traffic:
     @property
     def own(self) -> tuple[_Sections, _Sections]: ...
 
+def resident_layouts(
+    folder: str,
+    shape: Sequence[int],
+    item: int,
+    typical: Sequence[tuple[Sequence[int], int]],
+    offer: tuple[bool, ...],
+    budget: int,
+) -> tuple[
+    list[tuple[str, list[int] | None, list[tuple[int, int, int]], int]], tuple[int, int, str, int]
+]: ...
 def exchange_plan(
     source: Distribution,
     source_ghosts: _Widths,

@@ -31,6 +31,7 @@ LISTS = (
     "products",
     "ranks",
     "reductions",
+    "resident",
     "sorting",
     "unstructured",
     "placement",

@@ -24,6 +24,7 @@
 //! | `background.rs` | accesses in threads of their own |
 //! | `assign.rs`  | a matrix of requests to an assignment of files to ranks |
 //! | `slabs.rs`   | shapes of pieces under a limit |
+//! | `resident.rs`| what is typical of a new array, to layouts with prices |
 //! | `simulate.rs`| a modelled machine, and what an access takes on it |
 //! | `report.rs`  | a plan to what `explain` shows |
 //! | `measure.rs` | measuring a disk, and its figures |
@@ -60,6 +61,7 @@ mod open;
 mod read_many;
 mod records;
 mod report;
+mod resident;
 mod simulate;
 mod slabs;
 mod traffic;
@@ -123,6 +125,8 @@ mod _core {
     use crate::open::writes;
     #[pymodule_export]
     use crate::read_many::{read_early, read_many};
+    #[pymodule_export]
+    use crate::resident::resident_layouts;
     #[pymodule_export]
     use crate::simulate::{
         scattered_blocks, simulate_alone, simulate_scattered, simulate_together,

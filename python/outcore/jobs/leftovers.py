@@ -24,6 +24,7 @@ from outcore.jobs.job import listed, temporaries, temporary_path
 from outcore.jobs.ranks import Ranks, collective
 from outcore.jobs.target import discard
 from outcore.journal import SUFFIX, gather, held, of_ranks
+from outcore.resident.temporary import is_lock, left_over, remove_left
 
 __all__ = ["SCRATCH", "Unfinished", "clean", "resume", "unfinished"]
 
@@ -94,6 +95,8 @@ def unfinished(folder: str | os.PathLike[str] = ".") -> list[Unfinished]:
 def _found(folder: str) -> Iterator[Unfinished]:
     with durable.os_errors("listing", folder):
         names = os.listdir(folder)
+    for lock in left_over(folder):
+        yield Unfinished(lock, SCRATCH, (), 0, 0, "left", None, ((lock, None),))
     for name in names:
         path = os.path.join(folder, name)
         scratch = _SCRATCH.fullmatch(name)
@@ -218,6 +221,10 @@ def clean(one: Unfinished) -> None:
     >>> for one in jobs.unfinished("."):
     ...     jobs.clean(one)
     """
+    if is_lock(one.path):
+        with durable.os_errors("removing", one.path), contextlib.suppress(FileNotFoundError):
+            remove_left(one.path)
+        return
     if one.operation == "unknown" or not one.path.endswith(SUFFIX):
         _remove(one.path)
         return
