@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import outcore
-from ranks import once, ranks
+from ranks import UNDER_MPI, once, ranks
 
 SIZES = (1, 2, 3, 5, 8)
 NODES, EDGES = 1200, 5000
@@ -119,5 +119,156 @@ def test_an_array_that_one_rank_cannot_open(world, folder):
                 kernel=spread,
                 comm=t,
             )
+
+    world.run(body)
+
+
+# Made by all ranks together
+
+POINTS = {
+    "plane": lambda rng: rng.random((NODES, 2)) * [1, 3],
+    "in order": lambda rng: np.sort(rng.standard_normal(NODES)),
+    "ties": lambda rng: rng.integers(-3, 3, (NODES, 3)),
+    "one place": lambda rng: np.full((NODES, 2), -0.0),
+    "few": lambda rng: rng.random((3, 2)),
+}
+WEIGHTS = {"none": None, "integers": (0, 6), "floats": (0.0, 1e-3)}
+
+
+def heavy(rng, n, kind):
+    if WEIGHTS[kind] is None:
+        return None
+    return rng.integers(*WEIGHTS[kind], n) if kind == "integers" else rng.random(n) ** 8 * 1e-3
+
+
+@pytest.mark.parametrize(
+    ("weights", "budget"), [("none", 1 << 30), ("integers", 192 << 10), ("floats", 192 << 10)]
+)
+@pytest.mark.parametrize("method", ["rcb", "hilbert"])
+@ranks(1, 2, 5)
+def test_partitions_are_those_of_one_process(world, folder, method, weights, budget):
+    made = {}
+
+    def alone():
+        for n, (name, points) in enumerate(POINTS.items()):
+            rng = np.random.default_rng(n)
+            where = folder / f"{n}"
+            outcore.create(where.with_suffix(".npy"), data=points(rng)).close()
+            weight = heavy(rng, len(np.load(where.with_suffix(".npy"))), weights)
+            if weight is not None:
+                outcore.create(folder / f"{n}w.npy", data=weight).close()
+            more = {} if weight is None else {"weights": weight}
+            for parts, levels in ((7, None), (40, (4, 10))):
+                found = outcore.partition(
+                    where.with_suffix(".npy"), parts, method=method, levels=levels, **more
+                )
+                made[name, parts] = found.part[:].tobytes()
+
+    def body(t):
+        once(t, alone)
+        found = {}
+        for n, name in enumerate(POINTS):
+            more = {} if WEIGHTS[weights] is None else {"weights": folder / f"{n}w.npy"}
+            for parts, levels in ((7, None), (40, (4, 10))):
+                with outcore.partition(
+                    folder / f"{n}.npy",
+                    parts,
+                    method=method,
+                    levels=levels,
+                    out=folder / f"parts{parts}",
+                    comm=t,
+                    **more,
+                ) as one:
+                    assert (one.parts, one.levels, one.method) == (parts, levels, method)
+                    found[name, parts] = one.part[:].tobytes()
+        t.barrier()
+        once(t, lambda: nothing_is_left(folder))
+        return found
+
+    with outcore.memory(of_ranks(world, budget)):
+        found = world.run(body)
+    for key, expected in made.items():
+        assert all(one[key] == expected for one in found), key
+
+
+def of_ranks(world, budget):
+    """The budget of a process with simulated ranks, which share it."""
+    return budget if UNDER_MPI else budget * world.size
+
+
+def nothing_is_left(folder):
+    assert [one.name for one in folder.iterdir() if one.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("budget", [256 << 10, 1 << 30], ids=["little", "much"])
+@pytest.mark.parametrize("kind", ["none", "scattered", "levels"])
+@ranks(2, 5)
+def test_schedules_are_those_of_one_process(world, folder, kind, budget):
+    """File by file, byte by byte."""
+    rng = np.random.default_rng(3)
+    edges = (rng.integers(0, NODES, (EDGES, 1)) + rng.integers(-30, 30, (EDGES, 3))) % NODES
+    scattered = np.arange(NODES) * 7 % 11 % 6
+
+    def given():
+        if kind == "none":
+            return None
+        return outcore.Partition(scattered, 6, levels=(3, 2) if kind == "levels" else None)
+
+    def alone():
+        with outcore.memory(budget):
+            outcore.edge_schedule(edges, NODES, partition=given(), out=folder / "1").close()
+
+    def body(t):
+        once(t, alone)
+        with outcore.edge_schedule(
+            edges, NODES, partition=given(), out=folder / "all", comm=t
+        ) as schedule:
+            assert schedule.edges == EDGES
+        once(t, lambda: nothing_is_left(folder))
+        files = sorted(one.name for one in (folder / "1").iterdir())
+        assert len(files) == 5
+        for name in files:
+            assert (folder / "1" / name).read_bytes() == (folder / "all" / name).read_bytes(), name
+
+    with outcore.memory(of_ranks(world, budget)):
+        world.run(body)
+
+
+@ranks(2, 3, 5, 8)
+def test_what_is_wrong_in_the_part_of_one_rank_all_hear_of(world, folder):
+    points, edges = np.zeros((NODES, 2)), np.zeros((EDGES, 2), int)
+    points[NODES - 1, 1] = np.nan
+    edges[EDGES - 1, 0] = NODES
+
+    def body(t):
+        with pytest.raises(outcore.OutcoreError, match=rf"coordinates\[{NODES - 1}, 1\] is nan"):
+            outcore.partition(points, 4, out=folder / "parts", comm=t)
+        with pytest.raises(outcore.OutcoreError, match=rf"edges\[{EDGES - 1}, 0\] is {NODES}"):
+            outcore.edge_schedule(edges, NODES, out=folder / "loop", comm=t)
+        with pytest.raises(outcore.OutcoreError, match="give out=") as caught:
+            outcore.partition(points, 4, comm=t)
+        assert caught.value.code == "missing-argument"
+        with pytest.raises(outcore.CollectiveError) as caught:
+            outcore.partition(points, 4 + t.rank, out=folder / "parts", comm=t)
+        assert caught.value.code == "mismatched-call"
+        t.barrier()
+        once(t, lambda: nothing_is_left(folder))
+        assert not (folder / "loop" / "edge-schedule.json").exists()
+
+    world.run(body)
+
+
+@ranks(1, 2, 3)
+def test_metis_on_one_rank_for_all(world, folder):
+    pytest.importorskip("pymetis", reason="pymetis is not installed: METIS is NOT tested")
+    rng = np.random.default_rng(0)
+    edges = (rng.integers(0, NODES, (EDGES, 1)) + rng.integers(-30, 30, (EDGES, 2))) % NODES
+
+    def body(t):
+        expected = outcore.partition(NODES, 4, method="metis", edges=edges)
+        with outcore.partition(
+            NODES, 4, method="metis", edges=edges, out=folder / "parts", comm=t
+        ) as found:
+            np.testing.assert_array_equal(expected.part, found.part)
 
     world.run(body)

@@ -23,11 +23,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
+from outcore.disk import DiskArray
 from outcore.errors import UsageError, advice
 from outcore.jobs import Source, opened
-from outcore.unstructured.groups import Groups, check_edges, most_owners
+from outcore.unstructured.groups import Groups, most_owners
 from outcore.unstructured.indirect import gather, in_pieces, scatter, scratch
-from outcore.unstructured.tables import as_table, check_indices, native, room, too_small
+from outcore.unstructured.share import Share
+from outcore.unstructured.tables import (
+    as_table,
+    check_edges,
+    check_indices,
+    native,
+    room,
+    too_small,
+)
 from outcore.unstructured.translation import TranslationTable
 
 __all__ = ["COMBINE", "AllocationList", "Combine", "LocalEdges"]
@@ -236,10 +245,11 @@ class AllocationList:
         self._table = table
         with opened(edges) as (found,), _core.Reservation("allocation list", room()):
             check_edges(found)
-            groups = Groups(found, table.elements, _as_they_are, self._owner, most_owners)
+            share = Share.alone([found.path] if isinstance(found, DiskArray) else [])
+            groups = Groups(found, table.elements, _as_they_are, self._owner, most_owners, share)
             groups.count(table.parts)
             self._begins = groups.begins
-            self._edges, self._numbers = groups.tables(groups.near)
+            self._edges, self._numbers = groups.tables()
             groups.distribute(self._edges, self._numbers)
 
     def _owner(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:

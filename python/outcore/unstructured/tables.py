@@ -35,6 +35,7 @@ from outcore.opening import create, open
 __all__ = [
     "Table",
     "as_table",
+    "check_edges",
     "check_indices",
     "forget_manifest",
     "in_folder",
@@ -358,6 +359,16 @@ def refuse_dtype(array: Table, kinds: str, name: str, wanted: str) -> None:
         raise UsageError(
             f"{name} has dtype {array.dtype}; {wanted}", code="bad-dtype", path=_path(array)
         )
+
+
+def check_edges(edges: Table) -> None:
+    """Raise `UsageError` unless this is a table of integers with a row for each edge."""
+    if edges.ndim != 2 or not edges.shape[1]:
+        raise UsageError(
+            f"edges have shape {edges.shape}; give (m, k): a row of k elements for each edge",
+            code="bad-shape",
+        )
+    refuse_dtype(edges, "iu", "edges", "give integers: the elements that each edge joins")
 
 
 def _path(array: Table) -> str | None:
