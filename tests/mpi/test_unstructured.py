@@ -1,5 +1,7 @@
 """Edge loops of several ranks: the bits of one process in memory; failures that all ranks hear of."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -270,5 +272,158 @@ def test_metis_on_one_rank_for_all(world, folder):
             NODES, 4, method="metis", edges=edges, out=folder / "parts", comm=t
         ) as found:
             np.testing.assert_array_equal(expected.part, found.part)
+
+    world.run(body)
+
+
+# Arrays in chunks, and loops that go on
+
+CHUNKED = {
+    "zarr": ("x.zarr", {"chunks": (100,), "compression": "zstd"}),
+    "shards": ("x.zarr", {"chunks": (20,), "shards": (300,)}),
+    "hdf5": ("x.h5::/x", {"chunks": (128,), "compression": "gzip"}),
+    "hdf5 as it is": ("x.h5::/x", {"chunks": (128,)}),
+}
+
+
+@pytest.mark.parametrize("kind", CHUNKED)
+@ranks(1, 2, 3, 5)
+def test_what_is_in_chunks_each_rank_encodes_whole_ones_of(world, folder, kind):
+    name, words = CHUNKED[kind]
+    expected = []
+
+    def begin():
+        expected.append(problem(folder, 1))
+        x = np.load(folder / "x.npy")
+        outcore.create(f"{folder}/{name}", data=x, **words).close()
+
+    def body(t):
+        once(t, begin)
+        x = outcore.open(f"{folder}/{name}", "r+")
+        with outcore.EdgeSchedule.open(folder / "loop") as schedule:
+            outcore.edge_loop(
+                schedule,
+                reads={"y": folder / "y.npy"},
+                updates={"x": x, "z": (folder / "x.npy", "max")},
+                kernel=both,
+                comm=t,
+            )
+        x.close()
+        t.barrier()
+        with outcore.open(f"{folder}/{name}") as x:
+            found = x[:].tobytes()
+        t.barrier()
+        once(t, lambda: nothing_is_left(folder))
+        return found
+
+    found = world.run(body)
+    for wanted in expected:
+        assert all(one == wanted.tobytes() for one in found)
+
+
+def both(edges, x, y, z):
+    spread(edges, x, y)
+    np.maximum.at(z, edges[:, 0], y[edges[:, 0]])
+
+
+@pytest.mark.parametrize("kind", ["npy", "zarr"])
+@ranks(1, 2, 3)
+def test_a_loop_goes_on_with_what_other_ranks_have_done(world, folder, kind, monkeypatch):
+    """Begun by one process that fails in a late block; what was stored is not computed again."""
+    monkeypatch.setattr("outcore.jobs.checkpoints._CHECKPOINT", 0.0)
+    path = folder / ("x.npy" if kind == "npy" else "x.zarr")
+    expected, calls = [], []
+
+    def loop(kernel, t=None):
+        with outcore.EdgeSchedule.open(folder / "loop") as schedule:
+            outcore.edge_loop(
+                schedule,
+                reads={"y": folder / "y.npy"},
+                updates={"x": path},
+                kernel=kernel,
+                resume=True,
+                comm=t,
+            )
+            return schedule.blocks
+
+    def kernel(edges, x, y):
+        calls.append(1)
+        if os.environ.get("OUTCORE_TEST_FAILS") and len(calls) == 7:
+            raise ZeroDivisionError("on purpose")
+        spread(edges, x, y)
+
+    def begin():
+        expected.append(problem(folder, 2))
+        if kind == "zarr":
+            outcore.create(path, data=np.load(folder / "x.npy"), chunks=(100,)).close()
+        monkeypatch.setenv("OUTCORE_TEST_FAILS", "1")
+        before = outcore.open(path)[:].tobytes()
+        with pytest.raises(ZeroDivisionError) as caught:
+            loop(kernel)
+        assert "resume=True" in caught.value.__notes__[0]
+        assert before == outcore.open(path)[:].tobytes(), "changed before all is there"
+        monkeypatch.delenv("OUTCORE_TEST_FAILS")
+        with pytest.raises(outcore.UsageError, match="was interrupted") as refused:
+            outcore.edge_loop([[0, 1]], updates={"x": path}, kernel=spread, nodes=NODES)
+        assert refused.value.code == "other-job"
+        calls.clear()
+
+    def body(t):
+        once(t, begin)
+        blocks = loop(kernel, t)
+        t.barrier()
+        once(t, lambda: nothing_is_left(folder))
+        assert [one for one in os.listdir(folder) if "outcore" in one] == []
+        with outcore.open(path) as x:
+            return blocks, x[:].tobytes()
+
+    found = world.run(body)
+    for wanted in expected:
+        assert all(one == wanted.tobytes() for _, one in found)
+        if not UNDER_MPI:
+            assert 0 < len(calls) < found[0][0] - 3
+
+
+@ranks(2, 3)
+def test_another_loop_does_not_go_on(world, folder, monkeypatch):
+    monkeypatch.setattr("outcore.jobs.checkpoints._CHECKPOINT", 0.0)
+
+    def loop(t, kernel, **words):
+        with outcore.EdgeSchedule.open(folder / "loop") as schedule:
+            outcore.edge_loop(
+                schedule,
+                **{"reads": {"y": folder / "y.npy"}, **words},
+                updates={"x": folder / "x.npy"},
+                kernel=kernel,
+                resume=True,
+                comm=t,
+            )
+
+    def kernel(edges, x, y):
+        raise ZeroDivisionError("on purpose")
+
+    def body(t):
+        once(t, lambda: problem(folder, 0))
+        with pytest.raises(outcore.CollectiveError, match="on purpose"):
+            loop(t, kernel)
+        once(t, lambda: nothing_is_left(folder))
+        assert not [one for one in os.listdir(folder) if "outcore" in one], "nothing worth going on"
+        calls = []
+
+        def late(edges, x, y):
+            calls.append(1)
+            if len(calls) == 2:
+                raise ZeroDivisionError("on purpose")
+
+        with pytest.raises(outcore.CollectiveError, match="on purpose"):
+            loop(t, late)
+        before = (folder / "x.npy").read_bytes()
+        for words in ({"kernel": spread}, {"kernel": late, "reads": {"y": folder / "x2.npy"}}):
+            once(t, lambda: outcore.create(folder / "x2.npy", data=np.ones(NODES)).close())
+            with pytest.raises(outcore.OutcoreError, match="belongs to another job"):
+                loop(t, **words)
+        assert before == (folder / "x.npy").read_bytes()
+        once(t, lambda: [outcore.jobs.clean(one) for one in outcore.jobs.unfinished(folder)])
+        assert not [one for one in os.listdir(folder) if "outcore" in one]
 
     world.run(body)

@@ -35,6 +35,7 @@ import outcore
 from outcore import _core
 from outcore.disk import DiskArray
 from outcore.errors import FormatError, UsageError
+from outcore.formats import durable
 from outcore.jobs import Source, collective, opened
 from outcore.jobs.ranks import Ranks
 from outcore.unstructured.groups import Groups, all_owners
@@ -132,6 +133,8 @@ class EdgeSchedule:
     ) -> None:
         self._nodes, self._edges, self._ranks = nodes, edges, ranks
         self._local, self._numbers, self._index = local, numbers, index
+        #: Where it is kept, if it is.
+        self._folder: str | None = None
         #: Of each block: edges, own nodes, nodes of others, room in the index, rank.
         self._blocks: NDArray[np.int64] = np.asarray(blocks[...], np.int64)
 
@@ -245,7 +248,15 @@ class EdgeSchedule:
                     path=os.fspath(folder),
                 )
             stack.pop_all()
+        found._folder = os.fspath(folder)
         return found
+
+    def _said(self) -> dict[str, Any]:
+        """What tells it from others, of a schedule that is kept: whoever makes it anew says so last."""
+        path = os.path.realpath(os.path.join(str(self._folder), f"{_KIND}.json"))
+        with durable.os_errors("looking at", path):
+            found = os.stat(path)
+        return {"schedule": path, "schedule time": [found.st_mtime_ns, found.st_size]}
 
     def close(self) -> None:
         """
@@ -518,7 +529,9 @@ class _Making:
         if share.size > 1:
             return None
         edges = int(self.edges.shape[0])
-        return EdgeSchedule(self.nodes, edges, levels, local, numbers, index, blocks)
+        found = EdgeSchedule(self.nodes, edges, levels, local, numbers, index, blocks)
+        found._folder = None if out is None else os.fspath(out)
+        return found
 
     def _localize_all(
         self, positions: Table, local: Table, index: Table, blocks: NDArray[np.int64]

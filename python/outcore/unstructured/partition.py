@@ -511,8 +511,13 @@ def partition(
             code="missing-argument",
         )
     ranks = Ranks.of(comm, "partition")
-    given = {"coordinates": coordinates, "weights": weights, "edges": edges}
-    given = {name: one for name, one in given.items() if not (one is None or isinstance(one, int))}
+    given: dict[str, Source] = {}
+    if not isinstance(coordinates, int):
+        given["coordinates"] = coordinates
+    if weights is not None:
+        given["weights"] = weights
+    if edges is not None:
+        given["edges"] = edges
     with opened(*given.values()) as tables:
         inputs = dict(zip(given, tables, strict=True))
         told = f"partition: {_told(inputs)}, {parts} parts, {method}, {two}, {out}"
