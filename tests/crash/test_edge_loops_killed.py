@@ -184,3 +184,33 @@ def test_what_another_has_changed_meanwhile_is_not_gone_on_with(prepared):
     assert caught.value.code == "other-job"
     with outcore.open(path) as x:
         assert x[7] == 0.0
+
+
+def test_rows_are_durable_before_they_are_forgotten(prepared, monkeypatch):
+    """In this order: rows flushed, all computed, the array flushed, in place, rows gone."""
+    from outcore.journal import Journal
+
+    path, anew, _, _ = prepared
+    anew()
+    seen = []
+
+    def noted(owner, name, what):
+        whole = getattr(owner, name)
+
+        def call(self, *more):
+            found = whole(self, *more)
+            seen.append(what(self, *more))
+            return found
+
+        monkeypatch.setattr(owner, name, call)
+
+    noted(outcore.DiskArray, "flush", lambda self: "rows" if "partial" in self.path else "array")
+    noted(Journal, "commit", lambda self, steps: sorted(steps))
+    noted(Journal, "remove", lambda self: os.path.exists(f"{path}.outcore-partial.npy"))
+    loop(path)
+    assert seen[-1] is False
+    computed, placed = seen.index([5]), seen.index([6])
+    assert "rows" in seen[:computed]
+    steps = [step for one in seen[:computed] if isinstance(one, list) for step in one]
+    assert sorted(steps) == list(range(5))
+    assert seen[computed + 1 : placed] == ["array"]

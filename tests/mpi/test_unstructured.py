@@ -1,6 +1,8 @@
 """Edge loops of several ranks: the bits of one process in memory; failures that all ranks hear of."""
 
 import os
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -274,6 +276,36 @@ def test_metis_on_one_rank_for_all(world, folder):
             np.testing.assert_array_equal(expected.part, found.part)
 
     world.run(body)
+
+
+@ranks(2, 3)
+def test_a_rank_that_cannot_flush_leaves_no_schedule(world, folder, monkeypatch):
+    from outcore.unstructured import tables
+
+    failing, seen = threading.local(), []
+    whole, say = outcore.DiskArray.flush, tables.write_manifest
+
+    def flush(self):
+        if getattr(failing, "here", False) and self.path.endswith("index.npy"):
+            time.sleep(0.3)
+            raise OSError("on purpose")
+        whole(self)
+
+    monkeypatch.setattr(outcore.DiskArray, "flush", flush)
+    monkeypatch.setattr(
+        "outcore.unstructured.edge_schedule.write_manifest",
+        lambda *words: (seen.append(1), say(*words)),
+    )
+
+    def body(t):
+        failing.here = t.rank == t.size - 1
+        with pytest.raises(outcore.CollectiveError, match="on purpose"):
+            outcore.edge_schedule([[0, 1], [1, 2]], 3, out=folder / "loop", comm=t)
+        t.barrier()
+        assert not (folder / "loop" / "edge-schedule.json").exists()
+
+    world.run(body)
+    assert seen == []
 
 
 # Arrays in chunks, and loops that go on
