@@ -1,5 +1,6 @@
 """Edge loops of several ranks: the bits of one process in memory; failures that all ranks hear of."""
 
+import importlib
 import os
 import threading
 import time
@@ -278,6 +279,44 @@ def test_metis_on_one_rank_for_all(world, folder):
     world.run(body)
 
 
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("bisection", "scatter"), ("groups", "scatter"), ("translation", "slabs")],
+    ids=["bisection", "groups", "translation"],
+)
+@ranks(2, 3)
+def test_nobody_reads_what_a_slow_rank_has_not_written(world, folder, module, name, monkeypatch):
+    rng = np.random.default_rng(5)
+    edges = (rng.integers(0, NODES, (EDGES, 1)) + rng.integers(-30, 30, (EDGES, 2))) % NODES
+    points, slow = rng.random((NODES, 2)), threading.local()
+    where = importlib.import_module(f"outcore.unstructured.{module}")
+    whole = getattr(where, name)
+
+    def late(*words):
+        if getattr(slow, "here", False):
+            time.sleep(0.2)
+        return whole(*words)
+
+    def body(t):
+        expected = outcore.partition(points, 20)
+        slow.here = t.rank == t.size - 1
+        with outcore.partition(points, 20, out=folder / "parts", comm=t) as found:
+            np.testing.assert_array_equal(expected.part, found.part)
+            outcore.edge_schedule(edges, NODES, partition=found, out=folder / "all", comm=t).close()
+        slow.here = False
+        once(
+            t,
+            lambda: outcore.edge_schedule(
+                edges, NODES, partition=expected, out=folder / "1"
+            ).close(),
+        )
+        for one in (folder / "1").iterdir():
+            assert one.read_bytes() == (folder / "all" / one.name).read_bytes(), one.name
+
+    monkeypatch.setattr(where, name, late)
+    world.run(body)
+
+
 @ranks(2, 3)
 def test_a_rank_that_cannot_flush_leaves_no_schedule(world, folder, monkeypatch):
     from outcore.unstructured import tables
@@ -332,6 +371,7 @@ def test_what_is_in_chunks_each_rank_encodes_whole_ones_of(world, folder, kind):
     def body(t):
         once(t, begin)
         x = outcore.open(f"{folder}/{name}", "r+")
+        encodes = x.stats()["encodes"]
         with outcore.EdgeSchedule.open(folder / "loop") as schedule:
             outcore.edge_loop(
                 schedule,
@@ -340,6 +380,9 @@ def test_what_is_in_chunks_each_rank_encodes_whole_ones_of(world, folder, kind):
                 kernel=both,
                 comm=t,
             )
+        done = t.allgather(np.array([x.stats()["encodes"] - encodes], np.int64)).sum()
+        if t.size > 1 and "compression" in words:
+            assert done == -(-NODES // words["chunks"][0]), "each chunk once, by one rank"
         x.close()
         t.barrier()
         with outcore.open(f"{folder}/{name}") as x:

@@ -132,4 +132,25 @@ MUTANTS = [
         + "test_who_is_killed_while_rows_are_put_in_place_is_known_and_completed[npy]",
         why="the only copy of new rows was removed while their array had some of them",
     ),
+    Mutant(
+        file=FOLDER + "groups.py",
+        before="        self._share.meet()\n",
+        after="",
+        killed_by=RANKS + "test_nobody_reads_what_a_slow_rank_has_not_written[2-groups]",
+        why="a rank localized edges that another had not written yet",
+    ),
+    Mutant(
+        file=FOLDER + "translation.py",
+        before="        share.meet()\n",
+        after="",
+        killed_by=RANKS + "test_nobody_reads_what_a_slow_rank_has_not_written[2-translation]",
+        why="a rank looked nodes up that another had not placed yet",
+    ),
+    Mutant(
+        file=FOLDER + "bisection.py",
+        before="    share.meet()\n",
+        after="",
+        killed_by=RANKS + "test_nobody_reads_what_a_slow_rank_has_not_written[2-bisection]",
+        why="a rank divided points that another had not brought there yet",
+    ),
 ]

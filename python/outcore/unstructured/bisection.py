@@ -298,7 +298,6 @@ def _finish_together(points: Points, sets: _Sets, within: int, table: Table) -> 
         _divide(at[some], weights, whole, int(sets.first[n]), int(sets.parts[n]), within, part)
         for piece in in_pieces(part.size):
             scatter(table, which[piece], part[piece])
-    share.meet()
 
 
 def _divide(

@@ -190,7 +190,6 @@ def edge_loop(
             mine = _share(plan, schedule, ranks)
             ranks.finished(lambda: loop.run(plan, schedule, mine, rows))
             if staged:
-                share.meet()
                 ranks.finished(put_in_place(rows, into, ranks, share.room))
 
 

@@ -42,12 +42,14 @@ from outcore.unstructured.groups import Groups, all_owners
 from outcore.unstructured.partition import Partition
 from outcore.unstructured.share import Share
 from outcore.unstructured.tables import (
+    Released,
     Table,
     check_edges,
     forget_manifest,
     in_folder,
     new_table,
     open_table,
+    promised,
     read_manifest,
     slabs,
     too_small,
@@ -104,7 +106,7 @@ class _ByNumber:
         return positions
 
 
-class EdgeSchedule:
+class EdgeSchedule(Released):
     """
     What `outcore.edge_loop` needs of a mesh; made by `outcore.edge_schedule`, or opened.
 
@@ -215,17 +217,11 @@ class EdgeSchedule:
         2
         """
         words = read_manifest(folder, _KIND)
-        try:
+        with promised(folder, "schedule"):
             names = ("nodes", "edges", "ranks", "columns", "blocks", "copies", "index")
             nodes, edges, ranks, columns, blocks, copies, index = (
                 operator.index(words[name]) for name in names
             )
-        except (KeyError, TypeError) as error:
-            raise FormatError(
-                f"the manifest in {os.fspath(folder)!r} lacks {error}; make the schedule again",
-                code="bad-metadata",
-                path=os.fspath(folder),
-            ) from None
         with contextlib.ExitStack() as stack:
             shapes = {
                 "local": (copies, columns),
@@ -269,12 +265,6 @@ class EdgeSchedule:
         """
         for table in (self._local, self._numbers, self._index):
             table.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         blocks = "1 block" if self.blocks == 1 else f"{self.blocks} blocks"

@@ -15,9 +15,8 @@ Reference: PASSION report, section 4.4.2 and Table 5 (`oc_gen_pal`, `oc_localize
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
-from typing import Any, Literal, Self, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +29,11 @@ from outcore.unstructured.groups import Groups, most_owners
 from outcore.unstructured.indirect import gather, in_pieces, scatter, scratch
 from outcore.unstructured.share import Share
 from outcore.unstructured.tables import (
+    Released,
     as_table,
     check_edges,
-    check_indices,
     native,
+    part_number,
     room,
     too_small,
 )
@@ -201,7 +201,7 @@ class LocalEdges:
             )
 
 
-class AllocationList:
+class AllocationList(Released):
     """
     Which edges belong to which part: a partition allocation list.
 
@@ -297,8 +297,7 @@ class AllocationList:
         >>> outcore.AllocationList([[0, 1], [3, 2]], table).edges(1)
         (array([[3, 2]]), array([1]))
         """
-        number = operator.index(part)
-        check_indices(np.array(number), self.parts, 0, "the number of a part, ")
+        number = part_number(part, self.parts)
         some = slice(int(self._begins[number]), int(self._begins[number + 1]))
         return self._edges[some], self._numbers[some]
 
@@ -335,7 +334,7 @@ class AllocationList:
         >>> local.off, local.off_part, local.off_offset
         (array([2]), array([1], dtype=int32), array([0]))
         """
-        number = operator.index(part)
+        number = part_number(part, self.parts)
         edges, numbers = self.edges(number)
         needed = edges.size * 96
         if needed > room():
@@ -372,12 +371,6 @@ class AllocationList:
         """
         self._edges.close()
         self._numbers.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<AllocationList: {int(self._begins[-1])} edges of {self.parts} parts>"

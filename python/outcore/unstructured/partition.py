@@ -29,13 +29,14 @@ from numpy.typing import NDArray
 import outcore
 from outcore import _core
 from outcore.disk import DiskArray
-from outcore.errors import FormatError, UsageError, advice
+from outcore.errors import UsageError, advice
 from outcore.jobs import Source, collective, opened
 from outcore.jobs.ranks import Ranks
 from outcore.unstructured import bisection, curves, graphs
 from outcore.unstructured.points import Points, Weights
 from outcore.unstructured.share import Share
 from outcore.unstructured.tables import (
+    Released,
     Table,
     as_table,
     check_edges,
@@ -44,6 +45,8 @@ from outcore.unstructured.tables import (
     in_folder,
     new_table,
     open_table,
+    part_number,
+    promised,
     read_manifest,
     refuse_dtype,
     room,
@@ -63,7 +66,7 @@ _KIND = "partition"
 _MOST = 2**31 - 1
 
 
-class Partition:
+class Partition(Released):
     """
     Which part each element belongs to; made by `outcore.partition`, `Partition.blocks` or `open`.
 
@@ -236,8 +239,7 @@ class Partition:
         >>> outcore.Partition.blocks(7, 3).members(2)
         array([5, 6])
         """
-        number = operator.index(part)
-        check_indices(np.array(number), self._parts, 0, "the number of a part, ")
+        number = part_number(part, self._parts)
         found, filled = np.empty(int(self._counts[number]), np.int64), 0
         with _core.Reservation("partition", self._held):
             for low, _, slab in slabs(self._table, self._rows()):
@@ -349,18 +351,12 @@ class Partition:
         <Partition: 4 elements in 2 parts, blocks>
         """
         words = read_manifest(folder, _KIND)
-        try:
+        with promised(folder, "partition"):
             elements, parts = operator.index(words["elements"]), operator.index(words["parts"])
             levels = (
                 None if words["levels"] is None else tuple(map(operator.index, words["levels"]))
             )
             method = str(words["method"])
-        except (KeyError, TypeError) as error:
-            raise FormatError(
-                f"the manifest in {os.fspath(folder)!r} lacks {error}; make the partition again",
-                code="bad-metadata",
-                path=os.fspath(folder),
-            ) from None
         table = open_table(folder, "part", (elements,), "i")
         return cls(value_of(table), parts, method=method, levels=levels)  # type: ignore[arg-type]
 
@@ -374,12 +370,6 @@ class Partition:
         >>> outcore.Partition.blocks(4, 2).close()
         """
         self._table.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         levels = "" if self._levels is None else f", levels {self._levels}"

@@ -16,8 +16,7 @@ architectures", Journal of Parallel and Distributed Computing 22 (1994), on tran
 
 from __future__ import annotations
 
-import operator
-from typing import Any, Self, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,7 +28,14 @@ from outcore.unstructured.indirect import gather, scatter
 from outcore.unstructured.partition import Partition
 from outcore.unstructured.placing import Placing
 from outcore.unstructured.share import Share
-from outcore.unstructured.tables import check_indices, room, rows_in, slabs
+from outcore.unstructured.tables import (
+    Released,
+    check_indices,
+    part_number,
+    room,
+    rows_in,
+    slabs,
+)
 
 __all__ = ["PartOrder", "TranslationTable"]
 
@@ -37,7 +43,7 @@ __all__ = ["PartOrder", "TranslationTable"]
 _EACH = 96
 
 
-class PartOrder:
+class PartOrder(Released):
     """
     The order of elements by parts, then by their numbers: a permutation, and its inverse.
 
@@ -100,14 +106,8 @@ class PartOrder:
         self._positions.close()
         self._order.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class TranslationTable:
+class TranslationTable(Released):
     """
     Part and offset of each element of a partition.
 
@@ -242,8 +242,7 @@ class TranslationTable:
         >>> outcore.TranslationTable(outcore.Partition.blocks(6, 2)).members(1)
         array([3, 4, 5])
         """
-        number = operator.index(part)
-        check_indices(np.array(number), self.parts, 0, "the number of a part, ")
+        number = part_number(part, self.parts)
         begins = self._places.begins
         return self._places.at(int(begins[number]), int(begins[number + 1]))
 
@@ -257,12 +256,6 @@ class TranslationTable:
         >>> outcore.TranslationTable(outcore.Partition.blocks(6, 2)).close()
         """
         self._places.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<TranslationTable: {self.elements} elements in {self.parts} parts>"
