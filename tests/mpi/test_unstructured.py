@@ -297,8 +297,9 @@ def test_nobody_reads_what_a_slow_rank_has_not_written(world, folder, module, na
             time.sleep(0.2)
         return whole(*words)
 
+    expected = outcore.partition(points, 20)
+
     def body(t):
-        expected = outcore.partition(points, 20)
         slow.here = t.rank == t.size - 1
         with outcore.partition(points, 20, out=folder / "parts", comm=t) as found:
             np.testing.assert_array_equal(expected.part, found.part)
