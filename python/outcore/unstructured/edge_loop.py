@@ -142,8 +142,9 @@ def edge_loop(
     nothing behind: called again, it is another one, and adds again. While rows are copied at the end
     `updates` are half old and half new, and a call that does not complete them is refused.
 
-    What several ranks update in chunks is kept in such files, too, without a journal: a chunk has nodes
-    of several of them, and is encoded once, by one.
+    What several ranks update in chunks is kept in such files, too, without a journal, and so are arrays
+    with codecs if there are several blocks: a chunk has nodes of several of them, and is encoded once,
+    by one.
 
     While a kernel runs, the next block is read and the last one written in the background. Half of the
     memory budget is taken. Edges without a schedule are inspected first (`edge_schedule`), into memory
@@ -181,10 +182,13 @@ def edge_loop(
             _kept(stack, loop, schedule, share)
         else:
             ranks.together(lambda: refuse_interrupted(loop.updates))
-            # Ranks have rows of the same chunks.
-            staged = [n for n, one in enumerate(loop.updates) if ranks.size > 1 and not one.whole]
+            # Ranks, or blocks, have rows of the same chunks.
+            shared = [one.is_shared(ranks.size, schedule.blocks) for one in loop.updates]
+            staged = [n for n, is_shared in enumerate(shared) if is_shared]
             into = [loop.updates[n] for n in staged]
-            rows = [share.table(one.table.shape, one.dtype) for one in into]
+            rows = [share.table(one.table.shape, one.dtype, counted=True) for one in into]
+            for table in rows:
+                stack.callback(table.close)
             plan = loop.plan(schedule, staged)
             loop.refuse_large(plan, schedule)
             mine = _share(plan, schedule, ranks)

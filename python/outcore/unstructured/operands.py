@@ -26,6 +26,7 @@ from outcore.disk import DiskArray
 from outcore.errors import UsageError, advice
 from outcore.formats.layout import Strided
 from outcore.jobs import InMemory, Source, opened
+from outcore.sides import Side
 from outcore.unstructured.localize import COMBINE
 from outcore.unstructured.tables import Table, native
 
@@ -63,11 +64,18 @@ class Operand:
         """Whether it is an array of this process."""
         return isinstance(self.table, InMemory)
 
-    @property
-    def whole(self) -> bool:
-        """Whether rows are stored each by itself, so that ranks can write rows of their own."""
-        layout = getattr(getattr(self.table, "info", None), "layout", None)
-        return self.in_memory or isinstance(layout, Strided)
+    def is_shared(self, ranks: int, blocks: int) -> bool:
+        """
+        Whether parts of it that are stored whole have rows of several ranks, or of several blocks.
+
+        A chunk that has codecs would be decoded and encoded for each block that has one of its nodes.
+        """
+        if self.in_memory:
+            return False
+        info = self.table.info
+        if ranks > 1:
+            return not isinstance(info.layout, Strided)
+        return blocks > 1 and Side.of(info).whole
 
 
 def to_read(stack: contextlib.ExitStack, arrays: Mapping[str, Source]) -> list[Operand]:

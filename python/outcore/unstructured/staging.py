@@ -95,8 +95,9 @@ def put_in_place(
 def _copy(source: Any, one: Operand, ranks: int, room: int) -> Schedule:
     """The schedule of a copy: tiles of whole chunks of the target."""
     target = Side.of(one.table.info)
+    rows = Side(one.dtype.itemsize, "C") if source.info is None else Side.of(source.info)
     most = room // (2 * one.dtype.itemsize)
-    tiles = choose(one.table.shape, Side.of(source.info), target, most, ranks=ranks)
+    tiles = choose(one.table.shape, rows, target, most, ranks=ranks)
     if not isinstance(tiles, Tiling):
         raise too_small(f"a chunk of {one.table.path!r}", 2 * tiles * one.dtype.itemsize, "")
 
