@@ -16,6 +16,7 @@ SMALL = {
     "heat_steps": (
         ["--size", "40", "--steps", "30", "--every", "10", "--check"],
         ["^from step 0 to 30, ", "mean of the plate: 0.0", "from one process: 0.0e.00"],
+    ),
     "integrals": (
         ["--functions", "12", "--expansion", "30", "--rows", "20", "--columns", "8"],
         ["^energy -[0-9.]+ after [0-9]+ iterations", "beside integrals in memory: .*(0.0e.00|e-1)"],

@@ -141,8 +141,8 @@ if TYPE_CHECKING:
         disk_map,
         open_placed,
     )
-    from outcore.restart.calls import checkpoint, icheckpoint, restore
     from outcore.resident import DiskResidentArray, ResidentLayout, ResidentReport, disk_array
+    from outcore.restart.calls import checkpoint, icheckpoint, restore
     from outcore.transport import Communicator, Transport
     from outcore.unstructured.edge_loop import edge_loop
     from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule

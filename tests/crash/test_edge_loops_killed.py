@@ -100,7 +100,7 @@ def test_whenever_it_is_killed_the_same_call_completes_it(prepared):
         loop(path)
         assert content(path) == after, step
         assert left() == [], step
-    assert {"before", "after", "old"} < seen
+    assert {"before", "after", "old"} <= seen
     assert step > 20
 
 

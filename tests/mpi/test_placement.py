@@ -20,7 +20,7 @@ from outcore.errors import (
     UsageError,
 )
 from outcore.placement.overlap import overlaps
-from outcore.placement.part import meeting
+from outcore.placement.part import intersections
 from ranks import once, ranks
 
 PLACEMENTS = ("global", "local", "partitioned")
@@ -573,7 +573,7 @@ def test_what_a_key_meets_is_what_elements_say(case):
     named = range(key.start, key.stop, key.step)
     expected = {number: where[i] for number, i in enumerate(named) if i in where}
     found = {}
-    for one, at in meeting(np.array([[section]]), np.array([[place]]), (key,)):
+    for one, at in intersections(np.array([[section]]), np.array([[place]]), (key,)):
         for value, number in zip(
             range(one[0].start, one[0].stop, one[0].step or 1),
             range(at[0].start, at[0].stop, at[0].step or 1),

@@ -82,7 +82,7 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "edge_schedule.py",
-        before="                one.flush()\n            share.meet()\n",
+        before="                one.flush()\n            share.barrier()\n",
         after="                one.flush()\n",
         killed_by=RANKS + "test_a_rank_that_cannot_flush_leaves_no_schedule",
         why="the manifest promised edges that another rank had not stored",
@@ -134,21 +134,21 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "groups.py",
-        before="        self._share.meet()\n",
+        before="        self._share.barrier()\n",
         after="",
         killed_by=RANKS + "test_nobody_reads_what_a_slow_rank_has_not_written[2-groups]",
         why="a rank localized edges that another had not written yet",
     ),
     Mutant(
         file=FOLDER + "translation.py",
-        before="        share.meet()\n",
+        before="        share.barrier()\n",
         after="",
         killed_by=RANKS + "test_nobody_reads_what_a_slow_rank_has_not_written[2-translation]",
         why="a rank looked nodes up that another had not placed yet",
     ),
     Mutant(
         file=FOLDER + "bisection.py",
-        before="    share.meet()\n",
+        before="    share.barrier()\n",
         after="",
         killed_by=RANKS + "test_nobody_reads_what_a_slow_rank_has_not_written[2-bisection]",
         why="a rank divided points that another had not brought there yet",

@@ -2,7 +2,8 @@
 Placement of out-of-core arrays: in one file, in a file for each rank, or partitioned over memories.
 
     making        create, open, copy
-    array         `PlacedArray`: sections of the local array, slabs, what ranks do together
+    array         `PlacedArray`: slabs, and what ranks do together
+    local         sections of the local array
     shift         boundary elements of neighbours, three ways
     whole         sections of the whole array: reading, multicast, copies
     partitions    loops of all ranks over what fits their memories together
@@ -14,8 +15,9 @@ Placement of out-of-core arrays: in one file, in a file for each rank, or partit
 Reference: PASSION report, sections 4.1.2 and 4.2.
 """
 
-from outcore.placement.array import PlacedArray, Placement
+from outcore.placement.array import PlacedArray
 from outcore.placement.files import disk_map
+from outcore.placement.local import Placement
 from outcore.placement.making import copy_placed, create_placed, open_placed
 from outcore.placement.shift import Shift
 from outcore.placement.slabs import Slab

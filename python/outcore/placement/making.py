@@ -26,8 +26,9 @@ from outcore.errors import AlreadyExistsError, DistributionError, FormatError, U
 from outcore.formats import durable
 from outcore.formats.spec import as_dtype
 from outcore.jobs.target import Place
-from outcore.placement.array import PlacedArray, Placement
+from outcore.placement.array import PlacedArray
 from outcore.placement.files import MANIFEST, Manifest, is_local
+from outcore.placement.local import Placement
 from outcore.placement.whole import write_slabs
 from outcore.transport import Transport
 from outcore.transport import transport as join

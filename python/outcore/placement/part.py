@@ -28,7 +28,7 @@ from outcore.disk import DiskArray
 from outcore.distribution import Distribution, Key
 from outcore.requests import IORequest, start
 
-__all__ = ["LocalPart", "meeting"]
+__all__ = ["LocalPart", "intersections"]
 
 
 class LocalPart:
@@ -76,12 +76,12 @@ class LocalPart:
 
     def read(self, key: Key, *, out: NDArray[Any]) -> None:
         """Read a section of the local array, ghosts included, piece by piece."""
-        for section, place in meeting(*self._all, key):
+        for section, place in intersections(*self._all, key):
             self._disk.read(section, out=out[place])
 
     def write(self, key: Key, value: NDArray[Any]) -> None:
         """Write a section of the local array but for its ghosts, piece by piece."""
-        for section, place in meeting(*self._owned, key):
+        for section, place in intersections(*self._owned, key):
             self._disk.write(section, value[place])
 
     def iread(self, key: Key, *, out: NDArray[Any]) -> IORequest[Any]:
@@ -94,16 +94,16 @@ class LocalPart:
 
     def readings(self, key: Key, out: NDArray[Any]) -> list[Item]:
         """What a collective read of a section brings, ghosts included."""
-        pieces = meeting(*self._all, key)
+        pieces = intersections(*self._all, key)
         return [reading(self._disk, section, out[place]) for section, place in pieces]
 
     def writings(self, key: Key, value: NDArray[Any]) -> list[Item]:
         """What a collective write of a section brings, ghosts left out."""
-        pieces = meeting(*self._owned, key)
+        pieces = intersections(*self._owned, key)
         return [writing(self._disk, section, value[place]) for section, place in pieces]
 
 
-def meeting(
+def intersections(
     sections: NDArray[np.int64], places: NDArray[np.int64], key: Key
 ) -> Iterator[tuple[Key, Key]]:
     """
@@ -127,9 +127,9 @@ def meeting(
     >>> import numpy as np
     >>> sections = np.array([[[1, 4, 3]]])  # 1, 4, 7, 10 are elements 0 to 3 of the local array
     >>> places = np.array([[[0, 4, 1]]])
-    >>> list(meeting(sections, places, (slice(2, 9),)))
+    >>> list(intersections(sections, places, (slice(2, 9),)))
     [((slice(7, 11, 3),), (slice(0, 2, None),))]
-    >>> list(meeting(places, sections, (slice(0, 9, 2),)))  # 0, 2, 4, 6, 8 of the whole array
+    >>> list(intersections(places, sections, (slice(0, 9, 2),)))  # 0, 2, 4, 6, 8 of the whole array
     [((slice(1, 2, None),), (slice(2, 3, None),))]
     """
     begin = np.array([part.start for part in key], np.int64)

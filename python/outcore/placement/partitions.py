@@ -28,7 +28,7 @@ from outcore.collective.agreement import together
 from outcore.collective.call import run
 from outcore.collective.request import CollectiveRequest, start
 from outcore.distribution import Distribution, Key, widths
-from outcore.placement.part import LocalPart, meeting
+from outcore.placement.part import LocalPart, intersections
 from outcore.placement.slabs import Slab, Window, loop, rows_of
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def partitions(array: PlacedArray, halo: Any, axis: int | None, rows: int | None
         windows.append(window)
 
     def made(number: int, data: NDArray[Any]) -> Slab:
-        pieces = list(meeting(*owned, boxes[number]))
+        pieces = list(intersections(*owned, boxes[number]))
         return Slab(number, data, windows[number].inner, pieces)
 
     order = array._disk.order

@@ -32,7 +32,7 @@ from outcore.disk import DiskArray
 from outcore.distribution import Key
 from outcore.errors import UsageError
 from outcore.placement.keys import Rows, lengths, straight
-from outcore.placement.part import meeting
+from outcore.placement.part import intersections
 
 if TYPE_CHECKING:
     from outcore.placement.array import PlacedArray
@@ -85,7 +85,7 @@ class Files:
             if not core.is_owner(rank):
                 continue  # another rank has the same elements
             sections, places = core.pieces(rank, ghosts, False)
-            for there, place in meeting(places, sections, box):
+            for there, place in intersections(places, sections, box):
                 found.append((self.of(rank), there, out[place]))
         return found
 
@@ -199,14 +199,14 @@ def write_slabs(source: PlacedArray, target: PlacedArray) -> None:
             def begin(box: Any = box, memory: Any = memory, asked: Any = asked) -> list[int]:
                 if box is not None:
                     memory.append(np.empty(lengths(box), target.dtype, target._order))
-                    for section, place in meeting(*target._pieces, box):
+                    for section, place in intersections(*target._pieces, box):
                         asked.extend(files.requests(section, memory[0][place]))
                 return []
 
             def bring(box: Any = box, memory: Any = memory) -> list[Any]:
                 if box is None:
                     return []
-                pieces = meeting(*target._pieces, box)
+                pieces = intersections(*target._pieces, box)
                 return [writing(target._disk, key, memory[0][place]) for key, place in pieces]
 
             def store(box: Any = box, memory: Any = memory) -> list[int]:

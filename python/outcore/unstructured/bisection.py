@@ -288,7 +288,7 @@ def _finish_together(points: Points, sets: _Sets, within: int, table: Table) -> 
             scatter(at, place[some], one.x[one.which[rows]])
             if heavy is not None and one.weight is not None:
                 scatter(heavy, place[some], one.weight[rows])
-    share.meet()
+    share.barrier()
     owner = (begins[:-1] + begins[1:]) * share.size // max(2 * total, 1)
     for n in np.flatnonzero(owner == share.ranks.rank):
         some = slice(int(begins[n]), int(begins[n + 1]))

@@ -514,7 +514,7 @@ class _Making:
         if out is not None:
             for one in (local, numbers, index):
                 one.flush()
-            share.meet()
+            share.barrier()
             share.ranks.once(lambda: _say(folder, blocks, words))
         if share.size > 1:
             return None

@@ -160,7 +160,7 @@ class Groups:
             rows = rows[order]
             scatter(values, place, kept[rows])
             scatter(numbers, place, rows + low)
-        self._share.meet()
+        self._share.barrier()
 
     def tables(self) -> tuple[Table, Table]:
         """Tables for `distribute`."""

@@ -9,8 +9,9 @@ what has a place behind all that came before it begins behind that of lower rank
 places that one process would give them. Tables that all of them fill are files that all have open.
 
 Invariants. Sums are of integers: they do not depend on how many ranks there are. All ranks make the same
-calls. Each entry of a table is written by one rank, and read by others behind a `meet` of all. Whoever
-fails between two of these calls has the others fail at the next one (`outcore.collective.agreement`).
+calls. Each entry of a table is written by one rank, and read by others behind a `barrier` of all.
+Whoever fails between two of these calls has the others fail at the next one
+(`outcore.collective.agreement`).
 
 Reference: PASSION report, section 4.4.2 (pre-processing by all processors); R. Das et al. (1994), on
 translation tables that are distributed.
@@ -157,7 +158,7 @@ class Share:
                     all_of_it[at : at + taken] = pieces[rank, :taken]
         return found
 
-    def meet(self) -> None:
+    def barrier(self) -> None:
         """Wait until all ranks have come: what they have written may be read."""
         if self.size > 1:
             self.ranks.group.barrier()

@@ -81,7 +81,7 @@ class PartOrder(Released):
                 by_index[order] = position
                 self._positions[low:high] = by_index
                 scatter(self._order, position, order + low)
-        share.meet()
+        share.barrier()
 
     def positions(self, indices: NDArray[Any]) -> NDArray[np.int64]:
         """Where elements stand; the caller has checked them, and counted what they take."""
