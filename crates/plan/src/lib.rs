@@ -80,7 +80,7 @@ pub use plan::{
     Round, Transfer,
 };
 pub use planner::Plan;
-pub use points::{Addresses, Index, Lists, Points};
+pub use points::{Addresses, Counts, Index, Lists, Points};
 pub use price::Priced;
 pub use request::Request;
 pub use section::{Range, Section};

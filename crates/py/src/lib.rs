@@ -90,6 +90,8 @@ mod _core {
         cut_runs, decode_words, keys_with_places, merge_runs, merge_scratch, sort_words,
     };
     #[pymodule_export]
+    use crate::compute::nonzero::nonzero_places;
+    #[pymodule_export]
     use crate::compute::reduce::{accumulate_products, Reduction};
     #[pymodule_export]
     use crate::compute::stencil::{Rank, StencilPass};

@@ -11,7 +11,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::index::Divide;
+use super::grid::Divide;
 use crate::error::PlanError;
 
 fn outside(position: usize, value: i64, len: i64) -> PlanError {
