@@ -37,6 +37,8 @@ __all__ = [
     "Stop",
     "TempFile",
     "Traffic",
+    "Window",
+    "WordLocks",
     "__version__",
     "accumulate_plan",
     "accumulate_products",
@@ -318,6 +320,32 @@ class Reservation:
 class SharedMemory:
     def __new__(cls, nbytes: int, file: int | None = None) -> Self: ...
     def bytes(self) -> memoryview: ...
+
+@final
+class Window:
+    def __new__(
+        cls,
+        distribution: Distribution,
+        widths: _Widths,
+        dtype: np.dtype[Any],
+        me: int,
+        parts: Sequence[NDArray[Any] | None],
+    ) -> Self: ...
+    def get(self, key: Any, out: Any = None) -> Any: ...
+    def put(self, key: Any, values: Any) -> bool: ...
+    def pieces(
+        self, key: Any
+    ) -> tuple[list[int], tuple[Any, ...], bool, list[list[int]], _Sections, _Sections]: ...
+
+@final
+class WordLocks:
+    def __new__(cls, memory: NDArray[np.uint8]) -> Self: ...
+    @property
+    def count(self) -> int: ...
+    def holder(self, at: int) -> int: ...
+    def take(self, at: int, who: int, seconds: float) -> int: ...
+    def seize(self, at: int, holder: int, who: int) -> bool: ...
+    def give(self, at: int, who: int) -> bool: ...
 
 @final
 class NodeBarrier:
