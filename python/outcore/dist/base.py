@@ -3,8 +3,8 @@ What one rank has of an array that is divided over ranks: `Divided`, the base of
 
 Problem. A part is memory with a distribution, perhaps with ghosts, and everything that ranks do
 with their parts needs the same few answers: which elements are mine, where are they stored, who
-else is there? Idea. They are here, and nothing that talks to another rank: `one_sided`, `whole` and
-`array` add that.
+else is there? Idea. They are here, and how elements come to where another array wants them; `one_sided`,
+`whole` and `array` are what people call.
 
 Invariants. The memory has the shape that the distribution says. What was closed has no memory any more.
 """
@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 from outcore.collective.request import CollectiveRequest, start_call
 from outcore.distribution import Distribution, Ghosts, Key, slices, views, widths
 from outcore.errors import DistributionError, UnsupportedError, UsageError
-from outcore.redistribution import Part
+from outcore.redistribution import Part, bring_all
 from outcore.requests import Started
 from outcore.transport import Transport
 from outcore.transport import transport as join
@@ -29,6 +29,7 @@ from outcore.transport import transport as join
 __all__ = ["Divided"]
 
 T = TypeVar("T")
+A = TypeVar("A", bound="Divided")
 
 
 class Divided:
@@ -343,6 +344,17 @@ class Divided:
         """
         found, places = self._distribution._core.pieces(self.rank, self._widths, ghosts)
         return list(zip(slices(found), views(self._local, places), strict=True))
+
+    def _bring_all(self, operation: str, make: Callable[[], A], only: int | None = None) -> A:
+        """Bring the elements of this array to where that of `make` wants them."""
+        made: list[A] = []
+
+        def wanted() -> Part:
+            made.append(make())
+            return made[0]._part()
+
+        bring_all(self._transport, operation, self._part(), wanted, only)
+        return made[0]
 
     def _start(self, what: str, call: Callable[[], T]) -> CollectiveRequest[T]:
         return start_call(self._transport, self._started, f"{what} of a DistArray", call)

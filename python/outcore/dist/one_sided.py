@@ -17,22 +17,20 @@ Software for Input-Output*, section 2 (global placement).
 from __future__ import annotations
 
 import hashlib
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from outcore import _core
 from outcore.collective.agreement import together
 from outcore.dist.base import Divided
-from outcore.dist.window import Where, Window
+from outcore.dist.window import Listed, PatchLock, Window, rows_of
 from outcore.distribution import Distribution, Ghosts, Key, views
 from outcore.errors import UnsupportedError, UsageError
 from outcore.transport import transport as join
 from outcore.transport.service import service_of
 
-__all__ = ["OneSided", "PatchLock"]
+__all__ = ["OneSided"]
 
 
 class OneSided(Divided):
@@ -219,7 +217,7 @@ class OneSided(Divided):
         >>> a.owner_of(-1), a.owner_of([0, 9])
         (0, array([0, 0]))
         """
-        rows, shape = self._rows(index)
+        rows, shape = rows_of(self._distribution, index)
         owners = self._distribution._core.owners(rows)
         return int(owners[0]) if shape is None else owners.reshape(shape)
 
@@ -276,7 +274,8 @@ class OneSided(Divided):
         Raises
         ------
         UsageError
-            ``not-shared``: not an array of `shared_all`; ``closed``; ``out-mismatch``: `out` does not fit.
+            ``not-shared``: not an array of `shared_all`; ``closed``; ``out-mismatch``: `out` does
+            not fit.
         SectionError
             No section of this array.
         CollectiveError
@@ -372,7 +371,7 @@ class OneSided(Divided):
         UnsupportedError
             ``bad-dtype``: elements that cannot be added.
         BudgetError
-            No room for a piece of 256 KiB of ``factor * values``, twice.
+            No room for a piece of 256 KiB of ``factor * values``.
         SectionError, CollectiveError
             As `get`.
 
@@ -446,7 +445,7 @@ class OneSided(Divided):
         array([1, 7, 6], dtype=int32)
         """
         window = self._window or self._no_window()
-        with self._listed(index) as listed:
+        with Listed(self._distribution, index) as listed:
             shape = listed.shape or ()
             result = None if out is None else self._checked(out, shape)
             flat = np.empty(int(np.prod(shape, dtype=object)), self.dtype)
@@ -490,7 +489,7 @@ class OneSided(Divided):
         [2, 0, 0, 0, 3]
         """
         window = self._window or self._no_window()
-        with self._listed(index) as listed:
+        with Listed(self._distribution, index) as listed:
             flat = self._broadcast(values, listed.shape or ()).reshape(-1)
             for ranks, where, at in listed.owners(window):
                 window.write(ranks, where, flat[at])
@@ -526,7 +525,7 @@ class OneSided(Divided):
         """
         window = self._window or self._no_window()
         terms, scale = self._terms(values, factor)
-        with self._listed(index) as listed:
+        with Listed(self._distribution, index) as listed:
             flat = self._broadcast(terms, listed.shape or ()).reshape(-1)
             for ranks, where, at in listed.owners(window):
                 window.add(ranks, where, flat[at], scale)
@@ -577,7 +576,7 @@ class OneSided(Divided):
                 "acc, or an array of integers",
                 code="bad-dtype",
             )
-        rows, shape = self._rows(index)
+        rows, shape = rows_of(self._distribution, index)
         if shape is not None:
             raise UsageError(
                 f"read_inc of {len(rows)} elements; give one integer per axis", code="bad-index"
@@ -723,7 +722,8 @@ class OneSided(Divided):
         shape = tuple(shape)
         if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != self.dtype:
             raise UsageError(
-                f"out= must be an array of shape {shape} and dtype {self.dtype}", code="out-mismatch"
+                f"out= must be an array of shape {shape} and dtype {self.dtype}",
+                code="out-mismatch",
             )
         if not out.flags.writeable:
             raise UsageError("out= cannot be written; give another array", code="out-mismatch")
@@ -760,90 +760,3 @@ class OneSided(Divided):
         if scale.ndim:
             raise UsageError(f"factor of shape {scale.shape}; give a number", code="bad-value")
         return terms, scale.astype(self.dtype)
-
-    def _rows(self, index: Any) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
-        """Indices as rows, counted from the start."""
-        rows, shape = self._distribution._rows(index)
-        if rows.shape[1] == self.ndim:
-            rows += np.where(rows < 0, np.array(self.shape, np.int64), 0)
-        return rows, shape
-
-    def _listed(self, index: Any) -> _Listed:
-        return _Listed(self, index)
-
-
-class PatchLock:
-    """
-    The lock of a patch: what `DistArray.lock` gives, for a ``with`` block.
-
-    Parameters
-    ----------
-    window
-        Memory of the array.
-    wanted
-        Owners, and where the patch lies there.
-
-    Examples
-    --------
-    >>> from outcore import DistArray, Distribution
-    >>> a = DistArray.shared_all(Distribution(5, ["block"], 1), "i4")
-    >>> with a.lock(np.s_[:]):
-    ...     a.acc(np.s_[:2], 1)
-    """
-
-    def __init__(self, window: Window, wanted: list[tuple[int, Where]]) -> None:
-        self._window, self._wanted = window, wanted
-
-    def __enter__(self) -> None:
-        self._window.lock(self._wanted)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._window.unlock()
-
-
-class _Listed:
-    """A list of indices, by owner; its memory is counted while it is open."""
-
-    def __init__(self, array: OneSided, index: Any) -> None:
-        items = index if isinstance(index, tuple) else (index,)
-        try:
-            shape = np.broadcast_shapes(*(np.shape(item) for item in items))
-        except ValueError:
-            shape = ()  # refused below
-        count = int(np.prod(shape, dtype=object))
-        self._held = _core.Reservation("exchange", count * (16 * array.ndim + 48))
-        try:
-            self._array = array
-            self._rows, self.shape = array._rows(index)
-        except BaseException:
-            self._held.release()
-            raise
-
-    def owners(self, window: Window) -> list[tuple[list[int], Where, NDArray[np.int64]]]:
-        """For each owner: ranks that have its elements, places there, and which of the list they are."""
-        core = self._array._distribution._core
-        owners, local = core.owners(self._rows), core.local_indices(self._rows)
-        order = np.argsort(owners, kind="stable")
-        found, begins = np.unique(owners[order], return_index=True)
-        ends = [*begins[1:].tolist(), len(order)]
-        listed = []
-        for owner, low, high in zip(found.tolist(), begins.tolist(), ends, strict=True):
-            at = order[low:high]
-            listed.append((window.copies(owner), window.places(owner, local[at]), at))
-        return listed
-
-    def __enter__(self) -> _Listed:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._held.release()

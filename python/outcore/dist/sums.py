@@ -163,9 +163,7 @@ def fold(
     return sums
 
 
-def total(
-    sums: list[list[Values]], dtype: np.dtype[Any], looked: list[Looked], count: int
-) -> Any:
+def total(sums: list[list[Values]], dtype: np.dtype[Any], looked: list[Looked], count: int) -> Any:
     """
     Put together what all ranks folded.
 

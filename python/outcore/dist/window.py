@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from outcore.errors import UsageError
 from outcore.transport import DeferredInterrupt, Transport
 from outcore.transport.service import PIECE, Service, service_of
 
-__all__ = ["STRIPES", "Window"]
+__all__ = ["STRIPES", "Listed", "PatchLock", "Window", "rows_of"]
 
 Bytes = NDArray[np.uint8]
 #: Where elements lie in a part: a section (start, count and step per axis), or numbers of elements in
@@ -317,16 +318,18 @@ class Window:
         old: NDArray[Any] | None = None,
     ) -> None:
         """Add ``factor * values`` to elements, of all copies; `old` gets what they were before."""
+        plain = values.dtype == self.dtype and factor == 1
         for piece, key in self._pieces(where, values.shape):
-            some = values[key]
+            some, before = values[key], None if old is None else old[key]
             # Ctrl-C between taking a lock and noting it would leave it taken for ever.
-            with (
-                _core.Reservation("exchange", 2 * some.size * self.dtype.itemsize),
-                DeferredInterrupt(),
-            ):
-                term = np.empty(some.shape, self.dtype)
-                np.multiply(some, factor, out=term, casting="unsafe")
-                self._add(ranks, piece, term, None if old is None else old[key])
+            with DeferredInterrupt():
+                if plain:
+                    self._add(ranks, piece, some, before)
+                    continue
+                with _core.Reservation("exchange", some.size * self.dtype.itemsize):
+                    term = np.empty(some.shape, self.dtype)
+                    np.multiply(some, factor, out=term, casting="unsafe")
+                    self._add(ranks, piece, term, before)
 
     def _add(
         self, ranks: list[int], where: Where, term: NDArray[Any], old: NDArray[Any] | None
@@ -424,7 +427,7 @@ class Window:
         if not set(stripes) <= set(self._held.get(owner, ())):
             raise UsageError(
                 "elements outside of the patch whose lock this thread holds cannot be added to: two"
-                " ranks would wait for each other; lock a patch that holds them, or leave the lock before",
+                " ranks would wait for each other; lock a patch that holds them, or leave it before",
                 code="lock-order",
             )
         return True
@@ -567,3 +570,99 @@ class Window:
 
 
 _NOTHING: Bytes = np.empty(0, np.uint8)
+
+
+def rows_of(
+    distribution: Distribution, index: Any
+) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
+    """Indices as rows, negative ones counted from the end, and their shape; None for a single one."""
+    rows, shape = distribution._rows(index)
+    if rows.shape[1] == distribution.ndim:
+        rows += np.where(rows < 0, np.array(distribution.shape, np.int64), 0)
+    return rows, shape
+
+
+class PatchLock:
+    """
+    The lock of a patch: what `DistArray.lock` gives, for a ``with`` block.
+
+    Parameters
+    ----------
+    window
+        Memory of the array.
+    wanted
+        Owners, and where the patch lies there.
+
+    Examples
+    --------
+    >>> from outcore import DistArray, Distribution
+    >>> a = DistArray.shared_all(Distribution(5, ["block"], 1), "i4")
+    >>> with a.lock(np.s_[:]):
+    ...     a.acc(np.s_[:2], 1)
+    """
+
+    def __init__(self, window: Window, wanted: list[tuple[int, Where]]) -> None:
+        self._window, self._wanted = window, wanted
+
+    def __enter__(self) -> None:
+        self._window.lock(self._wanted)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._window.unlock()
+
+
+class Listed:
+    """
+    A list of indices, by owner; its memory is counted while it is open.
+
+    Parameters
+    ----------
+    distribution
+        Who owns what.
+    index
+        Arrays of integers, one for each axis.
+    """
+
+    def __init__(self, distribution: Distribution, index: Any) -> None:
+        items = index if isinstance(index, tuple) else (index,)
+        try:
+            shape = np.broadcast_shapes(*(np.shape(item) for item in items))
+        except ValueError:
+            shape = ()  # refused below
+        count = int(np.prod(shape, dtype=object))
+        self._held = _core.Reservation("exchange", count * (16 * distribution.ndim + 48))
+        try:
+            self._core = distribution._core
+            self._rows, self.shape = rows_of(distribution, index)
+        except BaseException:
+            self._held.release()
+            raise
+
+    def owners(self, window: Window) -> list[tuple[list[int], Where, NDArray[np.int64]]]:
+        """For each owner: ranks that have its elements, places there, and which of the list they are."""
+        owners = self._core.owners(self._rows)
+        local = self._core.local_indices(self._rows)
+        order = np.argsort(owners, kind="stable")
+        found, begins = np.unique(owners[order], return_index=True)
+        ends = [*begins.tolist(), len(order)][1:]
+        listed = []
+        for owner, low, high in zip(found.tolist(), begins.tolist(), ends, strict=True):
+            at = order[low:high]
+            listed.append((window.copies(owner), window.places(owner, local[at]), at))
+        return listed
+
+    def __enter__(self) -> Listed:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._held.release()
