@@ -188,6 +188,18 @@ def test_cuts_leave_exact_sums_for_many_products():
     assert math.isclose(exact, float(np.dot(x, y)), rel_tol=1e-9)
 
 
+def test_many_products_of_one_size_are_added_exactly():
+    rng = np.random.default_rng(2)
+    x, y = 1 + rng.random((2, 40000))
+    x[::2] *= -1
+    f8, exact = np.dtype("f8"), math.fsum(x * y)
+    looked = sums.look(x, y, f8)
+    for pieces in (1, 3, 8):
+        order = rng.permutation(x.size)
+        parts = [sums.fold(x[k], y[k], f8, looked, x.size) for k in np.array_split(order, pieces)]
+        assert float(sums.total(parts, f8, looked, x.size)) == exact
+
+
 @ranks(*SIZES, per_node=PER_NODE)
 def test_whole_operations_on_shared_arrays_with_ghosts(world):
     """Ghosts keep what they have; what is computed is seen by all when the call returns."""

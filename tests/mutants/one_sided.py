@@ -86,7 +86,7 @@ MUTANTS = [
         file="python/outcore/dist/sums.py",
         before="    spread = max(count, 1).bit_length() + 1\n",
         after="    spread = 1\n",
-        killed_by=f"{WHOLE}::test_dots_have_the_same_bits_whoever_has_the_elements",
+        killed_by=f"{WHOLE}::test_many_products_of_one_size_are_added_exactly",
         why="sums above a cut would be rounded: the bits would depend on the ranks",
     ),
     Mutant(
