@@ -189,6 +189,9 @@ class Grid:
 _Axis = tuple[str, int | None, list[int], int | None, int, int, int | None]
 _Widths = Sequence[tuple[int, int]]
 _Sections = NDArray[np.int64]
+_Parts = Sequence[NDArray[Any] | None]
+_Arrays = list[NDArray[Any]]
+_Pieces = tuple[list[int], tuple[Any, ...], bool, list[list[int]], _Sections, _Sections]
 
 @final
 class Distribution:
@@ -251,11 +254,7 @@ def exchange_plan(
     limit: int | None = None,
 ) -> Traffic: ...
 def accumulate_plan(
-    distribution: Distribution,
-    widths: _Widths,
-    operation: str,
-    me: int,
-    limit: int | None = None,
+    distribution: Distribution, widths: _Widths, operation: str, me: int, limit: int | None = None
 ) -> Traffic: ...
 
 @final
@@ -269,33 +268,20 @@ class Reduction:
     def scratch(self, outputs: int) -> int: ...
     def fold(
         self,
-        blocks: list[NDArray[Any]],
+        blocks: _Arrays,
         axis: int,
         first: int,
         state: NDArray[Any],
         scratch: NDArray[Any],
         base: int = 0,
     ) -> None: ...
-    def whole(
-        self,
-        blocks: list[NDArray[Any]],
-        axis: int,
-        outs: list[NDArray[Any]],
-        scratch: NDArray[Any],
-    ) -> None: ...
-    def finish(self, state: NDArray[Any], outs: list[NDArray[Any]]) -> None: ...
+    def whole(self, blocks: _Arrays, axis: int, outs: _Arrays, scratch: NDArray[Any]) -> None: ...
+    def finish(self, state: NDArray[Any], outs: _Arrays) -> None: ...
     def whole_node(
-        self,
-        blocks: list[NDArray[Any]],
-        axis: int,
-        base: int,
-        outs: list[NDArray[Any]],
-        scratch: NDArray[Any],
+        self, blocks: _Arrays, axis: int, base: int, outs: _Arrays, scratch: NDArray[Any]
     ) -> None: ...
-    def node(self, state: NDArray[Any], count: int, outs: list[NDArray[Any]]) -> None: ...
-    def join(
-        self, nodes: NDArray[Any], outs: list[NDArray[Any]], scratch: NDArray[Any]
-    ) -> None: ...
+    def node(self, state: NDArray[Any], count: int, outs: _Arrays) -> None: ...
+    def join(self, nodes: NDArray[Any], outs: _Arrays, scratch: NDArray[Any]) -> None: ...
 
 @final
 class Reservation:
@@ -324,18 +310,11 @@ class SharedMemory:
 @final
 class Window:
     def __new__(
-        cls,
-        distribution: Distribution,
-        widths: _Widths,
-        dtype: np.dtype[Any],
-        me: int,
-        parts: Sequence[NDArray[Any] | None],
+        cls, distribution: Distribution, widths: _Widths, dtype: Any, me: int, parts: _Parts
     ) -> Self: ...
     def get(self, key: Any, out: Any = None) -> Any: ...
     def put(self, key: Any, values: Any) -> bool: ...
-    def pieces(
-        self, key: Any
-    ) -> tuple[list[int], tuple[Any, ...], bool, list[list[int]], _Sections, _Sections]: ...
+    def pieces(self, key: Any) -> _Pieces: ...
 
 @final
 class WordLocks:
@@ -576,11 +555,7 @@ class RankFilter:
     @property
     def scratch(self) -> int: ...
     def run(
-        self,
-        block: NDArray[Any],
-        out: NDArray[Any],
-        first: Sequence[int],
-        scratch: NDArray[Any],
+        self, block: NDArray[Any], out: NDArray[Any], first: Sequence[int], scratch: NDArray[Any]
     ) -> None: ...
 
 @final
