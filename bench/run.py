@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 CASES = (
     *("sections", "writes", "latency", "chunks", "convert"),
-    *("forced", "collective", "many", "disk-arrays", "irregular", "exchange", "compute", "papers"),
+    *("forced", "collective", "many", "disk-arrays", "irregular", "exchange", "one_sided"),
+    *("compute", "papers"),
 )
 # What a case does where nothing is said.
 _USUAL: dict[str, Any] = {"repeat": 5, "ranks": [4], "op": ["read"]}

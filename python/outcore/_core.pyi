@@ -37,6 +37,8 @@ __all__ = [
     "Stop",
     "TempFile",
     "Traffic",
+    "Window",
+    "WordLocks",
     "__version__",
     "accumulate_plan",
     "accumulate_products",
@@ -188,6 +190,9 @@ class Grid:
 _Axis = tuple[str, int | None, list[int], int | None, int, int, int | None]
 _Widths = Sequence[tuple[int, int]]
 _Sections = NDArray[np.int64]
+_Parts = Sequence[NDArray[Any] | None]
+_Arrays = list[NDArray[Any]]
+_Pieces = tuple[list[int], tuple[Any, ...], bool, list[list[int]], _Sections, _Sections]
 
 @final
 class Distribution:
@@ -250,11 +255,7 @@ def exchange_plan(
     limit: int | None = None,
 ) -> Traffic: ...
 def accumulate_plan(
-    distribution: Distribution,
-    widths: _Widths,
-    operation: str,
-    me: int,
-    limit: int | None = None,
+    distribution: Distribution, widths: _Widths, operation: str, me: int, limit: int | None = None
 ) -> Traffic: ...
 
 @final
@@ -268,33 +269,20 @@ class Reduction:
     def scratch(self, outputs: int) -> int: ...
     def fold(
         self,
-        blocks: list[NDArray[Any]],
+        blocks: _Arrays,
         axis: int,
         first: int,
         state: NDArray[Any],
         scratch: NDArray[Any],
         base: int = 0,
     ) -> None: ...
-    def whole(
-        self,
-        blocks: list[NDArray[Any]],
-        axis: int,
-        outs: list[NDArray[Any]],
-        scratch: NDArray[Any],
-    ) -> None: ...
-    def finish(self, state: NDArray[Any], outs: list[NDArray[Any]]) -> None: ...
+    def whole(self, blocks: _Arrays, axis: int, outs: _Arrays, scratch: NDArray[Any]) -> None: ...
+    def finish(self, state: NDArray[Any], outs: _Arrays) -> None: ...
     def whole_node(
-        self,
-        blocks: list[NDArray[Any]],
-        axis: int,
-        base: int,
-        outs: list[NDArray[Any]],
-        scratch: NDArray[Any],
+        self, blocks: _Arrays, axis: int, base: int, outs: _Arrays, scratch: NDArray[Any]
     ) -> None: ...
-    def node(self, state: NDArray[Any], count: int, outs: list[NDArray[Any]]) -> None: ...
-    def join(
-        self, nodes: NDArray[Any], outs: list[NDArray[Any]], scratch: NDArray[Any]
-    ) -> None: ...
+    def node(self, state: NDArray[Any], count: int, outs: _Arrays) -> None: ...
+    def join(self, nodes: NDArray[Any], outs: _Arrays, scratch: NDArray[Any]) -> None: ...
 
 @final
 class Reservation:
@@ -319,6 +307,25 @@ class Reservation:
 class SharedMemory:
     def __new__(cls, nbytes: int, file: int | None = None) -> Self: ...
     def bytes(self) -> memoryview: ...
+
+@final
+class Window:
+    def __new__(
+        cls, distribution: Distribution, widths: _Widths, dtype: Any, me: int, parts: _Parts
+    ) -> Self: ...
+    def get(self, key: Any, out: Any = None) -> Any: ...
+    def put(self, key: Any, values: Any) -> bool: ...
+    def pieces(self, key: Any) -> _Pieces: ...
+
+@final
+class WordLocks:
+    def __new__(cls, memory: NDArray[np.uint8]) -> Self: ...
+    @property
+    def count(self) -> int: ...
+    def holder(self, at: int) -> int: ...
+    def take(self, at: int, who: int, seconds: float) -> int: ...
+    def seize(self, at: int, holder: int, who: int) -> bool: ...
+    def give(self, at: int, who: int) -> bool: ...
 
 @final
 class NodeBarrier:
@@ -550,11 +557,7 @@ class RankFilter:
     @property
     def scratch(self) -> int: ...
     def run(
-        self,
-        block: NDArray[Any],
-        out: NDArray[Any],
-        first: Sequence[int],
-        scratch: NDArray[Any],
+        self, block: NDArray[Any], out: NDArray[Any], first: Sequence[int], scratch: NDArray[Any]
     ) -> None: ...
 
 @final

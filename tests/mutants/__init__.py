@@ -26,6 +26,7 @@ LISTS = (
     "replaced",
     "accesses",
     "storage",
+    "one_sided",
     "open_files",
     "fourier",
     "products",

@@ -29,6 +29,7 @@
 //! | `report.rs`  | a plan to what `explain` shows |
 //! | `measure.rs` | measuring a disk, and its figures |
 //! | `distribution.rs` | which rank owns which index |
+//! | `window.rs`  | parts of a distributed array that this process can see, and their locks |
 //! | `memory.rs`  | the memory budget |
 //! | `errors.rs`  | failures to exceptions |
 
@@ -67,6 +68,7 @@ mod slabs;
 mod traffic;
 mod turn;
 mod two_phase;
+mod window;
 
 /// The core of outcore.
 #[pymodule]
@@ -141,6 +143,9 @@ mod _core {
     use crate::turn::whole_in_turn;
     #[pymodule_export]
     use crate::two_phase::{flush_turns, own_price, Batch, Messages, Owner};
+
+    #[pymodule_export]
+    use crate::window::{Window, WordLocks};
 
     #[pymodule_export]
     use crate::records::{

@@ -102,6 +102,17 @@ _CALLS = {
     "DistArray.update_ghosts_all": Call(102),
     "DistArray.gather_all": Call(103),
     "DistArray.accumulate_ghosts_all": Call(104),
+    "DistArray.shared_all": Call(105),
+    "DistArray.fence_all": Call(106),
+    "DistArray.close_all": Call(107),
+    "DistArray.fill_all": Call(108),
+    "DistArray.scale_all": Call(109),
+    "DistArray.copy_all": Call(110),
+    "DistArray.add_all": Call(111),
+    "DistArray.map_all": Call(112),
+    "DistArray.dot_all": Call(113),
+    "DistArray.matmul_all": Call(114),
+    "DistArray.transpose_all": Call(115),
 }
 _NAMES = {call.number: name for name, call in _CALLS.items()}
 

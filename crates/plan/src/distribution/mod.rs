@@ -22,11 +22,13 @@
 //! | [`axis`]     | one axis: which coordinate owns an index, which ranges has a coordinate? |
 //! | [`exchange`] | who sends what to whom when a distribution changes, or ghosts are combined? |
 //! | [`patches`]  | what does a rank have of a section? |
+//! | [`locate`]   | which ranks have a section, and where? |
 //! | [`traffic`]  | what goes in which round, and what is done with it where it comes? |
 
 mod axis;
 mod exchange;
 mod grid;
+mod locate;
 mod owners;
 mod patches;
 mod pattern;
@@ -35,6 +37,7 @@ mod traffic;
 pub use axis::{Ghost, Strip};
 pub use exchange::{accumulate_plan, exchange_plan, Parts};
 pub use grid::Grid;
+pub use locate::Located;
 pub use owners::{Distribution, Mapping, Piece};
 pub use patches::Patch;
 pub use pattern::{Align, Pattern};
