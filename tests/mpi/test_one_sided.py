@@ -4,6 +4,7 @@ import gc
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -417,6 +418,7 @@ import mmap
 import os
 import signal
 import sys
+import threading
 import time
 
 import numpy as np
@@ -582,3 +584,63 @@ def test_copies_on_other_nodes_are_changed_before_the_lock_goes(world):
         a.close_all()
 
     world.run(body)
+
+
+@ranks(2, per_node=(None, 1))
+def test_threads_of_a_rank_have_locks_of_their_own(world):
+    """Each of them changes what no other one changes meanwhile."""
+    times = 10
+
+    def body(t):
+        a = DistArray.shared_all(Distribution(300, ["block"], t.size), "i8", transport=t)
+
+        def work(key):
+            for _ in range(times):
+                with a.lock(key):
+                    a.put(key, a.get(key) + 1)
+
+        keys = [np.s_[:10], np.s_[5:20], np.s_[250:]]
+        threads = [threading.Thread(target=work, args=[key]) for key in keys]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        a.fence_all()
+        expected = np.zeros(300, "i8")
+        for key in keys:
+            expected[key] += times * t.size
+        np.testing.assert_array_equal(expected, a.get(...))
+        a.close_all()
+
+    world.run(body)
+
+
+@pytest.mark.simulated
+def test_a_lock_that_nobody_gives_back_is_waited_for_as_long_as_was_said():
+    from outcore.testing.sim import SimWorld
+
+    def body(t):
+        a = DistArray.shared_all(Distribution(4, ["block"], t.size), "i8", transport=t)
+        lock = a.lock(...)
+        if t.rank == 0:
+            lock.__enter__()
+        t.barrier()
+        told = None
+        if t.rank:
+            with pytest.raises(CollectiveError) as caught:
+                a.acc(0, 1)
+            told = caught.value.code, caught.value.ranks
+            a.put(1, t.rank)  # and nothing is stopped
+        else:
+            time.sleep(2.6)
+        t.barrier()
+        if t.rank == 0:
+            lock.__exit__(None, None, None)
+        t.barrier()
+        a.acc(0, 1)
+        a.close_all()
+        return told
+
+    for per_node in (None, 1):
+        told = SimWorld(2, per_node, timeout=2.0).run(body)
+        assert told[1] == ("timeout", (0,))

@@ -129,7 +129,6 @@ class WholeArrays(OneSided):
         >>> a.local
         array([0. , 0.5, 1. ])
         """
-
         scales: list[NDArray[Any]] = []
 
         def work() -> None:

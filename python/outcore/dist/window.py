@@ -143,10 +143,9 @@ class Parts:
         nap = _SHORT if patience is None else patience
         began = time.monotonic()
         while holder := locks.take(at, who, nap):
-            if holder != who:
-                lost = holder == gone or self.group.waits_for(holder - 1, time.monotonic() - began)
-                if lost and locks.seize(at, holder, who):
-                    return 0
+            lost = holder == gone or self.group.waits_for(holder - 1, time.monotonic() - began)
+            if lost and locks.seize(at, holder, who):
+                return 0
             if patience is not None:
                 return holder
             if DeferredInterrupt.noted():
@@ -196,8 +195,8 @@ class Window:
         ]
         self._widths = widths
         self._origins: dict[int, NDArray[np.int64]] = {}
-        self._held: dict[int, list[int]] = {}
-        self._thread: int | None = None
+        # Of each thread that holds the lock of a patch: stripes by owner.
+        self._held: dict[int, dict[int, list[int]]] = {}
         size = int(np.prod(self._shapes[group.rank], dtype=object)) * dtype.itemsize
         self._shared = group.shared(_LOCKS + size)
         self._service: Service | None = None
@@ -389,7 +388,7 @@ class Window:
 
     def lock(self, wanted: list[tuple[int, Where]]) -> None:
         """Take the locks of patches, given as owners and places."""
-        if self._thread == threading.get_ident():
+        if threading.get_ident() in self._held:
             raise UsageError(
                 "this thread holds the lock of a patch of this array; leave it before it takes another"
                 " one, or lock a patch that holds both: two ranks would wait for each other",
@@ -408,7 +407,7 @@ class Window:
                 for owner, some in took.items():
                     self._give(owner, some)
                 raise
-            self._held, self._thread = took, threading.get_ident()
+            self._held[threading.get_ident()] = took
 
     def unlock(self) -> None:
         """Give them back, when what this rank put has arrived."""
@@ -416,15 +415,15 @@ class Window:
             try:
                 self.settle()
             finally:
-                held, self._held, self._thread = self._held, {}, None
-                for owner, some in held.items():
+                for owner, some in self._held.pop(threading.get_ident(), {}).items():
                     self._give(owner, some)
 
     def _has(self, owner: int, stripes: list[int]) -> bool:
         """Whether this thread holds these locks; it may not want others beside those it holds."""
-        if self._thread != threading.get_ident():
+        held = self._held.get(threading.get_ident())
+        if held is None:
             return False
-        if not set(stripes) <= set(self._held.get(owner, ())):
+        if not set(stripes) <= set(held.get(owner, ())):
             raise UsageError(
                 "elements outside of the patch whose lock this thread holds cannot be added to: two"
                 " ranks would wait for each other; lock a patch that holds them, or leave it before",
@@ -465,13 +464,11 @@ class Window:
         began, nap, gone = time.monotonic(), _SHORT, 0
         while holder := ask(gone):
             # Whether a rank of this node is gone, only this node knows.
-            known = holder != self._who
-            gone = 0
+            lost = self.group.waits_for(holder - 1, time.monotonic() - began)
+            gone = holder if lost else 0
             if DeferredInterrupt.noted():
                 raise KeyboardInterrupt
-            if known and self.group.waits_for(holder - 1, time.monotonic() - began):
-                gone = holder
-            else:
+            if not lost:
                 time.sleep(nap)
                 nap = min(2 * nap, _LONG)
 
