@@ -13,7 +13,7 @@ import pytest
 
 import killed
 import outcore
-from outcore import formats
+from outcore import formats, jobs
 from outcore.cli import main as command
 from outcore.formats import parts, whole
 from outcore.testing.sim import SimWorld
@@ -133,6 +133,30 @@ def test_one_array_to_collectives_computations_and_conversions(array, tmp_path):
     np.testing.assert_array_equal(DATA.T + 1, by_numpy(array))
     both = {*known(array), *known(tmp_path / "t.parts"), str(tmp_path / "a.npy")}
     assert {*left(tmp_path)} == both
+
+
+def test_an_interrupted_job_leaves_nothing_when_it_is_discarded(array, tmp_path):
+    before = left(tmp_path)
+
+    def progress(done, total):
+        if 0 < done < total:
+            raise KeyboardInterrupt
+
+    np.save(tmp_path / "a.npy", np.zeros((1000, 700)))
+    with pytest.raises(KeyboardInterrupt):
+        outcore.convert(
+            tmp_path / "a.npy",
+            array,
+            where=[tmp_path / "one"],
+            overwrite=True,
+            memory="2 MiB",
+            progress=progress,
+        )
+    np.testing.assert_array_equal(DATA, by_numpy(array))
+    assert len(left(tmp_path)) > len(before) + 2
+    (one,) = jobs.unfinished(tmp_path)
+    jobs.clean(one)
+    assert left(tmp_path) == sorted([*before, str(tmp_path / "a.npy")])
 
 
 def part(path, number):
