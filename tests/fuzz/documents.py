@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import struct
@@ -409,10 +410,8 @@ def taste_parts(folder: Path) -> None:
     try:
         taste(str(path))
     finally:
-        try:
+        with contextlib.suppress(errors.OutcoreError):
             whole.remove(str(path))
-        except errors.OutcoreError:
-            pass
         assert (folder / "secret.npy").exists()
 
 
