@@ -13,7 +13,7 @@ import pytest
 
 import killed
 import outcore
-from outcore import formats
+from outcore import formats, jobs
 from outcore.cli import main as command
 from outcore.formats import parts, whole
 from outcore.testing.sim import SimWorld
@@ -131,8 +131,39 @@ def test_one_array_to_collectives_computations_and_conversions(array, tmp_path):
     # What is replaced goes with its parts, and nothing of what grew is left.
     outcore.convert(tmp_path / "t.parts", array, where=[tmp_path / "two"], overwrite=True)
     np.testing.assert_array_equal(DATA.T + 1, by_numpy(array))
+    # A result whose shape is known at the end.
+    values = np.unique(DATA % 9)
+    out = {"out": tmp_path / "u.parts", "memory": "1 MiB"}
+    np.save(tmp_path / "a.npy", DATA % 9)
+    outcore.unique(tmp_path / "a.npy", **out).close()
+    np.testing.assert_array_equal(values, by_numpy(tmp_path / "u.parts"))
+    whole.remove(str(tmp_path / "u.parts"))
     both = {*known(array), *known(tmp_path / "t.parts"), str(tmp_path / "a.npy")}
     assert {*left(tmp_path)} == both
+
+
+def test_an_interrupted_job_leaves_nothing_when_it_is_discarded(array, tmp_path):
+    before = left(tmp_path)
+
+    def progress(done, total):
+        if 0 < done < total:
+            raise KeyboardInterrupt
+
+    np.save(tmp_path / "a.npy", np.zeros((1000, 700)))
+    with pytest.raises(KeyboardInterrupt):
+        outcore.convert(
+            tmp_path / "a.npy",
+            array,
+            where=[tmp_path / "one"],
+            overwrite=True,
+            memory="2 MiB",
+            progress=progress,
+        )
+    np.testing.assert_array_equal(DATA, by_numpy(array))
+    assert len(left(tmp_path)) > len(before) + 2
+    (one,) = jobs.unfinished(tmp_path)
+    jobs.clean(one)
+    assert left(tmp_path) == sorted([*before, str(tmp_path / "a.npy")])
 
 
 def part(path, number):
@@ -450,3 +481,15 @@ def test_the_rows_of_parts_add_up():
         for row in range(rows):
             held[row // stripe % count] += 1
         assert held == [found.rows_of(k) for k in range(count)]
+
+
+@pytest.mark.parametrize("name", ["a.parts", "a.npy", "a.zarr"])
+def test_moved_to_another_file_system(tmp_path, quick, name):
+    if os.stat(tmp_path).st_dev == os.stat(quick).st_dev:
+        pytest.skip("one file system: moves to another are NOT tested")
+    outcore.create(tmp_path / name, data=DATA).close()
+    whole.move(str(tmp_path / name), str(quick / name))
+    with outcore.open(quick / name) as a:
+        np.testing.assert_array_equal(DATA, a[...])
+    assert left(tmp_path) == []
+    assert left(quick) == sorted(map(os.path.realpath, whole.files(str(quick / name))))

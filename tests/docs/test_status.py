@@ -30,6 +30,7 @@ SUFFIX = {
     "netcdf4": "nc",
     "zarr": "zarr",
     "zarr2": "zarr2",
+    "parts": "parts",
 }
 # Where a format stores a codec under another name.
 STORED_AS = {

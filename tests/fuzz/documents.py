@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import struct
@@ -14,6 +15,7 @@ import outcore
 from fuzz.chance import LIES, Chance
 from fuzz.lane import Files, Target
 from outcore import errors, formats
+from outcore.formats import whole
 from outcore.journal import Journal
 
 
@@ -351,7 +353,100 @@ def resume(folder: Path) -> None:
         assert (1 in again.done) == (1 in found.done)
 
 
+# Manifests: of arrays in parts, and of checkpoints
+
+ID = "0123456789abcdef"
+PARTS = {
+    "format": "outcore parts",
+    "version": 1,
+    "id": ID,
+    "shape": [5, 3],
+    "dtype": "<f8",
+    "order": "C",
+    "stripe": 2,
+    "parts": [f"a-{ID}-0.npy", f"a-{ID}-1.npy"],
+}
+U = {"file": "u.npy", "kind": "array", "shape": [3, 3], "dtype": "<f8"}
+KEPT = {
+    "format": "outcore checkpoint",
+    "version": 1,
+    "generation": 1,
+    "arrays": {"u": U, "v": {**U, "kind": "distributed"}},
+    "values": {"step": 3, "more": {"a": [1, None]}},
+}
+
+
+def _saved(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def _damaged(chance: Chance, document: Any) -> bytes:
+    if chance.one_in(3):
+        return damaged_text(chance, _json(document))
+    for _ in range(chance.randint(1, 3)):
+        where = chance.choice(list(paths_of(document)))
+        document = changed(document, where, chance.choice(HURTFUL), chance.one_in(4))
+        if not isinstance(document, (dict, list)):
+            break
+    return _json(document)
+
+
+def parts(chance: Chance) -> Files:
+    """A manifest that lies, and parts that are mostly good."""
+    shapes = [(3, 3), (2, 3)]
+    files = {f"a-{ID}-{k}.npy": _saved(np.zeros(shape)) for k, shape in enumerate(shapes)}
+    if chance.one_in(4):
+        name = chance.choice(list(files))
+        files[name] = chance.damage(files[name])
+    manifest = _json(PARTS) if chance.one_in(5) else _damaged(chance, PARTS)
+    return {**files, "a.parts": manifest, "secret.npy": _saved(np.zeros((3, 3)))}
+
+
+def taste_parts(folder: Path) -> None:
+    """Open it, and remove it: no file goes but those with names of its parts."""
+    path = folder / "a.parts"
+    try:
+        taste(str(path))
+    finally:
+        with contextlib.suppress(errors.OutcoreError):
+            whole.remove(str(path))
+        assert (folder / "secret.npy").exists()
+
+
+def checkpoint(chance: Chance) -> Files:
+    array = _saved(np.zeros((3, 3)))
+    return {
+        "state/checkpoint.json": _damaged(chance, KEPT),
+        "state/arrays-1/u.npy": chance.damage(array) if chance.one_in(4) else array,
+        "secret.npy": array,
+    }
+
+
+def go_on(folder: Path) -> None:
+    refused = None
+    try:
+        outcore.restore(folder / "state")
+    except errors.InternalError:
+        raise
+    except errors.OutcoreError as error:
+        refused = error
+    try:
+        outcore.checkpoint(folder / "state", {"u": np.zeros(2)})
+    except errors.InternalError:
+        raise
+    except errors.OutcoreError as error:
+        refused = refused or error
+    else:
+        assert outcore.restore(folder / "state")["u"].shape == (2,)
+    if refused is not None:
+        raise refused
+
+
 TARGETS = [
+    Target("parts_manifests", parts, taste_parts, 400),
+    Target("checkpoint_manifests", checkpoint, go_on, 300),
     Target("npy_headers", npy, lambda folder: taste(str(folder / "a.npy")), 1500),
     Target("raw_options", raw, taste_raw, 500),
     Target("zarr_metadata", zarr, taste_zarr, 800),

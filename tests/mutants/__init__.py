@@ -15,6 +15,7 @@ from pathlib import Path
 
 LISTS = (
     "checkpoints",
+    "parts",
     "collectives",
     "computations",
     "conversions",

@@ -427,6 +427,7 @@ TARGETS = [
     ("b.zarr", {"chunks": (64, 64), "compression": "zstd"}),
     ("b.h5::/x", {"chunks": (64, 64)}),
     ("b.nc::/x", {}),
+    ("b.parts", {"parts": 3, "stripe": 100}),
 ]
 
 

@@ -711,10 +711,12 @@ def _words(output: Named, result: Result) -> dict[str, Any]:
     target = output.target
     format = formats.format_of_new(target.place.final, target.format)
     kept = {k: v for k, v in result.kept.items() if k in ("order", "chunks") and v is not None}
+    # One file stands for several.
+    several = ("files", "where", "parts", "stripe")
+    options = {k: v for k, v in target.options.items() if k not in several}
+    format = "npy" if format == "parts" else format
     if format in ("npy", "raw"):
         kept.pop("chunks", None)
-    # One file stands for several.
-    options = {k: v for k, v in target.options.items() if k != "files"}
     return {"format": format, **kept, **options}
 
 
