@@ -179,8 +179,9 @@ def test_neighbours_are_kept_as_runs(tmp_path, name, what):
     other = outcore.create(str(tmp_path / "other.npy"), data=-data)
     assert np.array_equal(-data[index], schedule.gather(of=other))
     del schedule, again
-    assert outcore._core.memory_state()[0] - before <= 0
     a.close()
+    other.close()
+    assert outcore._core.memory_state()[0] - before <= 0
 
 
 def test_runs_of_indices():

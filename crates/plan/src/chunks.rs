@@ -36,10 +36,10 @@ use crate::request::Request;
 use crate::section::Section;
 use crate::terms::Terms;
 
+mod weigh;
+
 /// Alignment of what lies side by side in a slot.
 pub(crate) const SIDE: i64 = 64;
-/// Chunks of which is counted how their points are read best.
-const WEIGHED: usize = 16;
 /// Rounds that each thread has at least, of chunks whose points are copied in place.
 const TURNS: usize = 4;
 
@@ -331,29 +331,6 @@ impl Cells {
             }
         }
         cell
-    }
-
-    /// Whether points of chunks are read faster by calls than out of mappings that are made for this read alone, as
-    /// far as some of the chunks tell.
-    fn prefers_calls(&self, number: usize, reach: Option<(Reach, Method)>) -> bool {
-        let terms = &self.terms;
-        let anew = terms.faults.is_some_and(|faults| faults.chunks > 0);
-        let (Some((mapped, Method::Mapped)), true) = (reach, anew) else { return false };
-        if self.means.direction == Direction::Write || terms.method.is_some() {
-            return false;
-        }
-        let (calls, _) = mapped.by_calls(terms);
-        let (mut by_calls, mut by_mapping) = (0_i64, 0_i64);
-        for k in (0..number).step_by(number.div_ceil(WEIGHED).max(1)) {
-            let (Some(stored), Some(window)) = (self.stored[k], self.window(k)) else { continue };
-            let nest = self.nest(&self.cell(k), 0, 0);
-            let listed = Listed { cell: nest, window, stored, slot: 0 };
-            let Some(spot) = self.spot(&listed) else { continue };
-            let runs = window.first..window.end;
-            by_calls = by_calls.saturating_add(calls.price(&spot, runs.clone(), terms));
-            by_mapping = by_mapping.saturating_add(mapped.price(&spot, runs, terms));
-        }
-        by_calls < by_mapping
     }
 
     /// The points of cell `k`, where elements are chosen one by one.

@@ -184,7 +184,8 @@ fn a_schedule_of_neighbours_holds_runs_and_a_list_of_them_may_be_larger_than_mem
     let values: Vec<u8> = (0..list.len()).map(|k| (k / 500 % 253) as u8).collect();
     let mut after = std::fs::read(&path).unwrap();
     list.iter().zip(&values).for_each(|(k, value)| after[*k as usize] = *value);
-    let how = (Direction::Write, User::of(&mut values.clone(), 0), &hints);
+    let mut given = values.clone();
+    let how = (Direction::Write, User::of(&mut given, 0), &hints);
     array.run_schedule(&schedule, how, &Never).unwrap();
     assert!(after == std::fs::read(&path).unwrap());
     assert!(Arena::global().peak() <= bytes, "{}", Arena::global().peak());
