@@ -59,6 +59,7 @@ __all__ = [
     "kept_chunks",
     "keys_with_places",
     "learned_disks",
+    "list_prices",
     "lookup3",
     "measure_disk",
     "memory_limit",
@@ -67,6 +68,7 @@ __all__ = [
     "merge_scratch",
     "move_into_place",
     "own_price",
+    "put_rows",
     "read_early",
     "read_many",
     "reads_here",
@@ -85,7 +87,9 @@ __all__ = [
     "slab_shape",
     "slot_shares",
     "sort_lines",
+    "take_rows",
     "temporary_name",
+    "touched_blocks",
     "try_disk",
     "wait_for_loops",
     "whole_in_turn",
@@ -462,8 +466,32 @@ class IndexSchedule:
 def count_bins(elements: NDArray[np.int64], width: int, bins: int) -> NDArray[np.int64]: ...
 def cut_bins(sums: NDArray[np.int64], owners: int, rounds: int) -> NDArray[np.uint32]: ...
 def divide_elements(
-    elements: NDArray[np.int64], width: int, part: NDArray[np.uint32], parts: int
+    elements: NDArray[np.int64], width: int, part: NDArray[np.uint32], first: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
+def take_rows(
+    regions: list[NDArray[np.uint8]],
+    places: NDArray[np.int64],
+    rows: NDArray[np.uint8],
+    row: int,
+    numbers: NDArray[np.int64] | None = None,
+) -> None: ...
+def put_rows(
+    regions: list[NDArray[np.uint8]],
+    places: NDArray[np.int64],
+    rows: NDArray[np.uint8],
+    row: int,
+    numbers: NDArray[np.int64] | None = None,
+) -> None: ...
+def touched_blocks(counts: NDArray[np.int64], each: int) -> int: ...
+def list_prices(
+    wanted: list[tuple[int, int, int, int]],
+    stored: tuple[int, int, int, int, bool],
+    owned: tuple[int, int, bool, bool],
+    *,
+    oversubscription: int,
+    disk: tuple[int, int, int, int],
+    write: bool,
+) -> tuple[int | None, int, int, str]: ...
 
 _Ranges = list[tuple[int, int, int]]
 # Why a method was chosen: a word, and two numbers that belong to it.

@@ -79,7 +79,12 @@ class IndexSchedule:
     """
 
     def __init__(
-        self, array: outcore.DiskArray, points: Points, lists: tuple[NDArray[np.int64], ...]
+        self,
+        array: outcore.DiskArray,
+        points: Points,
+        lists: tuple[NDArray[np.int64], ...],
+        *,
+        ready: bool = True,
     ):
         self._array, self._points, self._lists = array, points, lists
         # Lists that are the caller's own are not counted.
@@ -90,7 +95,8 @@ class IndexSchedule:
         self._rest = [word for words in points.rest for word in words]
         self._made: list[_core.IndexSchedule] = []
         self._combined: list[CombinedPoints] = []
-        self._of(array)
+        if ready:
+            self._of(array)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -202,11 +208,11 @@ class IndexSchedule:
         if array.hints.sync:
             array.flush()
 
-    def _packed(self, values: ArrayLike, array: outcore.DiskArray) -> NDArray[Any]:
-        """Values as the core takes them: a row for each point, of the array's dtype."""
+    def _broadcast(self, values: ArrayLike, array: outcore.DiskArray) -> NDArray[Any]:
+        """Values for all points."""
         shape = self._points.result_shape
         try:
-            broadcast = np.broadcast_to(np.asarray(values), shape)
+            return np.broadcast_to(np.asarray(values), shape)
         except ValueError:
             raise UsageError(
                 f"values of shape {np.shape(values)} cannot be broadcast to a schedule of shape {shape}."
@@ -214,25 +220,15 @@ class IndexSchedule:
                 code="broadcast",
                 path=array.path,
             ) from None
-        core = self._points.to_core(broadcast)
+
+    def _packed(self, values: ArrayLike, array: outcore.DiskArray) -> NDArray[Any]:
+        """Values as the core takes them: a row for each point, of the array's dtype."""
+        core = self._points.to_core(self._broadcast(values, array))
         if core.dtype != array.dtype or not core.flags.c_contiguous:
             cast = np.empty(core.shape, array.dtype)
             cast[...] = core
             core = cast
         return self._as_list(core)
-
-    def _read(self, array: outcore.DiskArray, rows: NDArray[Any], *, cached: bool) -> None:
-        """
-        Read a row for each point.
-
-        What is cached is copied in the order of the list: where ranks share processors, that takes less
-        than to go in the order of the file.
-        """
-        if cached:
-            points = self._points
-            array._core.read_points(points.axes, self._lists, points.mode, self._rest, rows)
-        else:
-            self._of(array).read(array._core, rows)
 
     def _as_list(self, core: NDArray[Any]) -> NDArray[Any]:
         number = len(self._points.points)

@@ -12,6 +12,7 @@
 pub mod merge;
 pub mod order;
 pub mod reduce;
+pub mod regions;
 pub mod simd;
 pub mod sort;
 pub mod stencil;

@@ -90,6 +90,8 @@ mod _core {
     #[pymodule_export]
     use crate::compute::reduce::{accumulate_products, Reduction};
     #[pymodule_export]
+    use crate::compute::regions::{put_rows, take_rows};
+    #[pymodule_export]
     use crate::compute::stencil::{Rank, StencilPass};
     #[pymodule_export]
     use crate::distribution::{Distribution, Grid};
@@ -101,7 +103,9 @@ mod _core {
     #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]
-    use crate::indexed::{count_bins, cut_bins, divide_elements, IndexSchedule};
+    use crate::indexed::{
+        count_bins, cut_bins, divide_elements, list_prices, touched_blocks, IndexSchedule,
+    };
     #[pymodule_export]
     use crate::interrupt::Stop;
     #[pymodule_export]

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `merge.rs`   | merging sorted runs |
 //! | `reduce.rs`  | reductions |
+//! | `regions.rs` | rows in regions of memory |
 //! | `stencil.rs` | stencils |
 
 pub mod merge;
 pub mod reduce;
+pub mod regions;
 pub mod stencil;
