@@ -28,6 +28,33 @@ SHAPE = (40, 10)
 DATA = np.arange(400.0).reshape(SHAPE)
 
 
+class _Tampered:
+    """What an owner has of a round, with something that happens before it is read or written."""
+
+    def __init__(self, real, before):
+        self._real, self._before = real, before
+
+    def __getattr__(self, name):
+        if name in ("read", "write"):
+            self._before()
+        return getattr(self._real, name)
+
+
+def _tamper(schedule, before):
+    """Let something happen before this rank reads or writes as an owner."""
+    tell = schedule._tell_owners
+
+    def told(array):
+        owned = tell(array)
+        return dataclasses.replace(owned, parts=[_Tampered(p, before) for p in owned.parts])
+
+    schedule._tell_owners = told
+
+
+def _mend(schedule):
+    del schedule._tell_owners
+
+
 def lists(size, seed, axes):
     """Indices of each rank: some have none, some the same ones."""
     rng = np.random.default_rng(seed)
@@ -188,15 +215,15 @@ def test_an_owner_that_cannot_read_fails_on_all_at_the_same_step(world, folder):
             schedule = a.schedule_all(np.arange(40), chunk=200)
             if t.rank == 2:
 
-                def broken(part, array):
+                def broken():
                     raise OSError("the disk is gone")
 
-                schedule._serving = broken
+                _tamper(schedule, broken)
             for method in ("collective", "pipelined"):
                 with pytest.raises(outcore.CollectiveError, match="the disk is gone"):
                     schedule.gather_all(method=method)
             if t.rank == 2:
-                del schedule._serving
+                _mend(schedule)
             assert np.array_equal(DATA, schedule.gather_all(method="pipelined"))
 
     world.run(body)
@@ -212,10 +239,10 @@ def test_an_owner_that_cannot_write_fails_on_all(world, folder, chunk):
             schedule = a.schedule_all(np.arange(40), chunk=chunk)
             if t.rank == 2:
 
-                def broken(part, array):
+                def broken():
                     raise OSError("the disk is full")
 
-                schedule._serving = broken
+                _tamper(schedule, broken)
             for method in ("collective", "pipelined"):
                 with pytest.raises(outcore.CollectiveError, match="the disk is full"):
                     schedule.scatter_all(1.0, method=method)
@@ -416,13 +443,7 @@ def test_ranks_take_what_owners_have_read(world, folder):
                     a[...] = DATA
                 t.barrier()
                 if t.rank == 2:
-                    serving = schedule._serving
-
-                    def late(part, array, serving=serving):
-                        time.sleep(0.05)
-                        return serving(part, array)
-
-                    schedule._serving = late
+                    _tamper(schedule, lambda: time.sleep(0.05))
                 for method in ("collective", "pipelined"):
                     assert np.array_equal(DATA[mine], schedule.gather_all(method=method))
 
@@ -465,10 +486,10 @@ def test_elements_are_filled_before_values_come(world, folder):
         with outcore.open(path, "r+", comm=t) as a:
             schedule = a.schedule_all(mine)
 
-            def broken(part, array):
+            def broken():
                 raise OSError("the disk is full")
 
-            schedule._serving = broken
+            _tamper(schedule, broken)
             with pytest.raises(outcore.CollectiveError, match="the disk is full"):
                 schedule.scatter_all(7.0, fill=-5.0)
             t.barrier()
@@ -476,5 +497,45 @@ def test_elements_are_filled_before_values_come(world, folder):
             for rank in range(3):
                 expected[rank::6] = DATA[rank::6]
             assert np.array_equal(expected, a[...])
+
+    world.run(body)
+
+
+@ranks(1, 3, per_node=(None, 2))
+def test_domains_that_are_listed_almost_wholly_are_read_and_written_in_blocks(
+    world, folder, monkeypatch
+):
+    from outcore.collective import dense, elements
+
+    monkeypatch.setattr(elements, "_WINDOW", 80)
+    monkeypatch.setattr(dense, "_BLOCK", 200)
+
+    def body(t):
+        path = made(t, folder, "npy")
+        rng = np.random.default_rng(11)
+        whole = rng.permutation(np.concatenate([np.arange(40), rng.integers(0, 40, 50)]))
+        for every, key in (
+            (whole, np.s_[:]),
+            (whole, np.s_[1:9:3]),
+            (whole[whole != 17], np.s_[:]),
+        ):
+            with outcore.open(path, "r+", comm=t) as a:
+                mine = np.array_split(every, t.size)[t.rank]
+                schedule = a.schedule_all((mine, key), chunk=1000)
+                expected = DATA.copy()
+                values = np.arange(float(every.size))[:, None] * 100 + np.arange(10)
+                values = values[:, key]
+                expected[every, key] = values
+                schedule.scatter_all(np.array_split(values, t.size)[t.rank])
+                for method in ("collective", "pipelined"):
+                    got = schedule.gather_all(method=method)
+                    assert np.array_equal(expected[mine, key], got)
+                t.barrier()
+                # What nobody names stays.
+                assert np.array_equal(expected, a[...])
+                t.barrier()
+                if t.rank == 0:
+                    a[...] = DATA
+                t.barrier()
 
     world.run(body)

@@ -171,6 +171,8 @@ class InSlots:
         # A window of the file within a part: where its elements begin in this rank's region.
         each = max(_WINDOW // max(width * row, 1), -(-len(part) // _STREAMS), 1)
         windows = len(part) // each + 1
+        #: Elements of a window: in a rank's region those of a window lie side by side.
+        self.window = each * width
         by_window = part.astype(np.int64) * windows + np.arange(len(part)) // each
         names, fine = np.unique(by_window, return_inverse=True)
         counts = np.bincount(fine, weights=own, minlength=len(names)).astype(np.int64)

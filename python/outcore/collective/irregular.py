@@ -647,9 +647,7 @@ class CollectiveSchedule:
         row, end = self._row_of(array), owned.steps.number
 
         def read(part: Part, room: NDArray[np.uint8]) -> None:
-            if part.schedule is not None:
-                data = rows_in(room, rows, len(part.flat))
-                self._serving(part, array).read(array._core, data)
+            part.read(array, rows_in(room, rows, len(part.flat)))
 
         with (
             exchange.held(row, failures, ahead=ahead),
@@ -694,11 +692,9 @@ class CollectiveSchedule:
         exchange, row = owned.exchange, self._row_of(array)
 
         def write(part: Part, number: int, data: NDArray[Any]) -> None:
-            if part.schedule is None:
-                return
             if function is None:
-                self._serving(part, array).write(array._core, data)
-            else:
+                part.write(array, data)
+            elif part.flat.size:
                 self._combining(array, part, number).apply(array._core, data, function)
 
         with (
@@ -728,13 +724,6 @@ class CollectiveSchedule:
             with failures.caught():
                 if last is not None:
                     last.result()
-
-    def _serving(self, part: Part, array: outcore.DiskArray) -> _core.IndexSchedule:
-        """The schedule of a part for the layout of an array."""
-        if part.schedule is not None and part.schedule.serves(array._core):
-            return part.schedule
-        axes = self._points.axes
-        return _core.IndexSchedule(array._core, axes, (part.flat,), "flat", self._rest)
 
     def _combining(self, array: outcore.DiskArray, part: Part, number: int) -> CombinedPoints:
         combined = self._combined.get(number)

@@ -5,7 +5,7 @@ Problem. Ranks have lists of elements anywhere in the array. Who is to read, or 
 Idea. Bins of the array (`list_choice.Bins`) are cut so that each owner, in each round, has about equally
 many bytes that somebody asks for; all ranks count, so all cut alike
 (``crates/plan/src/points/divide.rs``). Then each rank tells each owner, once, which of its elements it
-wants, and the owner makes an `IndexSchedule` of them for each round.
+wants, and the owner makes an `IndexSchedule` of them for each round, unless they are most of its domain.
 
 Invariants. An owner has elements in the order of ranks, and of each rank and window of the file in the
 order of its list: of several values for one element the last one is the last of the highest rank.
@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 import outcore
 from outcore import _core
 from outcore.collective.agreement import Failures, Unsure, fail_together
+from outcore.collective.dense import Dense, is_dense
 from outcore.collective.elements import ByMessages, Exchange, InSlots, Steps, shares_slots
 from outcore.collective.list_choice import Bins
 from outcore.indexing import Points
@@ -69,12 +70,57 @@ class Listed:
     row: int
 
 
-class Part(NamedTuple):
-    """What an owner has of one round."""
+class Part:
+    """
+    What an owner has of one round.
 
-    #: Numbers of the elements, rank after rank.
-    flat: NDArray[np.int64]
-    schedule: _core.IndexSchedule | None
+    Parameters
+    ----------
+    flat
+        Numbers of the elements, rank after rank.
+    listed
+        The axes that they are counted along, and the others.
+    dense
+        They are most of a stretch of the file.
+    """
+
+    def __init__(self, flat: NDArray[np.int64], listed: Listed, dense: Dense | None) -> None:
+        self.flat = flat
+        self._listed, self._dense = listed, dense
+        self._made: _core.IndexSchedule | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it keeps."""
+        return self.flat.nbytes + (self._made.nbytes if self._made is not None else 0)
+
+    def read(self, array: outcore.DiskArray, out: NDArray[Any]) -> None:
+        """Read a row for each element."""
+        if self._dense is not None and self._dense.suits(array):
+            self._dense.read(array._core, out)
+        elif self.flat.size:
+            self._serving(array).read(array._core, out)
+
+    def write(self, array: outcore.DiskArray, values: NDArray[Any]) -> None:
+        """Write a row for each element; of several for one the last one wins."""
+        dense = self._dense if self._dense is not None and self._dense.suits(array) else None
+        if dense is not None and dense.covers():
+            array._core.expect_concurrent_writers()
+            try:
+                dense.write(array._core, values)
+            finally:
+                array._core.end_concurrent_writers()
+        elif self.flat.size:
+            self._serving(array).write(array._core, values)
+
+    def _serving(self, array: outcore.DiskArray) -> _core.IndexSchedule:
+        """The schedule for the layout of an array; that of the last one is kept."""
+        made = self._made
+        if made is None or not made.serves(array._core):
+            axes, rest = self._listed.points.axes, self._listed.rest
+            made = _core.IndexSchedule(array._core, axes, (self.flat,), "flat", rest)
+            self._made = made
+        return made
 
 
 @dataclass(frozen=True)
@@ -132,8 +178,7 @@ class Owned:
     @property
     def nbytes(self) -> int:
         """Bytes that it keeps."""
-        made = sum(part.schedule.nbytes for part in self.parts if part.schedule is not None)
-        return made + self.exchange.nbytes + sum(part.flat.nbytes for part in self.parts)
+        return self.exchange.nbytes + sum(part.nbytes for part in self.parts)
 
 
 def tell_owners(
@@ -209,16 +254,34 @@ def tell_owners(
         _agree(group, failures)
     with failures.caught():
         for some_of in received if me is not None else []:
-            owned.parts.append(_part(array, listed, some_of[0]))
+            assert me is not None
+            number = len(owned.parts)
+            dense = None
+            if isinstance(exchange, InSlots):
+                mine, window = number * len(owners) + me, exchange.window
+                dense = _dense(listed, part, mine, some_of[0], theirs[:, number], window)
+            owned.parts.append(Part(some_of[0], listed, dense))
     _agree(group, failures)
     return owned
 
 
-def _part(array: outcore.DiskArray, listed: Listed, flat: NDArray[np.int64]) -> Part:
-    if not flat.size:
-        return Part(flat, None)
-    axes = listed.points.axes
-    return Part(flat, _core.IndexSchedule(array._core, axes, (flat,), "flat", listed.rest))
+def _dense(
+    listed: Listed,
+    part: NDArray[np.uint32],
+    number: int,
+    flat: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    window: int,
+) -> Dense | None:
+    """The stretch of the file that is a part, if most of it is listed."""
+    bins = np.flatnonzero(part == number)
+    if listed.points.axes != (0,) or not bins.size:
+        return None
+    width = listed.bins.width
+    low, high = int(bins[0]) * width, min((int(bins[-1]) + 1) * width, listed.points.shape[0])
+    if not is_dense(len(flat), high - low, listed.row):
+        return None
+    return Dense(flat, counts, low, high, window, listed.row, listed.rest)
 
 
 def _agree(group: Transport, failures: Failures) -> None:

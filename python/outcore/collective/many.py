@@ -102,7 +102,8 @@ def read_all(
         found = iter(read_all(sections, comm=group, method=method))
         elements = {
             k: schedule.gather_all(
-                requests[k][2] if len(requests[k]) == 3 else None, method=MANNERS.get(method, method)
+                requests[k][2] if len(requests[k]) == 3 else None,
+                method=MANNERS.get(method, method),
             )
             for k, schedule in zip(lists, schedules, strict=True)
         }
