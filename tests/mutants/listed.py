@@ -94,7 +94,7 @@ MUTANTS = [
         file="python/outcore/collective/listed_owners.py",
         before="    lower = np.cumsum(theirs, axis=0) - theirs\n",
         after="    lower = theirs.sum(axis=0) - np.cumsum(theirs, axis=0)\n",
-        killed_by=RANKS + "test_sums_have_the_bits_of_one_process",
+        killed_by=RANKS + "test_many_windows_and_steps_keep_the_order_of_lists",
         why="of several values for one element that of the lowest rank would win, and sums have other bits",
     ),
     Mutant(

@@ -181,10 +181,7 @@ mod tests {
             let places = [place(0, 1), wrong];
             assert_eq!(Err(Missing(1)), take(&[&source], &places, Listed::All, &mut rows, 8));
             let mut target = [0_u8; 16];
-            assert_eq!(
-                Err(Missing(1)),
-                put(&mut [&mut target], &places, Listed::All, &source, 8)
-            );
+            assert_eq!(Err(Missing(1)), put(&mut [&mut target], &places, Listed::All, &source, 8));
         }
         for numbers in [&[0, 2][..], &[0, -1], &[0]] {
             let places = [place(0, 1), place(0, 0)];

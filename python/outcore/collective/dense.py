@@ -1,11 +1,11 @@
 """
 File domains of which most is asked for: owners read and write them as sections, block by block.
 
-Problem. To find out which pages a list touches takes longer than to read them, where it touches all: of a
-permuted array an owner's domain is a stretch of the file. Idea. It is read block by block, one ahead, as
-any section is, at the speed of the disk or of a copy; listed elements are copied out of a block while it
-is in the processor's cache. Where a list names every element of a domain, values are put into blocks, and
-these are written whole; nothing has to be read for that.
+Problem. To find out which pages a list touches takes longer than to read them, where it touches all: of
+a permuted array an owner's domain is a stretch of the file. Idea. It is read block by block, one ahead,
+as any section is, at the speed of the disk or of a copy; listed elements are copied out of a block while
+it is in the processor's cache. Where a list names every element of a domain, values are put into
+blocks, and these are written whole; nothing has to be read for that.
 
 Invariants. Elements that no rank names are not written. Of several values for one element the last one
 of the highest rank wins: of each block those of the ranks come one rank after another, of each rank in

@@ -218,7 +218,8 @@ impl Lists<'_> {
         let elements = each.max(most);
         let bytes = elements.saturating_mul(stored.row);
         let copied = time(bytes.saturating_mul(2), self.costs.copy);
-        let codec = self.codec(stored.blocks).saturating_mul(1 + i64::from(write)) / owned.owners.max(1);
+        let codec =
+            self.codec(stored.blocks).saturating_mul(1 + i64::from(write)) / owned.owners.max(1);
         let mut own = sum(sum(ps(elements, EXCHANGED_PS), copied), codec);
         if owned.untold {
             own = sum(own, ps(elements, TOLD_PS));
@@ -326,7 +327,10 @@ mod tests {
     fn steps_overlap_where_the_disk_is_busy_too() {
         assert_eq!(Method::Pipelined, chosen(rank(8 * MI, 8 * MI, 0, 1 << 16), false, 8, false));
         assert_eq!(Method::Collective, chosen(rank(8 * MI, 8 * MI, 0, 1 << 16), false, 1, false));
-        assert_eq!(Method::Collective, chosen(rank(8 * MI, 8 * MI, 1000, 1 << 16), false, 8, false));
+        assert_eq!(
+            Method::Collective,
+            chosen(rank(8 * MI, 8 * MI, 1000, 1 << 16), false, 8, false)
+        );
         // Nobody writes alone.
         assert_eq!(None, lists(&[rank(8, 8, 1000, 64); 4], false, 1).prices(true).direct);
         assert_eq!(Method::Pipelined, chosen(rank(8 * MI, 8 * MI, 0, 1 << 16), false, 8, true));
@@ -338,20 +342,14 @@ mod tests {
         let wanted = [rank(8 * MI, 8 * MI, 1000, 1 << 16); 4];
         let one = lists(&wanted, false, 1);
         let prices = |write| one.prices(write);
-        let expected = Prices {
-            direct: Some(245_944_260),
-            collective: 184_669_376,
-            pipelined: 184_729_376,
-        };
+        let expected =
+            Prices { direct: Some(245_944_260), collective: 184_669_376, pipelined: 184_729_376 };
         assert_eq!(expected, prices(false));
         assert_eq!(Prices { direct: None, ..expected }, prices(true));
         let cold = [rank(8 * MI, 8 * MI, 0, 1 << 16); 4];
         let one = lists(&cold, false, 4);
-        let expected = Prices {
-            direct: Some(735_758_748),
-            collective: 290_705_782,
-            pipelined: 211_688_478,
-        };
+        let expected =
+            Prices { direct: Some(735_758_748), collective: 290_705_782, pipelined: 211_688_478 };
         assert_eq!(expected, one.prices(false));
     }
 
