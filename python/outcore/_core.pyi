@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
+from outcore.model.machine import Machine
 
 __all__ = [
     "CACHED",
@@ -36,11 +37,14 @@ __all__ = [
     "Stop",
     "TempFile",
     "Traffic",
+    "Window",
+    "WordLocks",
     "__version__",
     "accumulate_plan",
     "accumulate_products",
     "allocate",
     "assign",
+    "bins_of",
     "brief_record",
     "count_bins",
     "cut_bins",
@@ -67,6 +71,7 @@ __all__ = [
     "merge_runs",
     "merge_scratch",
     "move_into_place",
+    "nonzero_places",
     "own_price",
     "put_rows",
     "read_early",
@@ -77,12 +82,15 @@ __all__ = [
     "remove_left",
     "remove_orphan",
     "reset_memory_peak",
+    "rounds_of",
+    "scattered_blocks",
     "set_disks",
     "set_learning",
     "set_memory_limit",
     "settings",
     "share_disks",
     "simulate_alone",
+    "simulate_scattered",
     "simulate_together",
     "slab_shape",
     "slot_shares",
@@ -96,6 +104,10 @@ __all__ = [
     "writes",
 ]
 
+_Ints = NDArray[np.int64]
+_Bytes = NDArray[np.uint8]
+_Four = tuple[int, int, int, int]
+
 __version__: Final[str]
 CACHED: Final[int]
 SPARSE: Final[int]
@@ -103,7 +115,7 @@ IMPOSSIBLE: Final[int]
 
 def accumulate_products(y: NDArray[Any], axis: int, before: NDArray[Any] | None = None) -> None: ...
 def assign(
-    requests: NDArray[np.int64],
+    requests: _Ints,
     method: str,
     alpha: int,
     beta: int,
@@ -119,7 +131,7 @@ def record(
     settings: list[int],
     items: list[tuple[int, int, list[int], list[int]]],
     done: bool = False,
-) -> NDArray[np.int64]: ...
+) -> _Ints: ...
 def settings(
     method: int,
     hints: Hints,
@@ -132,8 +144,8 @@ def settings(
 def slot_shares(far: bool) -> int: ...
 def share_disks(shared: bool) -> None: ...
 def try_disk(accesses: list[tuple[Array, Any]]) -> None: ...
-def brief_record(call: int, settings: list[int], name: int | None = None) -> NDArray[np.int64]: ...
-def failed_record() -> NDArray[np.int64]: ...
+def brief_record(call: int, settings: list[int], name: int | None = None) -> _Ints: ...
+def failed_record() -> _Ints: ...
 def error_codes() -> dict[str, str]: ...
 def measure_disk(folder: str, file_bytes: int, slice_ms: int) -> dict[str, Any]: ...
 def flush_turns(
@@ -185,7 +197,10 @@ class Grid:
 
 _Axis = tuple[str, int | None, list[int], int | None, int, int, int | None]
 _Widths = Sequence[tuple[int, int]]
-_Sections = NDArray[np.int64]
+_Sections = _Ints
+_Parts = Sequence[NDArray[Any] | None]
+_Arrays = list[NDArray[Any]]
+_Pieces = tuple[list[int], tuple[Any, ...], bool, list[list[int]], _Sections, _Sections]
 
 @final
 class Distribution:
@@ -195,11 +210,17 @@ class Distribution:
     @property
     def replicated(self) -> list[int]: ...
     def is_owner(self, rank: int) -> bool: ...
-    def owners(self, indices: NDArray[np.int64]) -> NDArray[np.int64]: ...
-    def local_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]: ...
-    def global_indices(self, rank: int, places: NDArray[np.int64]) -> NDArray[np.int64]: ...
+    def owners(self, indices: _Ints) -> _Ints: ...
+    def local_indices(self, indices: _Ints) -> _Ints: ...
+    def global_indices(self, rank: int, places: _Ints) -> _Ints: ...
     def local_shape(self, rank: int, widths: _Widths) -> list[int]: ...
     def pieces(self, rank: int, widths: _Widths, all: bool) -> tuple[_Sections, _Sections]: ...
+    def section_of(
+        self, key: object, what: str
+    ) -> tuple[list[tuple[int, int, int]], list[tuple[int, bool] | None]]: ...
+    def patches(
+        self, rank: int, widths: _Widths, all: bool, section: Sequence[tuple[int, int, int]]
+    ) -> tuple[_Sections, _Sections]: ...
 
 _Messages = list[tuple[int, _Sections]]
 
@@ -222,6 +243,16 @@ class Traffic:
     @property
     def own(self) -> tuple[_Sections, _Sections]: ...
 
+def resident_layouts(
+    folder: str,
+    shape: Sequence[int],
+    item: int,
+    typical: Sequence[tuple[Sequence[int], int]],
+    offer: tuple[bool, ...],
+    budget: int,
+) -> tuple[
+    list[tuple[str, list[int] | None, list[tuple[int, int, int]], int]], tuple[int, int, str, int]
+]: ...
 def exchange_plan(
     source: Distribution,
     source_ghosts: _Widths,
@@ -232,11 +263,7 @@ def exchange_plan(
     limit: int | None = None,
 ) -> Traffic: ...
 def accumulate_plan(
-    distribution: Distribution,
-    widths: _Widths,
-    operation: str,
-    me: int,
-    limit: int | None = None,
+    distribution: Distribution, widths: _Widths, operation: str, me: int, limit: int | None = None
 ) -> Traffic: ...
 
 @final
@@ -250,33 +277,20 @@ class Reduction:
     def scratch(self, outputs: int) -> int: ...
     def fold(
         self,
-        blocks: list[NDArray[Any]],
+        blocks: _Arrays,
         axis: int,
         first: int,
         state: NDArray[Any],
         scratch: NDArray[Any],
         base: int = 0,
     ) -> None: ...
-    def whole(
-        self,
-        blocks: list[NDArray[Any]],
-        axis: int,
-        outs: list[NDArray[Any]],
-        scratch: NDArray[Any],
-    ) -> None: ...
-    def finish(self, state: NDArray[Any], outs: list[NDArray[Any]]) -> None: ...
+    def whole(self, blocks: _Arrays, axis: int, outs: _Arrays, scratch: NDArray[Any]) -> None: ...
+    def finish(self, state: NDArray[Any], outs: _Arrays) -> None: ...
     def whole_node(
-        self,
-        blocks: list[NDArray[Any]],
-        axis: int,
-        base: int,
-        outs: list[NDArray[Any]],
-        scratch: NDArray[Any],
+        self, blocks: _Arrays, axis: int, base: int, outs: _Arrays, scratch: NDArray[Any]
     ) -> None: ...
-    def node(self, state: NDArray[Any], count: int, outs: list[NDArray[Any]]) -> None: ...
-    def join(
-        self, nodes: NDArray[Any], outs: list[NDArray[Any]], scratch: NDArray[Any]
-    ) -> None: ...
+    def node(self, state: NDArray[Any], count: int, outs: _Arrays) -> None: ...
+    def join(self, nodes: NDArray[Any], outs: _Arrays, scratch: NDArray[Any]) -> None: ...
 
 @final
 class Reservation:
@@ -284,7 +298,7 @@ class Reservation:
     @property
     def nbytes(self) -> int: ...
     def release(self) -> None: ...
-    def of_pages(self, memory: NDArray[np.uint8]) -> None: ...
+    def of_pages(self, memory: _Bytes) -> None: ...
     def unpin(self) -> None: ...
     def pin(self) -> bool: ...
     def gather(self) -> int: ...
@@ -303,9 +317,28 @@ class SharedMemory:
     def bytes(self) -> memoryview: ...
 
 @final
+class Window:
+    def __new__(
+        cls, distribution: Distribution, widths: _Widths, dtype: Any, me: int, parts: _Parts
+    ) -> Self: ...
+    def get(self, key: Any, out: Any = None) -> Any: ...
+    def put(self, key: Any, values: Any) -> bool: ...
+    def pieces(self, key: Any) -> _Pieces: ...
+
+@final
+class WordLocks:
+    def __new__(cls, memory: _Bytes) -> Self: ...
+    @property
+    def count(self) -> int: ...
+    def holder(self, at: int) -> int: ...
+    def take(self, at: int, who: int, seconds: float) -> int: ...
+    def seize(self, at: int, holder: int, who: int) -> bool: ...
+    def give(self, at: int, who: int) -> bool: ...
+
+@final
 class NodeBarrier:
     def __new__(
-        cls, memory: NDArray[np.uint8], rank: int, ranks: int, cell: int, result: int, first: bool
+        cls, memory: _Bytes, rank: int, ranks: int, cell: int, result: int, first: bool
     ) -> Self: ...
     @staticmethod
     def nbytes(ranks: int, cell: int, result: int) -> int: ...
@@ -376,9 +409,7 @@ class Messages:
     @property
     def need(self) -> int: ...
     def largest(self, need: int) -> int: ...
-    def part(
-        self, need: int, number: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], int | None] | None: ...
+    def part(self, need: int, number: int) -> tuple[_Ints, _Ints, int | None] | None: ...
 
 @final
 class Array:
@@ -409,7 +440,7 @@ class Array:
     def read_points(
         self,
         axes: tuple[int, ...],
-        lists: tuple[NDArray[np.int64], ...],
+        lists: tuple[_Ints, ...],
         mode: str,
         rest: list[int],
         out: NDArray[Any],
@@ -417,7 +448,7 @@ class Array:
     def write_points(
         self,
         axes: tuple[int, ...],
-        lists: tuple[NDArray[np.int64], ...],
+        lists: tuple[_Ints, ...],
         mode: str,
         rest: list[int],
         value: NDArray[Any],
@@ -425,7 +456,7 @@ class Array:
     def explain_points(
         self,
         axes: tuple[int, ...],
-        lists: tuple[NDArray[np.int64], ...],
+        lists: tuple[_Ints, ...],
         mode: str,
         rest: list[int],
         write: bool,
@@ -451,7 +482,7 @@ class IndexSchedule:
         cls,
         array: Array,
         axes: tuple[int, ...],
-        lists: tuple[NDArray[np.int64], ...],
+        lists: tuple[_Ints, ...],
         mode: str,
         rest: list[int],
     ) -> Self: ...
@@ -463,33 +494,28 @@ class IndexSchedule:
     def read(self, array: Array, out: NDArray[Any]) -> None: ...
     def write(self, array: Array, value: NDArray[Any]) -> None: ...
 
-def count_bins(elements: NDArray[np.int64], width: int, bins: int) -> NDArray[np.int64]: ...
-def cut_bins(sums: NDArray[np.int64], owners: int, rounds: int) -> NDArray[np.uint32]: ...
+def bins_of(elements: int, unit: int, owners: int, ranks: int) -> tuple[int, int]: ...
+def rounds_of(total: int, owners: int, chunk: int) -> int: ...
+def nonzero_places(mask: _Bytes, out: _Ints) -> None: ...
+def count_bins(elements: _Ints, width: int, bins: int) -> _Ints: ...
+def cut_bins(sums: _Ints, owners: int, rounds: int) -> NDArray[np.uint32]: ...
 def divide_elements(
-    elements: NDArray[np.int64], width: int, part: NDArray[np.uint32], first: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
+    elements: _Ints, width: int, part: NDArray[np.uint32], first: _Ints
+) -> tuple[_Ints, _Ints]: ...
 def take_rows(
-    regions: list[NDArray[np.uint8]],
-    places: NDArray[np.int64],
-    rows: NDArray[np.uint8],
-    row: int,
-    numbers: NDArray[np.int64] | None = None,
+    regions: list[_Bytes], places: _Ints, rows: _Bytes, row: int, numbers: _Ints | None = None
 ) -> None: ...
 def put_rows(
-    regions: list[NDArray[np.uint8]],
-    places: NDArray[np.int64],
-    rows: NDArray[np.uint8],
-    row: int,
-    numbers: NDArray[np.int64] | None = None,
+    regions: list[_Bytes], places: _Ints, rows: _Bytes, row: int, numbers: _Ints | None = None
 ) -> None: ...
-def touched_blocks(counts: NDArray[np.int64], each: int) -> int: ...
+def touched_blocks(counts: _Ints, each: int) -> int: ...
 def list_prices(
-    wanted: list[tuple[int, int, int, int]],
+    wanted: list[_Four],
     stored: tuple[int, int, int, int, bool],
     owned: tuple[int, int, bool, bool],
     *,
     oversubscription: int,
-    disk: tuple[int, int, int, int],
+    disk: _Four,
     write: bool,
 ) -> tuple[int | None, int, int, str]: ...
 
@@ -497,47 +523,9 @@ _Ranges = list[tuple[int, int, int]]
 # Why a method was chosen: a word, and two numbers that belong to it.
 _Why = tuple[str, int, int]
 
-class _Machine(Protocol):
-    @property
-    def servers(self) -> int: ...
-    @property
-    def stripe(self) -> int: ...
-    @property
-    def block(self) -> int: ...
-    @property
-    def request_ns(self) -> int: ...
-    @property
-    def memory_rate(self) -> int: ...
-    @property
-    def block_ns(self) -> int: ...
-    @property
-    def seek_ns(self) -> int: ...
-    @property
-    def streams(self) -> int: ...
-    @property
-    def disk_rate(self) -> int: ...
-    @property
-    def write_rate(self) -> int: ...
-    @property
-    def client_ns(self) -> int: ...
-    @property
-    def depth(self) -> int: ...
-    @property
-    def write_depth(self) -> int: ...
-    @property
-    def message_ns(self) -> int: ...
-    @property
-    def message_rate(self) -> int: ...
-    @property
-    def copy_rate(self) -> int: ...
-    @property
-    def per_node(self) -> int: ...
-    @property
-    def call_ns(self) -> int: ...
-
 def simulate_alone(
     jobs: list[tuple[list[int], list[int], list[tuple[int, int]]]],
-    machine: _Machine,
+    machine: Machine,
     *,
     ranks: int,
     gap: int,
@@ -546,9 +534,35 @@ def simulate_alone(
     leaves_out: bool = True,
     write: bool = False,
 ) -> dict[str, int]: ...
+
+class _Scattered(Protocol):
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def blocks(self) -> int: ...
+    @property
+    def run(self) -> int: ...
+    @property
+    def itemsize(self) -> int: ...
+    @property
+    def spread(self) -> int: ...
+
+def scattered_blocks(pattern: _Scattered, rank: int) -> _Ints: ...
+def simulate_scattered(
+    pattern: _Scattered,
+    machine: Machine,
+    *,
+    most: int,
+    owners: int | None = None,
+    chunk: int = 0,
+    groups: int = 1,
+    in_turn: bool = False,
+    ahead: bool = False,
+    write: bool = False,
+) -> dict[str, int]: ...
 def simulate_together(
     plan: Collective,
-    machine: _Machine,
+    machine: Machine,
     *,
     ranks: int,
     gap: int,
@@ -565,16 +579,12 @@ class RankFilter:
     @property
     def scratch(self) -> int: ...
     def run(
-        self,
-        block: NDArray[Any],
-        out: NDArray[Any],
-        first: Sequence[int],
-        scratch: NDArray[Any],
+        self, block: NDArray[Any], out: NDArray[Any], first: Sequence[int], scratch: NDArray[Any]
     ) -> None: ...
 
 @final
 class Records:
-    def __new__(cls, rows: NDArray[np.int64]) -> Self: ...
+    def __new__(cls, rows: _Ints) -> Self: ...
     @property
     def verdict(self) -> tuple[bool, bool, int]: ...
     def calls(self) -> list[tuple[int, int]]: ...
@@ -606,7 +616,7 @@ class Records:
     def names(self) -> list[int]: ...
     def alone(self, array: int) -> Records: ...
     def have(self, array: int) -> list[int]: ...
-    def requests(self) -> NDArray[np.int64]: ...
+    def requests(self) -> _Ints: ...
 
 @final
 class Collective:
@@ -797,7 +807,7 @@ def cut_runs(
     words: NDArray[np.unsignedinteger[Any]],
     lens: Sequence[int],
     ranks: Sequence[int],
-    out: NDArray[np.int64],
+    out: _Ints,
     width: int,
     kind: str,
 ) -> None: ...

@@ -24,6 +24,8 @@ import json
 import math
 import os
 import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,6 +42,8 @@ from outcore.points import check_out
 
 __all__ = ["COMBINES", "Combine", "CombinedPoints", "IndexSchedule", "points_of"]
 
+#: First index and length of each run of indices.
+Runs = tuple[NDArray[np.int64], NDArray[np.int64]]
 #: What becomes of several values for one element.
 Combine = Literal["last", "add", "multiply", "min", "max"]
 #: The functions that combine an element with a value.
@@ -63,8 +67,11 @@ class IndexSchedule:
 
     Notes
     -----
-    It takes up to 24 bytes of the memory budget for each index (and as much while it is made), for each
-    layout with which it is used; combining takes 16 more for each.
+    It takes up to 16 bytes of the memory budget for each index, for each layout with which it is used;
+    of neighbours that lie one behind the other in the file and in the result, 20 for each run of
+    them; combining takes 16 more for each index. A list that had to be made (of a mask, or of another
+    type) is kept besides, as runs where they are shorter. While it is made, it takes a quarter of the
+    budget at most beside what it keeps.
 
     Examples
     --------
@@ -86,17 +93,13 @@ class IndexSchedule:
         *,
         ready: bool = True,
     ):
-        self._array, self._points, self._lists = array, points, lists
-        # Lists that are the caller's own are not counted.
-        own = sum(
-            one.nbytes for one in lists if not any(_shares(one, given) for given in points.lists)
-        )
-        self._held = _core.Reservation("the indices of a schedule", own)
+        self._array, self._points = array, replace(points, lists=())
+        self._kept = KeptLists(points, lists)
         self._rest = [word for words in points.rest for word in words]
         self._made: list[_core.IndexSchedule] = []
         self._combined: list[CombinedPoints] = []
-        if ready:
-            self._of(array)
+        if ready and 8 * self._of(array).nbytes <= 4 * sum(one.size for one in lists):
+            self._kept.compress()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -106,7 +109,8 @@ class IndexSchedule:
     @property
     def nbytes(self) -> int:
         """Bytes of the memory budget that it takes."""
-        return sum(one.nbytes for one in self._made) + sum(one.nbytes for one in self._combined)
+        made = sum(one.nbytes for one in self._made)
+        return made + sum(one.nbytes for one in self._combined) + self._kept.nbytes
 
     def __repr__(self) -> str:
         return f"<IndexSchedule {self.shape} of {self._points.shape}, {self.nbytes} bytes>"
@@ -252,7 +256,8 @@ class IndexSchedule:
             if made.serves(array._core):
                 return made
         points = self._points
-        made = _core.IndexSchedule(array._core, points.axes, self._lists, points.mode, self._rest)
+        with self._kept as lists:
+            made = _core.IndexSchedule(array._core, points.axes, lists, points.mode, self._rest)
         self._made.append(made)
         return made
 
@@ -261,8 +266,9 @@ class IndexSchedule:
             if combined.serves(array._core):
                 return combined
         points = self._points
-        flat = points.flat(self._lists)
-        combined = CombinedPoints(array._core, points.axes, flat, self._rest)
+        with self._kept as lists:
+            flat = points.flat(lists)
+            combined = CombinedPoints(array._core, points.axes, flat, self._rest)
         self._combined.append(combined)
         return combined
 
@@ -288,12 +294,11 @@ class IndexSchedule:
         """
         points = self._points
         arrays: dict[str, NDArray[Any]] = {}
-        for k, one in enumerate(self._lists):
-            starts, lengths = runs_of(one)
-            if _WORTH * 2 * starts.size < one.size:
-                arrays[f"starts{k}"], arrays[f"lengths{k}"] = starts, lengths
-            else:
+        for k, one in enumerate(self._kept.shorter()):
+            if isinstance(one, np.ndarray):
                 arrays[f"indices{k}"] = one
+            else:
+                arrays[f"starts{k}"], arrays[f"lengths{k}"] = one
         said = {
             "version": _VERSION,
             "shape": points.shape,
@@ -353,7 +358,7 @@ class IndexSchedule:
                 array.path,
                 tuple(said["shape"]),
                 tuple(said["axes"]),
-                lists,
+                (),
                 said["mode"],
                 tuple(said["points"]),
                 tuple((start, count, step) for start, count, step in said["rest"]),
@@ -373,6 +378,73 @@ class IndexSchedule:
                 path=array.path,
             )
         return cls(array, points, lists)
+
+
+class KeptLists:
+    """
+    The lists of a schedule, which other layouts, combining and files need once more.
+
+    Those that nobody else has are counted in the budget; `compress` keeps them as runs where that takes
+    less.
+    ``with`` gives them as lists, counted as long as it lasts.
+
+    Parameters
+    ----------
+    points, lists
+        As of `IndexSchedule`.
+    """
+
+    def __init__(self, points: Points, lists: tuple[NDArray[np.int64], ...]) -> None:
+        self._lists: list[NDArray[np.int64] | Runs] = list(lists)
+        # Lists that are the caller's own are not counted.
+        self._own = [not any(_shares(one, given) for given in points.lists) for one in lists]
+        self._expanded: list[tuple[_core.Reservation, tuple[NDArray[np.int64], ...]]] = []
+        self._held = self._counted()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the budget that they take."""
+        return sum(_bytes_of(one) for one, own in zip(self._lists, self._own, strict=True) if own)
+
+    def _counted(self) -> _core.Reservation:
+        return _core.Reservation("the indices of a schedule", self.nbytes)
+
+    def compress(self) -> None:
+        """Keep the lists that nobody else has as runs, where these are shorter."""
+        for k, (one, own) in enumerate(zip(self._lists, self._own, strict=True)):
+            if own and isinstance(one, np.ndarray):
+                self._lists[k] = _shorter(one)
+        del self._held  # what was counted holds no room for less
+        self._held = self._counted()
+
+    def shorter(self) -> Iterator[NDArray[np.int64] | Runs]:
+        """Each list as it takes less: the indices, or runs of them."""
+        for one in self._lists:
+            yield _shorter(one) if isinstance(one, np.ndarray) else one
+
+    def __enter__(self) -> tuple[NDArray[np.int64], ...]:
+        runs = [one for one in self._lists if not isinstance(one, np.ndarray)]
+        # As many once more while they are made.
+        need = sum(3 * INDEX * int(lengths.sum()) for _, lengths in runs)
+        held = _core.Reservation("the indices of a schedule, one by one", need)
+        lists = tuple(
+            one if isinstance(one, np.ndarray) else indices_of(*one) for one in self._lists
+        )
+        self._expanded.append((held, lists))
+        return lists
+
+    def __exit__(self, *_: object) -> None:
+        self._expanded.pop()
+
+
+def _bytes_of(one: NDArray[np.int64] | Runs) -> int:
+    return one.nbytes if isinstance(one, np.ndarray) else sum(part.nbytes for part in one)
+
+
+def _shorter(one: NDArray[np.int64]) -> NDArray[np.int64] | Runs:
+    """A list, or its runs where they take at most a part of it."""
+    starts, lengths = runs_of(one)
+    return (starts, lengths) if _WORTH * 2 * starts.size < one.size else one
 
 
 class CombinedPoints:
@@ -437,7 +509,7 @@ def points_of(
     array: outcore.DiskArray, key: Any, held: Held
 ) -> tuple[Points, tuple[NDArray[np.int64], ...]]:
     """
-    The points of a key, and their lists in memory.
+    The points of a key, with the lists that it has (none of a mask), and all their lists in memory.
 
     Raises
     ------
@@ -453,15 +525,16 @@ def points_of(
             code="no-indices",
             path=array.path,
         )
+    given = points.lists
     if points.mask is not None:
         points = points.listed(points.mask.all(0))
     held.take(points.per_access + points.per_point * points.number)
     lists = points.lists_of(points.whole())
     points.check(1 << 16)
-    return points, lists
+    return replace(points, lists=given), lists
 
 
-def runs_of(indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def runs_of(indices: NDArray[np.int64]) -> Runs:
     """Indices as runs: first index and length of each."""
     breaks = np.flatnonzero(np.diff(indices) != 1) + 1
     bounds = np.concatenate(([0], breaks, [indices.size])).astype(np.int64)
@@ -477,7 +550,11 @@ def _lists_in(file: Any) -> int:
 def _list_of(file: Any, k: int) -> NDArray[np.int64]:
     if f"indices{k}" in file:
         return np.ascontiguousarray(file[f"indices{k}"], dtype=np.int64)
-    starts, lengths = file[f"starts{k}"], file[f"lengths{k}"]
+    return indices_of(file[f"starts{k}"], file[f"lengths{k}"])
+
+
+def indices_of(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Runs as indices: the inverse of `runs_of`."""
     ends = np.cumsum(lengths)
     inside = np.arange(ends[-1] if ends.size else 0, dtype=np.int64)
     found: NDArray[np.int64] = inside + np.repeat(starts - (ends - lengths), lengths)

@@ -330,7 +330,8 @@ class Selecting:
         UsageError
             The key has no arrays.
         BudgetError
-            The schedule does not fit the memory budget: 24 bytes for each index, and the indices.
+            The schedule does not fit the memory budget: 16 bytes for each index, or 20 for each run of
+            neighbours, and the indices where they had to be made.
 
         Notes
         -----

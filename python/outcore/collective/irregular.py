@@ -127,7 +127,7 @@ class CollectiveSchedule:
         total = sum(self._records.setting(_NUMBER)) * self._row
         chunk = self._asked or max(min(_CHUNK, *self._records.setting(_ROOM)), self._row, 1)
         #: Rounds, and bytes of an owner's buffer.
-        self.rounds, self.chunk = max(math.ceil(total / self._io_ranks / chunk), 1), chunk
+        self.rounds, self.chunk = _core.rounds_of(total, self._io_ranks, chunk), chunk
         # Counts of all ranks in each bin, when somebody has asked; what owners have been told.
         self._sums: NDArray[np.int64] | None = None
         self._owned: Owned | None = None

@@ -26,9 +26,6 @@ __all__ = ["MANNERS", "Bins", "ListReport", "Manner", "Prices", "choose", "jumps
 Manner = Literal["auto", "direct", "collective", "pipelined"]
 MANNERS = ("auto", "direct", "collective", "pipelined")
 _PAGE = 4096
-# Bins, of all ranks together and at most: their counts are sent by each.
-_BINS = 1 << 12
-_COUNTED = 1 << 22
 # Stretches of a list that are looked at, and indices of each.
 _LOOKS, _LOOK = 64, 1 << 10
 
@@ -75,10 +72,7 @@ class Bins:
             if isinstance(layout.source, ShardSource):
                 unit *= layout.source.per_shard[along]
             unit *= math.prod(points.shape[d] for d in points.axes[1:])
-        most = max(min(_BINS * owners, _COUNTED // ranks), 64)
-        units = max(math.ceil(elements / max(unit, 1)), 1)
-        width = max(unit, 1) * math.ceil(units / most)
-        number = max(math.ceil(elements / width), 1)
+        width, number = _core.bins_of(elements, unit, owners, ranks)
         rest = [(d, words[1]) for d, words in enumerate(points.rest) if d not in points.axes]
         item = row // max(math.prod(count for _, count in rest), 1)
         if isinstance(layout, Chunked):
