@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         CollectiveReport,
         CollectiveRequest,
         CollectiveSchedule,
+        ListReport,
         ManyReport,
         OwnerReport,
         explain_all,
@@ -187,6 +188,7 @@ __all__ = [
     "Indexer",
     "InternalError",
     "LinAlgError",
+    "ListReport",
     "LocalEdges",
     "ManyReport",
     "Measured",
@@ -335,8 +337,8 @@ _LATER = {
     "outcore.assignment": "Assignment assign",
     "outcore.blocks": "Blocks",
     "outcore.collective": (
-        "ArrayReport CollectiveArray CollectiveReport CollectiveRequest CollectiveSchedule ManyReport "
-        "OwnerReport explain_all read_all write_all"
+        "ArrayReport CollectiveArray CollectiveReport CollectiveRequest CollectiveSchedule ListReport "
+        "ManyReport OwnerReport explain_all read_all write_all"
     ),
     "outcore.dist": "Align DistArray Distribution ProcessGrid",
     "outcore.index_schedule": "IndexSchedule",

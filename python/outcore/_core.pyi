@@ -63,6 +63,7 @@ __all__ = [
     "kept_chunks",
     "keys_with_places",
     "learned_disks",
+    "list_prices",
     "lookup3",
     "measure_disk",
     "memory_limit",
@@ -72,6 +73,7 @@ __all__ = [
     "move_into_place",
     "nonzero_places",
     "own_price",
+    "put_rows",
     "read_early",
     "read_many",
     "reads_here",
@@ -93,12 +95,18 @@ __all__ = [
     "slab_shape",
     "slot_shares",
     "sort_lines",
+    "take_rows",
     "temporary_name",
+    "touched_blocks",
     "try_disk",
     "wait_for_loops",
     "whole_in_turn",
     "writes",
 ]
+
+_Ints = NDArray[np.int64]
+_Bytes = NDArray[np.uint8]
+_Four = tuple[int, int, int, int]
 
 __version__: Final[str]
 CACHED: Final[int]
@@ -107,7 +115,7 @@ IMPOSSIBLE: Final[int]
 
 def accumulate_products(y: NDArray[Any], axis: int, before: NDArray[Any] | None = None) -> None: ...
 def assign(
-    requests: NDArray[np.int64],
+    requests: _Ints,
     method: str,
     alpha: int,
     beta: int,
@@ -123,7 +131,7 @@ def record(
     settings: list[int],
     items: list[tuple[int, int, list[int], list[int]]],
     done: bool = False,
-) -> NDArray[np.int64]: ...
+) -> _Ints: ...
 def settings(
     method: int,
     hints: Hints,
@@ -136,8 +144,8 @@ def settings(
 def slot_shares(far: bool) -> int: ...
 def share_disks(shared: bool) -> None: ...
 def try_disk(accesses: list[tuple[Array, Any]]) -> None: ...
-def brief_record(call: int, settings: list[int], name: int | None = None) -> NDArray[np.int64]: ...
-def failed_record() -> NDArray[np.int64]: ...
+def brief_record(call: int, settings: list[int], name: int | None = None) -> _Ints: ...
+def failed_record() -> _Ints: ...
 def error_codes() -> dict[str, str]: ...
 def measure_disk(folder: str, file_bytes: int, slice_ms: int) -> dict[str, Any]: ...
 def flush_turns(
@@ -189,7 +197,7 @@ class Grid:
 
 _Axis = tuple[str, int | None, list[int], int | None, int, int, int | None]
 _Widths = Sequence[tuple[int, int]]
-_Sections = NDArray[np.int64]
+_Sections = _Ints
 _Parts = Sequence[NDArray[Any] | None]
 _Arrays = list[NDArray[Any]]
 _Pieces = tuple[list[int], tuple[Any, ...], bool, list[list[int]], _Sections, _Sections]
@@ -202,9 +210,9 @@ class Distribution:
     @property
     def replicated(self) -> list[int]: ...
     def is_owner(self, rank: int) -> bool: ...
-    def owners(self, indices: NDArray[np.int64]) -> NDArray[np.int64]: ...
-    def local_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]: ...
-    def global_indices(self, rank: int, places: NDArray[np.int64]) -> NDArray[np.int64]: ...
+    def owners(self, indices: _Ints) -> _Ints: ...
+    def local_indices(self, indices: _Ints) -> _Ints: ...
+    def global_indices(self, rank: int, places: _Ints) -> _Ints: ...
     def local_shape(self, rank: int, widths: _Widths) -> list[int]: ...
     def pieces(self, rank: int, widths: _Widths, all: bool) -> tuple[_Sections, _Sections]: ...
     def section_of(
@@ -290,7 +298,7 @@ class Reservation:
     @property
     def nbytes(self) -> int: ...
     def release(self) -> None: ...
-    def of_pages(self, memory: NDArray[np.uint8]) -> None: ...
+    def of_pages(self, memory: _Bytes) -> None: ...
     def unpin(self) -> None: ...
     def pin(self) -> bool: ...
     def gather(self) -> int: ...
@@ -319,7 +327,7 @@ class Window:
 
 @final
 class WordLocks:
-    def __new__(cls, memory: NDArray[np.uint8]) -> Self: ...
+    def __new__(cls, memory: _Bytes) -> Self: ...
     @property
     def count(self) -> int: ...
     def holder(self, at: int) -> int: ...
@@ -330,7 +338,7 @@ class WordLocks:
 @final
 class NodeBarrier:
     def __new__(
-        cls, memory: NDArray[np.uint8], rank: int, ranks: int, cell: int, result: int, first: bool
+        cls, memory: _Bytes, rank: int, ranks: int, cell: int, result: int, first: bool
     ) -> Self: ...
     @staticmethod
     def nbytes(ranks: int, cell: int, result: int) -> int: ...
@@ -401,9 +409,7 @@ class Messages:
     @property
     def need(self) -> int: ...
     def largest(self, need: int) -> int: ...
-    def part(
-        self, need: int, number: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], int | None] | None: ...
+    def part(self, need: int, number: int) -> tuple[_Ints, _Ints, int | None] | None: ...
 
 @final
 class Array:
@@ -434,7 +440,7 @@ class Array:
     def read_points(
         self,
         axes: tuple[int, ...],
-        lists: tuple[NDArray[np.int64], ...],
+        lists: tuple[_Ints, ...],
         mode: str,
         rest: list[int],
         out: NDArray[Any],
@@ -442,7 +448,7 @@ class Array:
     def write_points(
         self,
         axes: tuple[int, ...],
-        lists: tuple[NDArray[np.int64], ...],
+        lists: tuple[_Ints, ...],
         mode: str,
         rest: list[int],
         value: NDArray[Any],
@@ -450,7 +456,7 @@ class Array:
     def explain_points(
         self,
         axes: tuple[int, ...],
-        lists: tuple[NDArray[np.int64], ...],
+        lists: tuple[_Ints, ...],
         mode: str,
         rest: list[int],
         write: bool,
@@ -476,7 +482,7 @@ class IndexSchedule:
         cls,
         array: Array,
         axes: tuple[int, ...],
-        lists: tuple[NDArray[np.int64], ...],
+        lists: tuple[_Ints, ...],
         mode: str,
         rest: list[int],
     ) -> Self: ...
@@ -490,12 +496,28 @@ class IndexSchedule:
 
 def bins_of(elements: int, unit: int, owners: int, ranks: int) -> tuple[int, int]: ...
 def rounds_of(total: int, owners: int, chunk: int) -> int: ...
-def nonzero_places(mask: NDArray[np.uint8], out: NDArray[np.int64]) -> None: ...
-def count_bins(elements: NDArray[np.int64], width: int, bins: int) -> NDArray[np.int64]: ...
-def cut_bins(sums: NDArray[np.int64], owners: int, rounds: int) -> NDArray[np.uint32]: ...
+def nonzero_places(mask: _Bytes, out: _Ints) -> None: ...
+def count_bins(elements: _Ints, width: int, bins: int) -> _Ints: ...
+def cut_bins(sums: _Ints, owners: int, rounds: int) -> NDArray[np.uint32]: ...
 def divide_elements(
-    elements: NDArray[np.int64], width: int, part: NDArray[np.uint32], parts: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
+    elements: _Ints, width: int, part: NDArray[np.uint32], first: _Ints
+) -> tuple[_Ints, _Ints]: ...
+def take_rows(
+    regions: list[_Bytes], places: _Ints, rows: _Bytes, row: int, numbers: _Ints | None = None
+) -> None: ...
+def put_rows(
+    regions: list[_Bytes], places: _Ints, rows: _Bytes, row: int, numbers: _Ints | None = None
+) -> None: ...
+def touched_blocks(counts: _Ints, each: int) -> int: ...
+def list_prices(
+    wanted: list[_Four],
+    stored: tuple[int, int, int, int, bool],
+    owned: tuple[int, int, bool, bool],
+    *,
+    oversubscription: int,
+    disk: _Four,
+    write: bool,
+) -> tuple[int | None, int, int, str]: ...
 
 _Ranges = list[tuple[int, int, int]]
 # Why a method was chosen: a word, and two numbers that belong to it.
@@ -525,7 +547,7 @@ class _Scattered(Protocol):
     @property
     def spread(self) -> int: ...
 
-def scattered_blocks(pattern: _Scattered, rank: int) -> NDArray[np.int64]: ...
+def scattered_blocks(pattern: _Scattered, rank: int) -> _Ints: ...
 def simulate_scattered(
     pattern: _Scattered,
     machine: Machine,
@@ -562,7 +584,7 @@ class RankFilter:
 
 @final
 class Records:
-    def __new__(cls, rows: NDArray[np.int64]) -> Self: ...
+    def __new__(cls, rows: _Ints) -> Self: ...
     @property
     def verdict(self) -> tuple[bool, bool, int]: ...
     def calls(self) -> list[tuple[int, int]]: ...
@@ -594,7 +616,7 @@ class Records:
     def names(self) -> list[int]: ...
     def alone(self, array: int) -> Records: ...
     def have(self, array: int) -> list[int]: ...
-    def requests(self) -> NDArray[np.int64]: ...
+    def requests(self) -> _Ints: ...
 
 @final
 class Collective:
@@ -785,7 +807,7 @@ def cut_runs(
     words: NDArray[np.unsignedinteger[Any]],
     lens: Sequence[int],
     ranks: Sequence[int],
-    out: NDArray[np.int64],
+    out: _Ints,
     width: int,
     kind: str,
 ) -> None: ...

@@ -86,14 +86,19 @@ class IndexSchedule:
     """
 
     def __init__(
-        self, array: outcore.DiskArray, points: Points, lists: tuple[NDArray[np.int64], ...]
+        self,
+        array: outcore.DiskArray,
+        points: Points,
+        lists: tuple[NDArray[np.int64], ...],
+        *,
+        ready: bool = True,
     ):
         self._array, self._points = array, replace(points, lists=())
         self._kept = KeptLists(points, lists)
         self._rest = [word for words in points.rest for word in words]
         self._made: list[_core.IndexSchedule] = []
         self._combined: list[CombinedPoints] = []
-        if 8 * self._of(array).nbytes <= 4 * sum(one.size for one in lists):
+        if ready and 8 * self._of(array).nbytes <= 4 * sum(one.size for one in lists):
             self._kept.compress()
 
     @property
@@ -207,11 +212,11 @@ class IndexSchedule:
         if array.hints.sync:
             array.flush()
 
-    def _packed(self, values: ArrayLike, array: outcore.DiskArray) -> NDArray[Any]:
-        """Values as the core takes them: a row for each point, of the array's dtype."""
+    def _broadcast(self, values: ArrayLike, array: outcore.DiskArray) -> NDArray[Any]:
+        """Values for all points."""
         shape = self._points.result_shape
         try:
-            broadcast = np.broadcast_to(np.asarray(values), shape)
+            return np.broadcast_to(np.asarray(values), shape)
         except ValueError:
             raise UsageError(
                 f"values of shape {np.shape(values)} cannot be broadcast to a schedule of shape {shape}."
@@ -219,26 +224,15 @@ class IndexSchedule:
                 code="broadcast",
                 path=array.path,
             ) from None
-        core = self._points.to_core(broadcast)
+
+    def _packed(self, values: ArrayLike, array: outcore.DiskArray) -> NDArray[Any]:
+        """Values as the core takes them: a row for each point, of the array's dtype."""
+        core = self._points.to_core(self._broadcast(values, array))
         if core.dtype != array.dtype or not core.flags.c_contiguous:
             cast = np.empty(core.shape, array.dtype)
             cast[...] = core
             core = cast
         return self._as_list(core)
-
-    def _read(self, array: outcore.DiskArray, rows: NDArray[Any], *, cached: bool) -> None:
-        """
-        Read a row for each point.
-
-        What is cached is copied in the order of the list: where ranks share processors, that takes less
-        than to go in the order of the file.
-        """
-        if cached:
-            points = self._points
-            with self._kept as lists:
-                array._core.read_points(points.axes, lists, points.mode, self._rest, rows)
-        else:
-            self._of(array).read(array._core, rows)
 
     def _as_list(self, core: NDArray[Any]) -> NDArray[Any]:
         number = len(self._points.points)

@@ -279,7 +279,10 @@ class Points:
             Of int64, one for each point, none negative.
         """
         lengths = [self.length(k) for k in range(len(lists))]
-        wrapped = [np.where(one < 0, one + n, one) for one, n in zip(lists, lengths, strict=True)]
+        wrapped = [one.copy() for one in lists]
+        for one, n in zip(wrapped, lengths, strict=True):
+            if one.size and int(one.min()) < 0:
+                one[one < 0] += n
         if self.mode == "flat":
             return wrapped[0]
         found = np.zeros(1, np.int64)

@@ -1,5 +1,8 @@
 """Collective accesses by indices: against NumPy, on any number of ranks, owners, rounds and groups."""
 
+import dataclasses
+import time
+
 import numpy as np
 import pytest
 
@@ -23,6 +26,33 @@ FORMATS = {
 }
 SHAPE = (40, 10)
 DATA = np.arange(400.0).reshape(SHAPE)
+
+
+class _Tampered:
+    """What an owner has of a round, with something that happens before it is read or written."""
+
+    def __init__(self, real, before):
+        self._real, self._before = real, before
+
+    def __getattr__(self, name):
+        if name in ("read", "write"):
+            self._before()
+        return getattr(self._real, name)
+
+
+def _tamper(schedule, before):
+    """Let something happen before this rank reads or writes as an owner."""
+    tell = schedule._tell_owners
+
+    def told(array):
+        owned = tell(array)
+        return dataclasses.replace(owned, parts=[_Tampered(p, before) for p in owned.parts])
+
+    schedule._tell_owners = told
+
+
+def _mend(schedule):
+    del schedule._tell_owners
 
 
 def lists(size, seed, axes):
@@ -185,15 +215,15 @@ def test_an_owner_that_cannot_read_fails_on_all_at_the_same_step(world, folder):
             schedule = a.schedule_all(np.arange(40), chunk=200)
             if t.rank == 2:
 
-                def broken(part, array):
+                def broken():
                     raise OSError("the disk is gone")
 
-                schedule._serving = broken
+                _tamper(schedule, broken)
             for method in ("collective", "pipelined"):
                 with pytest.raises(outcore.CollectiveError, match="the disk is gone"):
                     schedule.gather_all(method=method)
             if t.rank == 2:
-                del schedule._serving
+                _mend(schedule)
             assert np.array_equal(DATA, schedule.gather_all(method="pipelined"))
 
     world.run(body)
@@ -209,10 +239,10 @@ def test_an_owner_that_cannot_write_fails_on_all(world, folder, chunk):
             schedule = a.schedule_all(np.arange(40), chunk=chunk)
             if t.rank == 2:
 
-                def broken(part, array):
+                def broken():
                     raise OSError("the disk is full")
 
-                schedule._serving = broken
+                _tamper(schedule, broken)
             for method in ("collective", "pipelined"):
                 with pytest.raises(outcore.CollectiveError, match="the disk is full"):
                     schedule.scatter_all(1.0, method=method)
@@ -255,3 +285,257 @@ def test_a_schedule_that_does_not_fit_the_budget_is_refused_on_all(world, folder
 
     with outcore.memory("4 MiB"):
         world.run(body)
+
+
+@ranks(1, 2, 4, per_node=(None, 2))
+def test_what_the_report_says_is_done(world, folder):
+    def body(t):
+        for name in ("npy", "zstd"):
+            path = made(t, folder, name)
+            with outcore.open(path, "r+", comm=t) as a:
+                schedule = a.schedule_all(np.random.default_rng(t.rank).permutation(40), chunk=800)
+                done = []
+                told, gather, scatter = [], schedule._gather, schedule._scatter
+
+                def gathered(*args, ahead, done=done, gather=gather):
+                    done.append("pipelined" if ahead else "collective")
+                    gather(*args, ahead=ahead)
+
+                def scattered(*args, ahead, done=done, scatter=scatter):
+                    done.append("pipelined" if ahead else "collective")
+                    scatter(*args, ahead=ahead)
+
+                schedule._gather, schedule._scatter = gathered, scattered
+                for method in ("auto", "direct", "collective", "pipelined"):
+                    report = schedule.explain_all(method=method)
+                    told.append(report)
+                    done.clear()
+                    schedule.gather_all(method=method)
+                    assert [m for m in [report.method] if m != "direct"] == done
+                    if method != "auto":
+                        assert report.method == method
+                report = schedule.explain_all(write=True)
+                told.append(report)
+                done.clear()
+                schedule.scatter_all(1.0)
+                assert [report.method] == done
+                assert report.prices.direct is None
+                assert (report.wanted_bytes, report.rounds) == (t.size * 3200, 4)
+                texts = t.allgather_bytes("\n".join(map(str, told)).encode())
+                assert len(set(texts)) == 1
+                with pytest.raises(outcore.CollectiveError, match="direct"):
+                    schedule.explain_all(write=True, method="direct")
+                with pytest.raises(outcore.CollectiveError, match="schedule_all"):
+                    a.explain_all([0])
+
+    world.run(body)
+
+
+@ranks(1, 3)
+def test_a_list_that_is_changed_later_changes_no_schedule(world, folder):
+    def body(t):
+        path = made(t, folder, "npy")
+        with outcore.open(path, comm=t) as a:
+            mine = np.arange(t.rank, 40, 3)
+            schedule = a.schedule_all(mine)
+            expected = DATA[mine]
+            mine[:] = 0
+            for method in ("direct", "collective"):
+                assert np.array_equal(expected, schedule.gather_all(method=method))
+
+    world.run(body)
+
+
+@ranks(3, per_node=(None, 2))
+def test_many_windows_and_steps_keep_the_order_of_lists(world, folder, monkeypatch):
+    """Windows of a few elements: each has elements of all ranks, and rows of all sizes."""
+    from outcore.collective import elements
+
+    monkeypatch.setattr(elements, "_WINDOW", 16)
+
+    def body(t):
+        for dtype in ("u1", "f4", "c16", "S3"):
+            path = str(folder / f"windows-{dtype}.npy")
+            if t.rank == 0:
+                outcore.create(path, (3000,), dtype).close()
+            t.barrier()
+            rng = np.random.default_rng(9)
+            every = [rng.integers(0, 3000, 500) for _ in range(t.size)]
+            values = [rng.integers(0, 99, 500).astype(dtype) for _ in range(t.size)]
+            expected = np.zeros(3000, dtype)
+            for indices, some in zip(every, values, strict=True):
+                expected[indices] = some
+            for how in ({}, {"chunk": 400}, {"chunk": 400, "groups": 2}, {"io_ranks": 2}):
+                with outcore.open(path, "r+", comm=t) as a:
+                    schedule = a.schedule_all(every[t.rank], **how)
+                    schedule.scatter_all(values[t.rank])
+                    for method in ("collective", "pipelined"):
+                        got = schedule.gather_all(method=method)
+                        assert np.array_equal(expected[every[t.rank]], got)
+                    t.barrier()
+                    assert np.array_equal(expected, a[...])
+                    t.barrier()
+                    if t.rank == 0:
+                        a[...] = np.zeros(3000, dtype)
+                    t.barrier()
+
+    world.run(body)
+
+
+class _Late:
+    """An exchange, or a schedule, that does what it does a moment later on one rank."""
+
+    def __init__(self, real, names):
+        self._real, self._names = real, names
+
+    def __getattr__(self, name):
+        real = getattr(self._real, name)
+        if name not in self._names:
+            return real
+
+        def late(*args):
+            time.sleep(0.05)
+            return real(*args)
+
+        return late
+
+
+def _slow(schedule, names):
+    """Makes what a schedule exchanges late."""
+    owned = schedule._owned
+    schedule._owned = dataclasses.replace(owned, exchange=_Late(owned.exchange, names))
+
+
+@pytest.mark.simulated
+@ranks(3)
+def test_owners_write_when_all_ranks_have_brought_theirs(world, folder):
+    def body(t):
+        path = made(t, folder, "npy")
+        mine = np.random.default_rng(3).permutation(40)[t.rank :: 3]
+        with outcore.open(path, "r+", comm=t) as a:
+            for chunk in (None, 400):
+                schedule = a.schedule_all(mine, chunk=chunk)
+                schedule.scatter_all(-1.0)
+                if t.rank == 2:
+                    _slow(schedule, {"bring"})
+                for method in ("collective", "pipelined"):
+                    schedule.scatter_all(DATA[mine], method=method)
+                    t.barrier()
+                    assert np.array_equal(DATA, a[...])
+                    t.barrier()
+
+    world.run(body)
+
+
+@pytest.mark.simulated
+@ranks(3)
+def test_ranks_take_what_owners_have_read(world, folder):
+    def body(t):
+        path = made(t, folder, "npy")
+        mine = np.random.default_rng(3).permutation(40)[t.rank :: 3]
+        with outcore.open(path, "r+", comm=t) as a:
+            for chunk in (None, 400):
+                schedule = a.schedule_all(mine, chunk=chunk)
+                schedule.scatter_all(-1.0)
+                schedule.gather_all(method="collective")
+                t.barrier()
+                if t.rank == 0:
+                    a[...] = DATA
+                t.barrier()
+                if t.rank == 2:
+                    _tamper(schedule, lambda: time.sleep(0.05))
+                for method in ("collective", "pipelined"):
+                    assert np.array_equal(DATA[mine], schedule.gather_all(method=method))
+
+    world.run(body)
+
+
+@pytest.mark.simulated
+@ranks(3)
+def test_owners_take_indices_when_all_ranks_have_told_theirs(world, folder, monkeypatch):
+    from outcore.collective.elements import InSlots
+
+    bring = InSlots.bring
+
+    def late(self, step, room, rows, row):
+        if self._group.rank == 2:
+            time.sleep(0.05)
+        bring(self, step, room, rows, row)
+
+    monkeypatch.setattr(InSlots, "bring", late)
+
+    def body(t):
+        path = made(t, folder, "npy")
+        mine = np.random.default_rng(3).permutation(40)[t.rank :: 3]
+        with outcore.open(path, comm=t) as a:
+            for chunk in (None, 400):
+                schedule = a.schedule_all(mine, chunk=chunk)
+                assert np.array_equal(DATA[mine], schedule.gather_all(method="collective"))
+
+    world.run(body)
+
+
+@pytest.mark.simulated
+@ranks(3)
+def test_elements_are_filled_before_values_come(world, folder):
+    """Where a write fails later, elements that were to be written are old or new, not filled."""
+
+    def body(t):
+        path = made(t, folder, "npy")
+        mine = np.arange(t.rank, 40, 6)
+        with outcore.open(path, "r+", comm=t) as a:
+            schedule = a.schedule_all(mine)
+
+            def broken():
+                raise OSError("the disk is full")
+
+            _tamper(schedule, broken)
+            with pytest.raises(outcore.CollectiveError, match="the disk is full"):
+                schedule.scatter_all(7.0, fill=-5.0)
+            t.barrier()
+            expected = np.full(SHAPE, -5.0)
+            for rank in range(3):
+                expected[rank::6] = DATA[rank::6]
+            assert np.array_equal(expected, a[...])
+
+    world.run(body)
+
+
+@ranks(1, 3, per_node=(None, 2))
+def test_domains_that_are_listed_almost_wholly_are_read_and_written_in_blocks(
+    world, folder, monkeypatch
+):
+    from outcore.collective import dense, elements
+
+    monkeypatch.setattr(elements, "_WINDOW", 80)
+    monkeypatch.setattr(dense, "_BLOCK", 200)
+
+    def body(t):
+        path = made(t, folder, "npy")
+        rng = np.random.default_rng(11)
+        whole = rng.permutation(np.concatenate([np.arange(40), rng.integers(0, 40, 50)]))
+        for every, key in (
+            (whole, np.s_[:]),
+            (whole, np.s_[1:9:3]),
+            (whole[whole != 17], np.s_[:]),
+        ):
+            with outcore.open(path, "r+", comm=t) as a:
+                mine = np.array_split(every, t.size)[t.rank]
+                schedule = a.schedule_all((mine, key), chunk=1000)
+                expected = DATA.copy()
+                values = np.arange(float(every.size))[:, None] * 100 + np.arange(10)
+                values = values[:, key]
+                expected[every, key] = values
+                schedule.scatter_all(np.array_split(values, t.size)[t.rank])
+                for method in ("collective", "pipelined"):
+                    got = schedule.gather_all(method=method)
+                    assert np.array_equal(expected[mine, key], got)
+                t.barrier()
+                # What nobody names stays.
+                assert np.array_equal(expected, a[...])
+                t.barrier()
+                if t.rank == 0:
+                    a[...] = DATA
+                t.barrier()
+
+    world.run(body)

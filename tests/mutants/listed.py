@@ -6,6 +6,8 @@ PLAN = "crates/plan/src/points"
 RANDOM = "cargo outcore-plan points lists_are_read_and_written_element_by_element"
 ORDERED = "cargo outcore-plan points points_are_put_in_order_while_they_are_computed"
 ACCESS = "cargo outcore-access indexed::tests::"
+IRREGULAR = "python/outcore/collective/irregular.py"
+RANKS = "tests/mpi/test_irregular.py::"
 SCHEDULES = "tests/unit/test_index_schedule.py::"
 
 MUTANTS = [
@@ -87,10 +89,62 @@ MUTANTS = [
         why="chunks that nobody writes would be made",
     ),
     Mutant(
-        file="python/outcore/collective/irregular.py",
+        file=IRREGULAR,
         before="                if last is not None:\n                    last.result()\n",
         after="                pass\n",
-        killed_by="tests/mpi/test_irregular.py::test_an_owner_that_cannot_write_fails_on_all",
+        killed_by=RANKS + "test_an_owner_that_cannot_write_fails_on_all",
         why="what an owner could not write in the last step would count as written",
+    ),
+    Mutant(
+        file=IRREGULAR,
+        before="                # What is not there from all ranks no owner writes.\n"
+        '                self._end(failures, "scatter_all")\n',
+        after="",
+        killed_by=RANKS + "test_owners_write_when_all_ranks_have_brought_theirs",
+        why="an owner would write what a rank has not put into its slot yet, or could not",
+    ),
+    Mutant(
+        file=IRREGULAR,
+        before="                # All owners have read, and nobody looks at the slots of the step before any more.\n"
+        '                self._end(failures, "gather_all")\n',
+        after="",
+        killed_by=RANKS + "test_ranks_take_what_owners_have_read",
+        why="a rank would take what the owner has not read yet",
+    ),
+    Mutant(
+        file="python/outcore/collective/listed_owners.py",
+        before="            # An owner takes what it was told when all have told it.\n"
+        "            _agree(group, failures)\n",
+        after="",
+        killed_by=RANKS + "test_owners_take_indices_when_all_ranks_have_told_theirs",
+        why="an owner would read, and write, elements that nobody named",
+    ),
+    Mutant(
+        file="python/outcore/collective/listed_owners.py",
+        before="    lower = np.cumsum(theirs, axis=0) - theirs\n",
+        after="    lower = theirs.sum(axis=0) - np.cumsum(theirs, axis=0)\n",
+        killed_by=RANKS + "test_many_windows_and_steps_keep_the_order_of_lists",
+        why="of several values for one element that of the lowest rank would win, and sums have other bits",
+    ),
+    Mutant(
+        file="python/outcore/collective/listed_owners.py",
+        before="                free[inside - first] = False\n",
+        after="                pass\n",
+        killed_by=RANKS + "test_elements_are_filled_before_values_come",
+        why="elements that ranks write would be filled, and lost where a write fails later",
+    ),
+    Mutant(
+        file="crates/plan/src/points/divide.rs",
+        before="        *place - 1\n    };\n    Ok((of.into_iter()",
+        after="        *place - 1\n    };\n    Ok((of.into_iter().rev()",
+        killed_by="cargo outcore-plan divide::tests::elements_go_in_the_order_of_their_parts_and_keep_their_own",
+        why="of several values of one rank for one element the first one would win",
+    ),
+    Mutant(
+        file="python/outcore/collective/many.py",
+        before='        together(group, f"{call} of lists", fits, lambda: call, same=0)\n',
+        after="",
+        killed_by="tests/mpi/test_many_indices.py::test_nothing_is_written_if_any_list_is_wrong_on_any_rank",
+        why="arrays before one whose values do not fit would be written",
     ),
 ]

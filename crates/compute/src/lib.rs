@@ -13,6 +13,7 @@ pub mod merge;
 pub mod nonzero;
 pub mod order;
 pub mod reduce;
+pub mod regions;
 pub mod simd;
 pub mod sort;
 pub mod stencil;

@@ -11,8 +11,10 @@ use numpy::{
 use outcore_access::indexed::IndexSchedule as Core;
 use outcore_access::{Hints, IndexedAccess};
 use outcore_io::exec::User;
+use outcore_plan::collective::ExchangeCosts;
+use outcore_plan::points::choice::{self, Owned, Stored, Wanted};
 use outcore_plan::points::divide;
-use outcore_plan::{Direction, Index, Lists, Range, Section};
+use outcore_plan::{Direction, Index, Lists, Range, Rates, Section};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -292,7 +294,8 @@ pub fn cut_bins<'py>(
     Ok(PyArray1::from_vec(py, divide::cut(slice(&sums)?, owners, rounds)))
 }
 
-/// The numbers of elements in the order of their parts, and how many each part has.
+/// The place of each element in the order of their parts, from `first` of each part on; and how many each part
+/// has.
 #[pyfunction]
 #[allow(clippy::type_complexity, reason = "a pair of arrays for Python")]
 pub fn divide_elements<'py>(
@@ -300,13 +303,53 @@ pub fn divide_elements<'py>(
     elements: PyReadonlyArray1<'py, i64>,
     width: i64,
     part: PyReadonlyArray1<'py, u32>,
-    parts: usize,
+    first: PyReadonlyArray1<'py, i64>,
 ) -> PyResult<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>)> {
     let list = slice(&elements)?;
     let part = part.as_slice().map_err(|_| usage("", "parts are contiguous".into()))?;
-    let (order, counts) =
-        detached(py, || divide::divide(list, width, part, parts).map_err(Fault::from))?;
-    Ok((PyArray1::from_vec(py, order), PyArray1::from_vec(py, counts)))
+    let first = slice(&first)?;
+    let (places, counts) =
+        detached(py, || divide::divide(list, width, part, first).map_err(Fault::from))?;
+    Ok((PyArray1::from_vec(py, places), PyArray1::from_vec(py, counts)))
+}
+
+/// About how many blocks elements touch, of which each bin has `counts`: a bin has `each` blocks.
+#[pyfunction]
+pub fn touched_blocks(counts: PyReadonlyArray1<'_, i64>, each: i64) -> PyResult<i64> {
+    let sum = |sum: i64, n: &i64| sum.saturating_add(choice::touched(each, *n));
+    Ok(slice(&counts)?.iter().fold(0, sum))
+}
+
+/// What it costs to move elements of lists by each rank alone (None: nobody may), through owners, and through
+/// owners a step ahead, in nanoseconds; and the name of the cheapest.
+///
+/// `wanted`: of each rank elements, jumps, blocks and the share that is cached; `stored`: bytes of a row and of a block,
+/// blocks that are touched, all blocks, and whether they are encoded; `owned`: owners, steps, whether all ranks share
+/// memory, and whether owners have to be told; `disk`: as `Array.disk`.
+#[pyfunction]
+#[pyo3(signature = (wanted, stored, owned, *, oversubscription, disk, write))]
+pub fn list_prices(
+    wanted: Vec<(i64, i64, i64, i64)>,
+    stored: (i64, i64, i64, i64, bool),
+    owned: (i64, i64, bool, bool),
+    oversubscription: i64,
+    disk: (i64, i64, i64, i64),
+    write: bool,
+) -> (Option<i64>, i64, i64, &'static str) {
+    let rank = |(elements, jumps, blocks, cached)| Wanted { elements, jumps, blocks, cached };
+    let wanted: Vec<Wanted> = wanted.into_iter().map(rank).collect();
+    let (row, block, blocks, all, encoded) = stored;
+    let (owners, steps, near, untold) = owned;
+    let (_, latency_ns, device, stream) = disk;
+    let lists = choice::Lists {
+        wanted: &wanted,
+        stored: Stored { row, block, encoded, blocks, all },
+        owned: Owned { owners, steps, near, untold },
+        costs: ExchangeCosts::shared(oversubscription),
+        rates: Rates { latency_ns, device, stream, ..Rates::MEASURED },
+    };
+    let prices = lists.prices(write);
+    (prices.direct, prices.collective, prices.pipelined, prices.cheapest().name())
 }
 
 fn slice<'a>(list: &'a PyReadonlyArray1<'_, i64>) -> PyResult<&'a [i64]> {

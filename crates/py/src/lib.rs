@@ -96,6 +96,8 @@ mod _core {
     #[pymodule_export]
     use crate::compute::reduce::{accumulate_products, Reduction};
     #[pymodule_export]
+    use crate::compute::regions::{put_rows, take_rows};
+    #[pymodule_export]
     use crate::compute::stencil::{Rank, StencilPass};
     #[pymodule_export]
     use crate::distribution::{Distribution, Grid};
@@ -108,7 +110,8 @@ mod _core {
     use crate::errors::error_codes;
     #[pymodule_export]
     use crate::indexed::{
-        bins_of, count_bins, cut_bins, divide_elements, rounds_of, IndexSchedule,
+        bins_of, count_bins, cut_bins, divide_elements, list_prices, rounds_of, touched_blocks,
+        IndexSchedule,
     };
     #[pymodule_export]
     use crate::interrupt::Stop;

@@ -6,6 +6,9 @@ Collective access: many ranks, each byte across the disk once.
 | `array.py`     | `CollectiveArray`: what `open(..., comm=)` gives |
 | `many.py`      | `read_all`, `write_all` of several arrays |
 | `irregular.py` | schedules of accesses by indices: `schedule_all` |
+| `listed_owners.py` | who owns which elements of lists, and is told of them |
+| `elements.py`  | elements of lists between owners and ranks, in slots or as messages |
+| `list_choice.py` | each rank alone, or through owners: what lists are like, prices, the report |
 | `explain.py`   | `explain_all`, of one array and of many |
 | `dry_run.py`   | the plan of any number of ranks, told by one process |
 | `request.py`   | calls that were started: `iread_all`, `iwrite_all` |
@@ -28,6 +31,7 @@ Plan, owners, prices and method, holes, parts of messages and who flushes are de
 from outcore.collective.array import CollectiveArray
 from outcore.collective.explain import explain_all
 from outcore.collective.irregular import CollectiveSchedule
+from outcore.collective.list_choice import ListReport
 from outcore.collective.many import read_all, write_all
 from outcore.collective.report import ArrayReport, CollectiveReport, ManyReport, OwnerReport
 from outcore.collective.request import CollectiveRequest
@@ -38,6 +42,7 @@ __all__ = [
     "CollectiveReport",
     "CollectiveRequest",
     "CollectiveSchedule",
+    "ListReport",
     "ManyReport",
     "OwnerReport",
     "explain_all",

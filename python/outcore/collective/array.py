@@ -11,23 +11,22 @@ from numpy.typing import NDArray
 
 from outcore.collective import items
 from outcore.collective.agreement import Announced, Elsewhere, fail_together, together
-from outcore.collective.call import Reader, run
+from outcore.collective.call import Reader, has_arrays, run
 from outcore.collective.durable import WORDS, Ready, flush_once
 from outcore.collective.explain import explain
 from outcore.collective.irregular import CollectiveSchedule
+from outcore.collective.many import MANNERS
 from outcore.collective.planning import Method
 from outcore.collective.report import CollectiveReport
 from outcore.collective.request import CollectiveRequest, start
 from outcore.disk import DiskArray, Mode
+from outcore.errors import UsageError
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
 from outcore.transport import Transport
 from outcore.transport.timeouts import DeferredInterrupt
 
 __all__ = ["CollectiveArray"]
-
-# What methods for sections mean for elements of lists.
-_MANNERS: dict[str, Any] = {"sieve": "direct", "two-phase": "pipelined"}
 
 
 class CollectiveArray(DiskArray):
@@ -93,7 +92,8 @@ class CollectiveArray(DiskArray):
         ----------
         key
             What this rank wants: integers, slices, ``...``, None. Or, on all ranks, a key with arrays of
-            indices (an empty one where a rank wants nothing), with the same slices beside them.
+            indices (an empty one where a rank wants nothing), with the same slices beside them. What is
+            read more than once with the same indices, a `CollectiveSchedule` reads faster.
         out
             Array to fill, of the section's shape and the array's dtype. Strided arrays are fine.
         method
@@ -143,9 +143,9 @@ class CollectiveArray(DiskArray):
         >>> SimWorld(2).run(columns)[1].tolist()
         [[2], [8], [14], [20]]
         """
-        if _has_arrays(key):
-            schedule = CollectiveSchedule(self, key)
-            return schedule.gather_all(out, method=_MANNERS.get(method, method))
+        if has_arrays(key):
+            schedule = CollectiveSchedule(self, key, transport=self._transport, once=True)
+            return schedule.gather_all(out, method=MANNERS.get(method, method))
         return self._reader.read(self, key, out, method)
 
     def write_all(self, key: Any, value: Any, *, method: Method = "auto") -> None:
@@ -203,9 +203,11 @@ class CollectiveArray(DiskArray):
         self._write(key, value, method)
 
     def _write(self, key: Any, value: Any, method: Method) -> None:
-        if _has_arrays(key):
-            manner: Any = "auto" if method in ("direct", "sieve") else _MANNERS.get(method, method)
-            CollectiveSchedule(self, key).scatter_all(value, method=manner)
+        if has_arrays(key):
+            manner: Any = "auto" if method in ("direct", "sieve") else MANNERS.get(method, method)
+            CollectiveSchedule(self, key, transport=self._transport, once=True).scatter_all(
+                value, method=manner
+            )
             return
 
         def bring() -> list[items.Item]:
@@ -226,7 +228,7 @@ class CollectiveArray(DiskArray):
         Parameters
         ----------
         key, out, method
-            As for `read_all`. Leave `out` alone until the request is done.
+            As for `read_all`. Leave `out`, and arrays of indices, alone until the request is done.
 
         Returns
         -------
@@ -279,7 +281,7 @@ class CollectiveArray(DiskArray):
         Parameters
         ----------
         key, value, method
-            As for `write_all`. Do not change `value` before the request is done.
+            As for `write_all`. Do not change `value`, or arrays of indices, before the request is done.
 
         Returns
         -------
@@ -319,7 +321,8 @@ class CollectiveArray(DiskArray):
         Parameters
         ----------
         key
-            What this rank would ask for; may be empty.
+            What this rank would ask for; may be empty. A section: what a key with arrays does,
+            `CollectiveSchedule.explain_all` tells.
         write
             Explain `write_all`; the array must be open for writing. On all ranks the same.
         method
@@ -356,6 +359,13 @@ class CollectiveArray(DiskArray):
         """
 
         def bring() -> list[items.Item]:
+            if has_arrays(key):
+                raise UsageError(
+                    "explain_all takes sections; of a key with arrays schedule_all(key).explain_all() "
+                    "tells what is done",
+                    code="fancy-index",
+                    path=self.path,
+                )
             if write:
                 self._must_write("write to")
             return [items.looking(self, key)]
@@ -420,7 +430,9 @@ class CollectiveArray(DiskArray):
         >>> SimWorld(3).run(work)
         [True, True, True]
         """
-        return CollectiveSchedule(self, indices, chunk=chunk, io_ranks=io_ranks, groups=groups)
+        return CollectiveSchedule(
+            self, indices, transport=self._transport, chunk=chunk, io_ranks=io_ranks, groups=groups
+        )
 
     def flush_all(self) -> None:
         """
@@ -472,14 +484,3 @@ class CollectiveArray(DiskArray):
             if failure is not None:
                 own = None if isinstance(failure, Elsewhere) else failure
                 fail_together(self._transport, own, "flush_all")
-
-
-def _has_arrays(key: Any) -> bool:
-    """Whether a key has arrays, lists or booleans."""
-
-    def chooses(one: Any) -> bool:
-        if isinstance(one, bool | np.bool):
-            return True
-        return hasattr(one, "__len__") and not isinstance(one, str | bytes) and np.ndim(one) > 0
-
-    return any(chooses(one) for one in (key if isinstance(key, tuple) else (key,)))

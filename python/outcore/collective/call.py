@@ -61,6 +61,7 @@ __all__ = [
     "cheapest",
     "decided",
     "early",
+    "has_arrays",
     "oversubscription",
     "plan_of",
     "run",
@@ -177,6 +178,17 @@ def early(
         ranks=group.size,
         oversubscription=oversubscription(group),
     )
+
+
+def has_arrays(key: Any) -> bool:
+    """Whether a key has arrays, lists or booleans."""
+
+    def chooses(one: Any) -> bool:
+        if isinstance(one, bool | np.bool):
+            return True
+        return hasattr(one, "__len__") and not isinstance(one, str | bytes) and np.ndim(one) > 0
+
+    return any(chooses(one) for one in (key if isinstance(key, tuple) else (key,)))
 
 
 def oversubscription(group: Transport) -> int:

@@ -9,9 +9,9 @@ Idea. Two phases, as for sections, but what follows from the indices is found on
 elements of the array, counted in C order, are cut into *bins*; a count of the indices in each bin,
 added over the ranks, cuts the bins into *file domains* with about equally many bytes asked for, one for
 each I/O rank (owner), and each domain into rounds of one chunk (the buffer of an owner). Each rank
-orders its indices by round and owner, sends them to the owners, and keeps the order: later only
-elements travel, those for one owner in one message. An owner keeps an `IndexSchedule` for each round,
-so it reads or writes its domain in the order of the file.
+orders its indices by round and owner, tells them to the owners, and keeps the order: later only
+elements travel (`elements`). An owner keeps an `IndexSchedule` for each round, so it reads or writes its
+domain in the order of the file. Whether each rank alone would be faster, prices tell (`list_choice`).
 
     step            0        1        2        3
     owner reads     0        1        2        3          (pipelined: in a thread, one step ahead)
@@ -32,13 +32,9 @@ sections 3.1 (collective) and 3.2 (pipelined).
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,8 +42,21 @@ from numpy.typing import ArrayLike, NDArray
 import outcore
 from outcore import _core
 from outcore.collective.agreement import Failures, Unsure, fail_together, together
+from outcore.collective.call import oversubscription
+from outcore.collective.elements import bytes_of, rows_in, shares_slots
+from outcore.collective.list_choice import (
+    MANNERS,
+    Bins,
+    ListReport,
+    Manner,
+    Prices,
+    choose,
+    jumps_in,
+)
+from outcore.collective.listed_owners import Listed, Owned, Part, tell_owners
+from outcore.collective.request import CollectiveRequest, start
 from outcore.errors import UsageError
-from outcore.formats.layout import Chunked, ShardSource
+from outcore.formats.layout import Chunked
 from outcore.index_schedule import (
     Combine,
     CombinedPoints,
@@ -57,41 +66,17 @@ from outcore.index_schedule import (
 )
 from outcore.masks import INDEX, Held
 from outcore.points import check_out
-from outcore.transport import DeferredInterrupt
+from outcore.transport import DeferredInterrupt, Transport
 
 __all__ = ["CollectiveSchedule", "Manner"]
 
-#: How elements are moved: by each rank alone, in two phases, or these overlapped.
-Manner = Literal["auto", "direct", "collective", "pipelined"]
-_MANNERS = ("auto", "direct", "collective", "pipelined")
 # The largest chunk that is chosen: more makes no request faster.
 _CHUNK = 64 << 20
 # Buffers of an owner and a rank at once, in chunks: read ahead, sent, received, and put in order.
 _BUFFERS = 4
-# Elements that nobody writes are looked for in stretches of so many.
-_STRETCH = 1 << 22
-# What ranks tell each other when a schedule is made.
-_MEANING, _CHUNK_ASKED, _NUMBER, _ROOM = range(4)
-
-
-class _Part(NamedTuple):
-    """What an owner has of one round."""
-
-    #: Elements of each rank.
-    counts: NDArray[np.int64]
-    #: Their numbers, rank after rank.
-    flat: NDArray[np.int64]
-    schedule: _core.IndexSchedule | None
-
-
-@dataclass(frozen=True)
-class _Step:
-    """One exchange: a round of the owners of one group."""
-
-    round: int
-    owners: range
-    #: Which of the rank's elements travel, in the order in which they are sent.
-    mine: slice
+# What ranks tell each other when a schedule is made, and at each access.
+_MEANING, _CHUNK_ASKED, _NUMBER, _ROOM, _JUMPS, _BLOCKS = range(6)
+_CACHED, _SHARING, _DISK = 2, 3, 4
 
 
 class CollectiveSchedule:
@@ -118,24 +103,34 @@ class CollectiveSchedule:
 
     def __init__(
         self,
-        array: outcore.CollectiveArray,
+        array: outcore.DiskArray,
         indices: Any,
         *,
+        transport: Transport,
         chunk: int | None = None,
         io_ranks: int | None = None,
         groups: int = 1,
+        once: bool = False,
     ) -> None:
-        self._array, self._group = array, array.transport
+        self._array, self._group = array, transport
         self._io_ranks = io_ranks or array.hints.io_ranks or self._group.size
-        self._groups, self._asked = groups, chunk or 0
+        self._groups, self._asked, self._once = groups, chunk or 0, once
         self._held: list[_core.Reservation] = []
         self._combined: dict[int, CombinedPoints] = {}
-        # What the ranks said when they made it; until the owners have been told what they own.
-        self._records: _core.Records | None = together(
+        # What the ranks said when they made it.
+        self._records = together(
             self._group, "schedule_all", lambda: self._prepare(indices), self._told
         )
-        self._order = np.zeros(0, np.int64)
-        self._parts: list[_Part] = []
+        self._owners = [
+            owner * self._group.size // self._io_ranks for owner in range(self._io_ranks)
+        ]
+        total = sum(self._records.setting(_NUMBER)) * self._row
+        chunk = self._asked or max(min(_CHUNK, *self._records.setting(_ROOM)), self._row, 1)
+        #: Rounds, and bytes of an owner's buffer.
+        self.rounds, self.chunk = _core.rounds_of(total, self._io_ranks, chunk), chunk
+        # Counts of all ranks in each bin, when somebody has asked; what owners have been told.
+        self._sums: NDArray[np.int64] | None = None
+        self._owned: Owned | None = None
 
     # Made once
 
@@ -150,19 +145,24 @@ class CollectiveSchedule:
             )
         with Held(array._core, writes=False) as held:
             points, lists = points_of(array, indices, held)
-            self._alone = IndexSchedule(array, points, lists)
-            self._flat = points.flat(lists)
+            # No list of the caller's is kept: he may change it.
+            self._alone = IndexSchedule(array, points, (), ready=False)
+            flat = points.flat(lists)
         self._points = points
         self._rest = [word for words in points.rest for word in words]
         self._row = math.prod(points.core_shape[len(points.points) :]) * array.dtype.itemsize
-        self._keep(self._flat.size * 3 * INDEX)
+        self._keep(flat.size * 3 * INDEX)
+        bins = Bins.of(points, array.info.layout, self._row, self._io_ranks, group.size)
+        own = _core.count_bins(flat, bins.width, bins.number)
+        jumps, blocks = jumps_in(flat, bins.page), bins.touched(own)
+        self._listed = Listed(points, self._rest, flat, own, bins, self._row)
         meaning = (points.shape, array.dtype.itemsize, points.axes, points.rest)
         said = repr((meaning, self._io_ranks, self._groups)).encode()
         digest = int.from_bytes(
             hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True
         )
         room = _core.memory_state()[1] // (2 * _BUFFERS)
-        return [digest, self._asked, self._flat.size, room]
+        return [digest, self._asked, flat.size, room, jumps, blocks]
 
     def _told(self) -> str:
         points = self._points
@@ -174,120 +174,75 @@ class CollectiveSchedule:
     def _keep(self, nbytes: int) -> None:
         self._held.append(_core.Reservation("a collective schedule", nbytes))
 
-    def _tell_owners(self, array: outcore.DiskArray) -> None:
+    def _counted(self) -> NDArray[np.int64]:
+        """How many elements of all ranks lie in each bin. Collective, once."""
+        if self._sums is None:
+            with Unsure(self._group, "schedule_all"):
+                self._sums = self._group.allgather(self._listed.own).sum(axis=0)
+        return self._sums
+
+    def _tell_owners(self, array: outcore.DiskArray) -> Owned:
         """Cut the file domains, and tell each owner which of its elements this rank has: once."""
-        if self._records is not None:
-            self._exchange_indices(self._records, array)
-            self._records = None
+        if self._owned is None:
+            sums, owners = self._counted(), self._owners
+            self._owned = tell_owners(
+                self._group,
+                array,
+                self._listed,
+                sums,
+                owners,
+                self.rounds,
+                self._groups,
+                self._keep,
+            )
+        return self._owned
 
-    def _exchange_indices(self, records: _core.Records, array: outcore.DiskArray) -> None:
-        group, flat = self._group, self._flat
-        total = sum(records.setting(_NUMBER)) * self._row
-        chunk = self._asked or max(min(_CHUNK, *records.setting(_ROOM)), self._row, 1)
-        owners = self._io_ranks
-        rounds = _core.rounds_of(total, owners, chunk)
-        self._owners = [owner * group.size // owners for owner in range(owners)]
-        #: Rounds, and bytes of an owner's buffer.
-        self.rounds, self.chunk = rounds, chunk
-        failures = Failures()
-        order = counts = np.zeros(0, np.int64)
-        with failures.caught():
-            width, bins = self._bins(array)
-            own = _core.count_bins(flat, width, bins)
-        with Unsure(group, "schedule_all"):
-            self._end(failures, "schedule_all")
-            sums = group.allgather(own).sum(axis=0)
-        with failures.caught():
-            part = _core.cut_bins(sums, owners, rounds)
-            order, counts = _core.divide_elements(flat, width, part, owners * rounds)
-            flat = flat[order]
-        self._part, self._width = part, width
-        self._order, self._counts = order, counts
-        self._starts = np.concatenate(([0], np.cumsum(counts)))
-        me = self._owners.index(group.rank) if group.rank in self._owners else None
-        self._me = me
-        with Unsure(group, "schedule_all"):
-            theirs = self._exchange_counts(failures)
-        for number in range(rounds):
-            step = self._step(number, range(owners))
-            with Unsure(group, "schedule_all"):
-                self._end(failures, "schedule_all")
-                send = np.ascontiguousarray(flat[step.mine])
-                receive = np.empty(int(theirs[:, number].sum()), np.int64)
-                to = self._bytes_to(step, INDEX)
-                of = theirs[:, number] * INDEX
-                group.start_exchange(send.view(np.uint8), to, receive.view(np.uint8), of).wait()
-            if me is None:
-                continue
-            with failures.caught():
-                self._keep(receive.nbytes)
-                made = None
-                if receive.size:
-                    core, axes = array._core, self._points.axes
-                    made = _core.IndexSchedule(core, axes, (receive,), "flat", self._rest)
-                self._parts.append(_Part(theirs[:, number], receive, made))
-        with Unsure(group, "schedule_all"):
-            self._end(failures, "schedule_all")
-        del self._flat
+    # Which way
 
-    def _bins(self, array: outcore.DiskArray) -> tuple[int, int]:
-        """Elements of a bin, and how many bins there are: they begin at borders of chunks, or shards."""
-        points, layout = self._points, array.info.layout
-        elements = math.prod(points.shape[d] for d in points.axes)
-        unit = 1
-        if isinstance(layout, Chunked):
-            along = points.axes[0]
-            unit = layout.chunks[along]
-            if isinstance(layout.source, ShardSource):
-                unit *= layout.source.per_shard[along]
-            unit *= math.prod(points.shape[d] for d in points.axes[1:])
-        return _core.bins_of(elements, unit, self._io_ranks, self._group.size)
-
-    def _exchange_counts(self, failures: Failures) -> NDArray[np.int64]:
-        """How many elements each rank has for this one, in each round."""
-        group, owners, rounds = self._group, len(self._owners), self.rounds
-        self._end(failures, "schedule_all")
-        table = np.zeros((owners, rounds), np.int64)
-        if self._counts.size:
-            table[:] = self._counts.reshape(rounds, owners).T
-        to = np.zeros(group.size, np.int64)
-        to[self._owners] = rounds * INDEX
-        of = np.full(group.size, rounds * INDEX if self._me is not None else 0, np.int64)
-        theirs = np.zeros((group.size, rounds), np.int64)
-        room = theirs if self._me is not None else theirs[:0]
-        group.start_exchange(
-            table.reshape(-1).view(np.uint8), to, room.reshape(-1).view(np.uint8), of
-        ).wait()
-        return theirs
-
-    # Steps
-
-    def _step(self, number: int, owners: range) -> _Step:
-        first = number * len(self._owners)
-        low, high = self._starts[first + owners.start], self._starts[first + owners.stop]
-        return _Step(number, owners, slice(int(low), int(high)))
-
-    def _steps(self) -> list[_Step]:
-        owners = len(self._owners)
-        groups = min(self._groups, owners)
-        cuts = [owners * k // groups for k in range(groups + 1)]
+    def _said(self, method: str, array: outcore.DiskArray) -> list[int]:
+        """What this rank says at an access: what must be equal on all, then what ways cost."""
         return [
-            self._step(number, range(low, high))
-            for number in range(self.rounds)
-            for low, high in itertools.pairwise(cuts)
+            MANNERS.index(method),
+            array.dtype.itemsize,
+            self._cached(array),
+            oversubscription(self._group),
+            *array._core.disk(),
         ]
 
-    def _bytes_to(self, step: _Step, row: int) -> NDArray[np.int64]:
-        """Bytes for each rank: for the owners of a step what this rank has for them."""
-        to = np.zeros(self._group.size, np.int64)
-        first = step.round * len(self._owners)
-        for owner in step.owners:
-            to[self._owners[owner]] = self._counts[first + owner] * row
-        return to
+    def _priced(
+        self, records: _core.Records, array: outcore.DiskArray, *, write: bool
+    ) -> tuple[Prices, str, int]:
+        """What the ways cost, the cheapest, and how many blocks are touched. Collective."""
+        group, bins = self._group, self._listed.bins
+        cached = records.setting(_CACHED)
+        made = [self._records.setting(k) for k in (_NUMBER, _JUMPS, _BLOCKS)]
+        wanted = list(zip(*made, cached, strict=True))
+        blocks = max(made[2])
+        if min(cached) < _core.CACHED:
+            blocks = bins.touched(self._counted())
+        row = self._row_of(array)
+        stored = (row, bins.block * row // max(self._row, 1), blocks, bins.all, bins.encoded)
+        steps = self.rounds * min(self._groups, self._io_ranks)
+        untold = self._once and self._owned is None
+        near = shares_slots(group)
+        disk = tuple(records.setting(_DISK + k)[0] for k in range(4))
+        direct, collective, pipelined, cheapest = _core.list_prices(
+            wanted,
+            stored,
+            (self._io_ranks, steps, near, untold),
+            oversubscription=max(records.setting(_SHARING)),
+            disk=(disk[0], disk[1], disk[2], disk[3]),
+            write=write,
+        )
+        return Prices(direct, collective, pipelined), cheapest, blocks
 
-    def _part_of(self, step: _Step) -> _Part | None:
-        """What this rank owns of a step, if it does."""
-        return self._parts[step.round] if self._me is not None and self._me in step.owners else None
+    def _chosen(
+        self, records: _core.Records, array: outcore.DiskArray, method: str, *, write: bool
+    ) -> str:
+        """The method: that which was asked for, or the cheapest."""
+        if method != "auto":
+            return method
+        return self._priced(records, array, write=write)[1]
 
     # Public
 
@@ -299,10 +254,8 @@ class CollectiveSchedule:
     @property
     def nbytes(self) -> int:
         """Bytes of this rank's memory budget that it takes."""
-        own = sum(part.schedule.nbytes for part in self._parts if part.schedule is not None)
-        return (
-            own + self._order.nbytes + self._alone.nbytes + sum(p.flat.nbytes for p in self._parts)
-        )
+        told = self._owned.nbytes if self._owned is not None else 0
+        return told + self._listed.flat.nbytes + self._alone.nbytes
 
     def gather_all(
         self,
@@ -323,9 +276,9 @@ class CollectiveSchedule:
             ranks; by default that one.
         method
             ``"direct"``: each rank reads its elements on its own. ``"collective"``: owners read their
-            file domains, chunk by chunk, and send each rank what it asked for. ``"pipelined"``: the
-            same, while the next chunk is read. ``"auto"``: direct where all that is asked for is in the
-            page cache and stored as it is, else pipelined. All ranks the same.
+            file domains, chunk by chunk, and give each rank what it asked for. ``"pipelined"``: the
+            same, while the next chunk is read. ``"auto"``: what costs least; `explain_all` says why. All
+            ranks the same.
 
         Returns
         -------
@@ -354,7 +307,7 @@ class CollectiveSchedule:
 
         def prepare() -> list[int]:
             self._alone._checked(array)
-            self._known(method)
+            self._known(method, write=False)
             points = self._points
             if out is None:
                 core = np.empty(points.core_shape, array.dtype)
@@ -364,7 +317,7 @@ class CollectiveSchedule:
                 core, result = points.to_core(out), out
             packed = core if core.flags.c_contiguous else np.empty(core.shape, core.dtype)
             found.extend((result, core, packed))
-            return [_MANNERS.index(method), array.dtype.itemsize, self._cached(array)]
+            return self._said(method, array)
 
         records = together(
             self._group,
@@ -375,18 +328,15 @@ class CollectiveSchedule:
         result: NDArray[Any]
         result, core, packed = found
         rows = self._alone._as_list(packed)
-        direct = method == "direct" or (method == "auto" and min(records.setting(2)) == 1)
         with DeferredInterrupt():
+            chosen = self._chosen(records, array, method, write=False)
             failures = Failures()
-            if not direct:
-                self._tell_owners(array)
-            if direct:
+            if chosen == "direct":
                 with failures.caught():
-                    self._alone._read(
-                        array, rows, cached=bool(records.setting(2)[self._group.rank])
-                    )
+                    self._read_alone(array, rows, records)
             else:
-                self._gather(array, rows, failures, ahead=method != "collective")
+                owned = self._tell_owners(array)
+                self._gather(array, owned, rows, failures, ahead=chosen == "pipelined")
             with failures.caught():
                 if packed is not core:
                     core[...] = packed
@@ -416,8 +366,8 @@ class CollectiveSchedule:
         of
             As for `gather_all`; it must be open for writing.
         method
-            ``"collective"``, ``"pipelined"``, or ``"auto"`` (pipelined): who writes an element last is
-            known to its owner only, so no rank writes alone (``"direct"`` is refused).
+            ``"collective"``, ``"pipelined"``, or ``"auto"`` (what costs less): who writes an element
+            last is known to its owner only, so no rank writes alone (``"direct"`` is refused).
         fill
             What elements get that no rank writes; None: they keep their value.
 
@@ -446,140 +396,336 @@ class CollectiveSchedule:
 
         def prepare() -> list[int]:
             self._alone._checked(array)._must_write("write to")
-            self._known(method)
-            if method == "direct":
-                raise UsageError(
-                    "scatter_all has no method 'direct': of several values for one element only its "
-                    "owner knows the last. Use 'collective' or 'pipelined'",
-                    code="bad-hint",
-                )
+            self._known(method, write=True)
             function_of(combine)
             found.append(self._alone._packed(values, array))
             said = repr((method, combine, array.dtype.itemsize, fill)).encode()
             digest = hashlib.blake2b(said, digest_size=8).digest()
-            return [int.from_bytes(digest, "little", signed=True), 0]
+            return [int.from_bytes(digest, "little", signed=True), *self._said(method, array)[1:]]
 
-        together(
+        records = together(
             self._group,
             "CollectiveSchedule.scatter_all",
             prepare,
             lambda: f"scatter_all(method={method!r}, combine={combine!r}, fill={fill!r})",
         )
         with DeferredInterrupt():
+            chosen = self._chosen(records, array, method, write=True)
             failures = Failures()
-            self._tell_owners(array)
+            owned = self._tell_owners(array)
             if fill is not None:
                 with failures.caught():
-                    self._fill(array, fill)
+                    owned.fill(array, self._listed, fill)
                 self._end(failures, "scatter_all")
             self._scatter(
-                array, found[0], function_of(combine), failures, ahead=method != "collective"
+                array, owned, found[0], function_of(combine), failures, ahead=chosen == "pipelined"
             )
             with failures.caught():
-                if array.hints.sync and self._me is not None:
+                if array.hints.sync and owned.owner is not None:
                     array._core.flush(True)
             self._end(failures, "scatter_all")
 
+    def igather_all(
+        self,
+        out: NDArray[Any] | None = None,
+        *,
+        of: outcore.CollectiveArray | None = None,
+        method: Manner = "auto",
+    ) -> CollectiveRequest[NDArray[Any]]:
+        """
+        Start to read the elements with other ranks; see `gather_all`. Collective.
+
+        Returns at once. Any number of requests may be in flight, with those of
+        `CollectiveArray.iread_all` and its like; all ranks start them in the same order, and may wait
+        for them in any.
+
+        Parameters
+        ----------
+        out, of, method
+            As for `gather_all`. Leave `out` alone until the request is done.
+
+        Returns
+        -------
+        CollectiveRequest
+            Its `wait` gives what `gather_all` would, and raises what that would, on all ranks.
+
+        Notes
+        -----
+        Made, one after the other, by a thread of the communicator; memory is taken when the turn comes.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> np.save("field.npy", np.arange(6.0))
+        >>> def work(comm):
+        ...     with outcore.open("field.npy", comm=comm) as a:
+        ...         schedule = a.schedule_all(np.array([5 - comm.rank, 2]))
+        ...         request = schedule.igather_all()
+        ...         return request.wait().tolist()  # compute something before
+        >>> SimWorld(2).run(work)
+        [[5.0, 2.0], [4.0, 2.0]]
+        """
+        array = self._array if of is None else of
+        return start(
+            self._group,
+            array,
+            lambda: self.gather_all(out, of=of, method=method),
+            writes=False,
+        )
+
+    def iscatter_all(
+        self,
+        values: ArrayLike,
+        combine: Combine = "last",
+        *,
+        of: outcore.CollectiveArray | None = None,
+        method: Manner = "auto",
+        fill: Any = None,
+    ) -> CollectiveRequest[None]:
+        """
+        Start to write values to the elements; see `scatter_all`. Collective.
+
+        Returns at once, as `igather_all`.
+
+        Parameters
+        ----------
+        values, combine, of, method, fill
+            As for `scatter_all`. Do not change `values` before the request is done.
+
+        Returns
+        -------
+        CollectiveRequest
+            Its `wait` returns when the elements are in the files, and raises what `scatter_all` would,
+            on all ranks.
+
+        Notes
+        -----
+        `DiskArray.flush`, `CollectiveArray.flush_all` and `DiskArray.close` wait for it, and raise its
+        failure if nobody has seen it yet.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> outcore.create("field.npy", data=np.zeros(4)).close()
+        >>> def work(comm):
+        ...     with outcore.open("field.npy", "r+", comm=comm) as a:
+        ...         schedule = a.schedule_all(np.array([3, comm.rank]))
+        ...         requests = [schedule.iscatter_all([1.0, 2.0], "add") for _ in range(3)]
+        ...         last = schedule.igather_all()  # what all of them have written
+        ...         for request in requests:
+        ...             request.wait()
+        ...         return last.wait().tolist()
+        >>> SimWorld(2).run(work)[1]
+        [6.0, 6.0]
+        """
+        array = self._array if of is None else of
+        return start(
+            self._group,
+            array,
+            lambda: self.scatter_all(values, combine, of=of, method=method, fill=fill),
+            writes=True,
+        )
+
+    def explain_all(
+        self,
+        *,
+        of: outcore.CollectiveArray | None = None,
+        write: bool = False,
+        method: Manner = "auto",
+    ) -> ListReport:
+        """
+        Tell what `gather_all` (or `scatter_all`) would do, without doing it. Collective.
+
+        Parameters
+        ----------
+        of, method
+            As for `gather_all`.
+        write
+            Explain `scatter_all`.
+
+        Returns
+        -------
+        ListReport
+            Equal on all ranks: the method and why, what each way would cost, owners and rounds; `str` is
+            for people.
+
+        Raises
+        ------
+        CollectiveError
+            On *all* ranks, as `gather_all` would.
+
+        Notes
+        -----
+        No element is moved; it takes a few kilobytes. What is in the page cache is looked at, so the
+        answer may be another one a moment later.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> np.save("field.npy", np.arange(6.0))
+        >>> def work(comm):
+        ...     with outcore.open("field.npy", comm=comm) as a:
+        ...         return a.schedule_all(np.array([5 - comm.rank, 2])).explain_all()
+        >>> report = SimWorld(2).run(work)[0]
+        >>> report.method, report.wanted_bytes, report.owners
+        ('direct', 32, (0, 1))
+        """
+        array: outcore.DiskArray = self._array if of is None else of
+
+        def prepare() -> list[int]:
+            self._alone._checked(array)
+            self._known(method, write=write)
+            return [MANNERS.index(method) + len(MANNERS) * write, *self._said(method, array)[1:]]
+
+        records = together(
+            self._group,
+            "CollectiveSchedule.explain_all",
+            prepare,
+            lambda: f"explain_all(method={method!r}, write={write})",
+        )
+        with DeferredInterrupt():
+            prices, cheapest, blocks = self._priced(records, array, write=write)
+        chosen, why = choose(prices, cheapest, method, write=write)
+        return ListReport(
+            "write" if write else "read",
+            self._group.size,
+            chosen,
+            why,
+            prices,
+            sum(self._records.setting(_NUMBER)) * self._row_of(array),
+            blocks,
+            self._listed.bins.block,
+            min(records.setting(_CACHED)),
+            tuple(self._owners),
+            self.rounds,
+            min(self._groups, len(self._owners)),
+            self.chunk,
+        )
+
+    def _check_values(self, values: ArrayLike) -> None:
+        """Raise if `scatter_all` could not write these values on this rank."""
+        array = self._alone._checked(None)
+        array._must_write("write to")
+        self._alone._broadcast(values, array)
+
     # Two phases
 
-    def _gather(
-        self, array: outcore.DiskArray, rows: NDArray[Any], failures: Failures, *, ahead: bool
+    def _read_alone(
+        self, array: outcore.DiskArray, rows: NDArray[Any], records: _core.Records
     ) -> None:
-        group, row = self._group, self._row_of(array)
+        """
+        Read this rank's elements.
 
-        def read(part: _Part) -> NDArray[Any]:
-            data = np.empty((int(part.counts.sum()), *rows.shape[1:]), rows.dtype)
-            if part.schedule is not None:
-                self._serving(part, array).read(array._core, data)
-            return data
+        What is cached is copied in the order of the list; else a schedule of this rank is made, once.
+        """
+        axes = self._points.axes
+        if records.setting(_CACHED)[self._group.rank] >= _core.CACHED:
+            array._core.read_points(axes, (self._listed.flat,), "flat", self._rest, rows)
+            return
+        made = self._alone._made
+        schedule = next((one for one in made if one.serves(array._core)), None)
+        if schedule is None:
+            schedule = _core.IndexSchedule(
+                array._core, axes, (self._listed.flat,), "flat", self._rest
+            )
+            made.append(schedule)
+        schedule.read(array._core, rows)
+
+    def _gather(
+        self,
+        array: outcore.DiskArray,
+        owned: Owned,
+        rows: NDArray[Any],
+        failures: Failures,
+        *,
+        ahead: bool,
+    ) -> None:
+        exchange = owned.exchange
+        row, end = self._row_of(array), owned.steps.number
+
+        def read(part: Part, room: NDArray[np.uint8]) -> None:
+            part.read(array, rows_in(room, rows, len(part.flat)))
 
         with (
-            self._counted(row, failures, ahead=ahead),
-            _in_order(self._steps(), self._part_of, read, ahead=ahead) as steps,
+            exchange.held(row, failures, ahead=ahead),
+            ThreadPoolExecutor(1, "outcore-schedule") as thread,
         ):
-            for step, started in steps:
-                data = np.empty((0, *rows.shape[1:]), rows.dtype)
-                part = self._part_of(step)
-                with failures.caught():
-                    if part is not None and started is not None:
-                        data = started.result()
-                self._end(failures, "gather_all")
-                with Unsure(group, "gather_all"):
-                    back = np.empty((step.mine.stop - step.mine.start, *rows.shape[1:]), rows.dtype)
-                    to = part.counts * row if part is not None else np.zeros(group.size, np.int64)
-                    of = self._bytes_to(step, row)
-                    group.start_exchange(_bytes(data), to, _bytes(back), of).wait()
-                with failures.caught():
-                    rows[self._order[step.mine]] = back
 
-    @contextmanager
-    def _counted(self, row: int, failures: Failures, *, ahead: bool) -> Iterator[None]:
-        """Count what travels at once in the budget; if it does not fit, this rank has failed."""
-        mine = max((step.mine.stop - step.mine.start for step in self._steps()), default=0)
-        owned = max((int(part.counts.sum()) for part in self._parts), default=0)
-        with ExitStack() as stack:
-            with failures.caught():
-                # What is put in order is a copy, too.
-                nbytes = (2 * mine + (1 + ahead) * owned) * row
-                stack.enter_context(
-                    _core.Reservation("elements on their way between ranks", nbytes)
-                )
-            yield
+            def begin(step: int) -> tuple[NDArray[np.uint8], Future[None]] | None:
+                part = owned.of(step)
+                with failures.caught():
+                    if part is not None:
+                        room = exchange.room(step, len(part.flat) * row)
+                        return room, thread.submit(read, part, room)
+                return None
+
+            following = begin(0)
+            for step in range(end):
+                started, data = following, np.empty(0, np.uint8)
+                with failures.caught():
+                    if started is not None:
+                        started[1].result()
+                        data = started[0]
+                # All owners have read, and nobody looks at the slots of the step before any more.
+                self._end(failures, "gather_all")
+                following = begin(step + 1) if ahead and step + 1 < end else None
+                with failures.caught():
+                    exchange.give(step, data, bytes_of(rows), row)
+                if not ahead and step + 1 < end:
+                    following = begin(step + 1)
+            # Slots are somebody else's when all have taken what is theirs.
+            self._end(failures, "gather_all")
 
     def _scatter(
         self,
         array: outcore.DiskArray,
+        owned: Owned,
         rows: NDArray[Any],
         function: np.ufunc | None,
         failures: Failures,
         *,
         ahead: bool,
     ) -> None:
-        group, row = self._group, self._row_of(array)
+        exchange, row = owned.exchange, self._row_of(array)
 
-        def write(part: _Part, number: int, data: NDArray[Any]) -> None:
-            if part.schedule is None:
-                return
+        def write(part: Part, number: int, data: NDArray[Any]) -> None:
             if function is None:
-                self._serving(part, array).write(array._core, data)
-            else:
+                part.write(array, data)
+            elif part.flat.size:
                 self._combining(array, part, number).apply(array._core, data, function)
 
         with (
-            self._counted(row, failures, ahead=ahead),
+            exchange.held(row, failures, ahead=ahead),
             ThreadPoolExecutor(1, "outcore-schedule") as thread,
         ):
             last: Future[None] | None = None
-            for step in self._steps():
+            for step in range(owned.steps.number):
+                # Who writes out of a slot two steps later has written what was in it.
                 self._end(failures, "scatter_all")
-                part = self._part_of(step)
-                with Unsure(group, "scatter_all"):
-                    send = rows[self._order[step.mine]]
-                    number = int(part.counts.sum()) if part is not None else 0
-                    data = np.empty((number, *rows.shape[1:]), rows.dtype)
-                    to = self._bytes_to(step, row)
-                    of = part.counts * row if part is not None else np.zeros(group.size, np.int64)
-                    group.start_exchange(_bytes(send), to, _bytes(data), of).wait()
+                part, room = owned.of(step), np.empty(0, np.uint8)
+                with failures.caught():
+                    if part is not None:
+                        room = exchange.room(step, len(part.flat) * row)
+                    exchange.bring(step, room, bytes_of(rows), row)
+                # What is not there from all ranks no owner writes.
+                self._end(failures, "scatter_all")
                 with failures.caught():
                     before, last = last, None
                     if before is not None:
                         before.result()
                     if part is not None:
-                        last = thread.submit(write, part, step.round, data)
+                        data = rows_in(room, rows, len(part.flat))
+                        last = thread.submit(write, part, step, data)
                         if not ahead:
                             last.result()
             with failures.caught():
                 if last is not None:
                     last.result()
 
-    def _serving(self, part: _Part, array: outcore.DiskArray) -> _core.IndexSchedule:
-        """The schedule of a part for the layout of an array."""
-        if part.schedule is not None and part.schedule.serves(array._core):
-            return part.schedule
-        axes = self._points.axes
-        return _core.IndexSchedule(array._core, axes, (part.flat,), "flat", self._rest)
-
-    def _combining(self, array: outcore.DiskArray, part: _Part, number: int) -> CombinedPoints:
+    def _combining(self, array: outcore.DiskArray, part: Part, number: int) -> CombinedPoints:
         combined = self._combined.get(number)
         if combined is None or not combined.serves(array._core):
             axes = self._points.axes
@@ -590,77 +736,26 @@ class CollectiveSchedule:
     def _row_of(self, array: outcore.DiskArray) -> int:
         return self._row // self._array.dtype.itemsize * array.dtype.itemsize
 
-    def _fill(self, array: outcore.DiskArray, fill: Any) -> None:
-        """Write a value to the elements of this rank's domain that nobody writes."""
-        if self._me is None:
-            return
-        points, owners = self._points, len(self._owners)
-        elements = math.prod(points.shape[d] for d in points.axes)
-        own = np.flatnonzero(self._part % owners == self._me)
-        if not own.size:
-            return
-        low, high = int(own[0]) * self._width, min((int(own[-1]) + 1) * self._width, elements)
-        shape = points.core_shape[len(points.points) :]
-        for first in range(low, high, _STRETCH):
-            end = min(first + _STRETCH, high)
-            free = np.ones(end - first, np.bool)
-            for part in self._parts:
-                inside = part.flat[(part.flat >= first) & (part.flat < end)]
-                free[inside - first] = False
-            left = np.flatnonzero(free) + first
-            one = np.empty((1,) * (1 + len(shape)), array.dtype)
-            one[...] = fill
-            value = np.broadcast_to(one, (left.size, *shape))
-            if left.size:
-                array._core.write_points(points.axes, (left,), "flat", self._rest, value)
-
-    def _known(self, method: str) -> None:
-        if method not in _MANNERS:
+    def _known(self, method: str, *, write: bool) -> None:
+        if method not in MANNERS:
             raise UsageError(
-                f"method={method!r} is not known; methods: {', '.join(_MANNERS)}", code="bad-hint"
+                f"method={method!r} is not known; methods: {', '.join(MANNERS)}", code="bad-hint"
+            )
+        if write and method == "direct":
+            raise UsageError(
+                "scatter_all has no method 'direct': of several values for one element only its owner "
+                "knows the last. Use 'collective' or 'pipelined'",
+                code="bad-hint",
             )
 
     def _cached(self, array: outcore.DiskArray) -> int:
-        """Whether this rank's elements can be copied out of the page cache."""
+        """The share that is in the page cache, in thousandths; of chunks nobody looks."""
         if isinstance(array.info.layout, Chunked):
             return 0
         key = (slice(None),) * array.ndim
-        return int(array._core.price(key)[1] >= _core.CACHED)
+        return array._core.price(key)[1]
 
     def _end(self, failures: Failures, what: str) -> None:
         """Agree that no rank has failed; else all raise."""
         if self._group.agree(int(failures.first is not None)):
             fail_together(self._group, failures.first, what)
-
-
-@contextmanager
-def _in_order(
-    steps: list[_Step],
-    part_of: Callable[[_Step], _Part | None],
-    read: Callable[[_Part], NDArray[Any]],
-    *,
-    ahead: bool,
-) -> Iterator[Iterator[tuple[_Step, Future[NDArray[Any]] | None]]]:
-    """The steps, each with what an owner reads for it; with `ahead` one step before it is used."""
-    with ThreadPoolExecutor(1, "outcore-schedule") as thread:
-
-        def start(step: _Step) -> Future[NDArray[Any]] | None:
-            part = part_of(step)
-            return thread.submit(read, part) if part is not None else None
-
-        def each() -> Iterator[tuple[_Step, Future[NDArray[Any]] | None]]:
-            following = start(steps[0]) if steps and ahead else None
-            for number, step in enumerate(steps):
-                started = following if ahead else start(step)
-                if started is not None:
-                    started.exception()  # wait; who uses it raises
-                if ahead and number + 1 < len(steps):
-                    following = start(steps[number + 1])
-                yield step, started
-
-        yield each()
-
-
-def _bytes(rows: NDArray[Any]) -> NDArray[np.uint8]:
-    """Packed rows as bytes."""
-    return rows.reshape(-1).view(np.uint8) if rows.size else np.empty(0, np.uint8)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from outcore.collective import items as brought
-from outcore.collective.call import early, run
+from outcore.collective.agreement import together
+from outcore.collective.call import early, has_arrays, run
+from outcore.collective.irregular import CollectiveSchedule
 from outcore.collective.items import Item
 from outcore.collective.planning import Method
 from outcore.disk import DiskArray
@@ -16,7 +19,15 @@ from outcore.errors import UsageError
 from outcore.hints import Hints
 from outcore.transport import Transport, transport
 
-__all__ = ["an_array", "group_of", "hints_of", "read_all", "write_all"]
+__all__ = ["MANNERS", "an_array", "group_of", "hints_of", "read_all", "write_all"]
+
+#: What methods for sections mean for elements of lists.
+MANNERS: dict[str, Any] = {
+    "auto": "auto",
+    "direct": "direct",
+    "sieve": "direct",
+    "two-phase": "pipelined",
+}
 
 
 def read_all(
@@ -32,7 +43,9 @@ def read_all(
     Parameters
     ----------
     requests
-        ``(array, key)`` or ``(array, key, out)`` for each section; see `CollectiveArray.read_all`.
+        ``(array, key)`` or ``(array, key, out)`` for each section; see `CollectiveArray.read_all`. Keys
+        may have arrays of indices: all ranks give such keys of the same arrays, in the same order among
+        them, with an empty array of integers where a rank wants nothing.
     comm
         Communicator of mpi4py, or transport; by default that of the first array that was opened with
         one. A rank that wants nothing passes ``comm=``: an empty list does not say whom it is with.
@@ -65,7 +78,9 @@ def read_all(
 
     Notes
     -----
-    Memory as for `CollectiveArray.read_all`: the results, and slots for all arrays together.
+    Memory as for `CollectiveArray.read_all`: the results, and slots for all arrays together. What keys
+    with arrays choose is read after the sections, one array after another; as for `schedule_all`, it
+    takes 24 bytes for each index, of all of them at once.
 
     Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
     sections 3 and 4.
@@ -79,6 +94,20 @@ def read_all(
                 raise UsageError(
                     "read_all takes (array, key) or (array, key, out)", code="bad-value"
                 )
+
+    lists = [k for k, r in enumerate(requests) if len(r) > 1 and has_arrays(r[1])]
+    if lists:
+        schedules = _schedules(group, f"{call} of lists", requests, lists, check)
+        sections = [r for k, r in enumerate(requests) if k not in lists]
+        found = iter(read_all(sections, comm=group, method=method))
+        elements = {
+            k: schedule.gather_all(
+                requests[k][2] if len(requests[k]) == 3 else None,
+                method=MANNERS.get(method, method),
+            )
+            for k, schedule in zip(lists, schedules, strict=True)
+        }
+        return [elements[k] if k in elements else next(found) for k in range(len(requests))]
 
     attempt: list[Any] = []
 
@@ -121,7 +150,8 @@ def write_all(
     ----------
     requests
         ``(array, key, value)`` for each section; values are broadcast to its shape and cast to the
-        array's dtype. See `CollectiveArray.write_all`.
+        array's dtype. See `CollectiveArray.write_all`. Keys may have arrays of indices as for
+        `read_all`: they are written after the sections, in their order.
     comm, method
         As for `read_all`.
 
@@ -153,14 +183,65 @@ def write_all(
            [1, 2, 3]])
     """
     group = group_of(requests, comm)
+    call = "outcore.write_all"
 
-    def prepare() -> list[Item]:
+    def check() -> None:
         for request in requests:
             if len(request) != 3:
                 raise UsageError("write_all takes (array, key, value)", code="bad-value")
+
+    lists = [k for k, r in enumerate(requests) if len(r) > 1 and has_arrays(r[1])]
+    if lists:
+        schedules = _schedules(group, f"{call} of lists", requests, lists, check)
+        wanted = [(schedule, requests[k][2]) for k, schedule in zip(lists, schedules, strict=True)]
+
+        def fits() -> list[int]:
+            for schedule, value in wanted:
+                schedule._check_values(value)
+            return []
+
+        together(group, f"{call} of lists", fits, lambda: call, same=0)
+        sections = [r for k, r in enumerate(requests) if k not in lists]
+        write_all(sections, comm=group, method=method)
+        manner: Any = MANNERS.get(method, method)
+        # Who is last only owners know.
+        manner = "auto" if manner == "direct" else manner
+        for schedule, value in wanted:
+            schedule.scatter_all(value, method=manner)
+        return
+
+    def prepare() -> list[Item]:
+        check()
         return [brought.writing(an_array(r[0]), r[1], r[2]) for r in requests]
 
-    run(group, "outcore.write_all", prepare, method, lambda: hints_of(requests))
+    run(group, call, prepare, method, lambda: hints_of(requests))
+
+
+def _schedules(
+    group: Transport,
+    call: str,
+    requests: Sequence[tuple[Any, ...]],
+    lists: list[int],
+    check: Callable[[], None],
+) -> list[CollectiveSchedule]:
+    """Make the schedules of keys with arrays, before anything is moved: all ranks, or all raise."""
+    arrays: list[DiskArray] = []
+
+    def same() -> list[int]:
+        check()
+        arrays.extend(an_array(requests[k][0]) for k in lists)
+        said = repr([brought.name_of(array) for array in arrays]).encode()
+        digest = hashlib.blake2b(said, digest_size=8).digest()
+        return [len(lists), int.from_bytes(digest, "little", signed=True)]
+
+    def tell() -> str:
+        return f"{call}, with arrays of indices for {', '.join(array.path for array in arrays)}"
+
+    together(group, call, same, tell)
+    return [
+        CollectiveSchedule(array, requests[k][1], transport=group, once=True)
+        for k, array in zip(lists, arrays, strict=True)
+    ]
 
 
 def an_array(given: Any) -> DiskArray:

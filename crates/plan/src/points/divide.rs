@@ -61,14 +61,13 @@ pub fn count(elements: &[i64], width: i64, bins: usize) -> Result<Vec<i64>, Plan
     Ok(counts)
 }
 
-/// The numbers of elements in the order of their parts, and how many each part has; `part` tells that of each
-/// bin, and is below `parts`.
-pub fn divide(
+/// The part of each element, and how many each part has.
+fn parts_of(
     elements: &[i64],
     width: i64,
     part: &[u32],
     parts: usize,
-) -> Result<(Vec<i64>, Vec<i64>), PlanError> {
+) -> Result<(Vec<u32>, Vec<i64>), PlanError> {
     if part.iter().any(|part| *part as usize >= parts) {
         return Err(PlanError::BadLayout("a bin of a part that there is not".into()));
     }
@@ -81,19 +80,39 @@ pub fn divide(
         *of = part[bin];
         counts[*of as usize] += 1;
     }
-    let mut places: Vec<usize> = Vec::with_capacity(parts);
-    let mut sum = 0;
-    for count in &counts {
-        places.push(sum);
-        sum += *count as usize;
+    Ok((of, counts))
+}
+
+/// The place of each element in the order of their parts, and how many each part has; `part` tells that of each
+/// bin. Elements of one part have places in a row, in their own order: from `first` of the part on.
+pub fn divide(
+    elements: &[i64],
+    width: i64,
+    part: &[u32],
+    first: &[i64],
+) -> Result<(Vec<i64>, Vec<i64>), PlanError> {
+    let (of, counts) = parts_of(elements, width, part, first.len())?;
+    let ends = first.iter().zip(&counts).all(|(first, n)| first.checked_add(*n).is_some());
+    if !ends {
+        return Err(PlanError::TooLarge("a place"));
     }
-    let mut order = vec![0_i64; elements.len()];
-    for (k, of) in of.into_iter().enumerate() {
-        let place = &mut places[of as usize];
-        order[*place] = k as i64;
+    let mut following = first.to_vec();
+    let place = |of: u32| {
+        let place = &mut following[of as usize];
         *place += 1;
-    }
-    Ok((order, counts))
+        *place - 1
+    };
+    Ok((of.into_iter().map(place).collect(), counts))
+}
+
+/// The first place of each part, if parts follow each other.
+pub fn starts(counts: &[i64]) -> Vec<i64> {
+    let mut sum = 0_i64;
+    let start = |count: &i64| {
+        sum = sum.saturating_add(*count);
+        sum - *count
+    };
+    counts.iter().map(start).collect()
 }
 
 /// Cuts bins into `owners * rounds` parts of about equal sums, in the order of the file: the part of each bin is
@@ -130,13 +149,29 @@ mod tests {
             let by_owner: Vec<usize> =
                 part.iter().map(|p| *p as usize % owners * rounds + *p as usize / owners).collect();
             assert!(by_owner.windows(2).all(|pair| pair[0] <= pair[1]));
-            let (order, counts) = divide(&elements, 10, &part, owners * rounds).unwrap();
+            let mut counts = vec![0; owners * rounds];
+            for (part, n) in part.iter().zip(&sums) {
+                counts[*part as usize] += n;
+            }
+            let (places, told) = divide(&elements, 10, &part, &starts(&counts)).unwrap();
+            assert_eq!(counts, told);
+            // Wherever parts begin, places go up one by one.
+            let apart: Vec<i64> = (0..owners as i64 * rounds as i64).map(|k| k << 40).collect();
+            let (others, _) = divide(&elements, 10, &part, &apart).unwrap();
+            for (place, other) in places.iter().zip(&others) {
+                let (part, at) = ((other >> 40) as usize, other & ((1 << 40) - 1));
+                assert_eq!(starts(&counts)[part] + at, *place);
+            }
+            let mut order = vec![usize::MAX; elements.len()];
+            for (k, place) in places.iter().enumerate() {
+                order[*place as usize] = k;
+            }
             let mut at = 0;
             for (number, n) in counts.iter().enumerate() {
                 let own = &order[at..at + *n as usize];
                 assert!(own.windows(2).all(|pair| pair[0] < pair[1]));
                 for k in own {
-                    let bin = elements[*k as usize] / 10;
+                    let bin = elements[*k] / 10;
                     assert_eq!(number, part[bin as usize] as usize);
                 }
                 at += *n as usize;
@@ -170,8 +205,9 @@ mod tests {
     fn elements_outside_are_named() {
         assert_eq!(Err(outside(1, 40, 40)), count(&[39, 40], 10, 4));
         assert_eq!(Err(outside(0, -1, 40)), count(&[-1], 10, 4));
-        assert_eq!(Err(outside(0, 40, 40)), divide(&[40], 10, &[0; 4], 1).map(|_| ()));
-        assert!(divide(&[0], 10, &[1], 1).is_err());
+        assert_eq!(Err(outside(0, 40, 40)), divide(&[40], 10, &[0; 4], &[0]).map(|_| ()));
+        assert!(divide(&[0], 10, &[1], &[0]).is_err());
+        assert!(divide(&[0], 10, &[0], &[i64::MAX]).is_err());
         assert_eq!(vec![0, 0], cut(&[0, 0], 2, 1));
     }
 }

@@ -20,12 +20,14 @@
 //! | `order`   | in which window does each point lie?                   |
 //! | `extents` | which parts of the file do points of a window touch?   |
 //! | [`divide`] | which owner has which of them, in which round?        |
+//! | [`choice`] | each rank by itself, or through owners?               |
 //! | `reach`   | which way to their bytes?                              |
 //! | `strided` | rounds of points in a strided array                    |
 //!
 //! Source: No and Choudhary, *Techniques to provide run-time support for solving irregular problems*
 //! (reordered indirection array, section 3.1.1); HDF5 calls this a point selection, MPI an indexed type.
 
+pub mod choice;
 pub mod divide;
 mod extents;
 mod grid;

@@ -5,9 +5,11 @@
 //! | `merge.rs`   | merging sorted runs |
 //! | `nonzero.rs` | places of masks |
 //! | `reduce.rs`  | reductions |
+//! | `regions.rs` | rows in regions of memory |
 //! | `stencil.rs` | stencils |
 
 pub mod merge;
 pub mod nonzero;
 pub mod reduce;
+pub mod regions;
 pub mod stencil;

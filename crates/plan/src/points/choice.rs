@@ -1,0 +1,420 @@
+//! How ranks read or write elements of lists together: each on its own, or through owners. Decided from what all said.
+//!
+//! | method       | what happens                                                                      |
+//! |--------------|-----------------------------------------------------------------------------------|
+//! | `direct`     | each rank moves its own elements, as if it were alone                             |
+//! | `collective` | owners move what lies in their file domains, round by round; the ranks exchange   |
+//! | `pipelined`  | the same, and the next round is read (the last one written) during the exchange   |
+//!
+//! Problem. Which one is fastest depends on where the elements lie. Of a permuted list each element costs its rank a miss
+//! of the processor's caches, which owners do not have: they go window by window. Of a sorted list it costs nothing,
+//! and what owners do is only more work. Pages on the disk, and encoded chunks, are wanted by several ranks, and owners
+//! read, or decode, each once; but each owner has to be told which elements are wanted, which takes longer than to
+//! read them once.
+//!
+//! Idea. A price in nanoseconds of elapsed time: what the busiest rank's processor does (ranks share processors), and what
+//! the disk does, which all share. Blocks (pages, or chunks) are counted by bins: of `b` blocks in a bin `n` elements
+//! touch about `b n / (b + n)`.
+//!
+//! Invariants. Integers that all ranks have from all ranks, and no clock: equal calls choose equally. More elements,
+//! blocks or rounds never cost less.
+//!
+//! Source: No and Choudhary, *Techniques to provide run-time support for solving irregular problems*, sections 3.1 and
+//! 3.2.
+
+use crate::choose::{disk_time, is_cached, time};
+use crate::collective::ExchangeCosts;
+use crate::terms::Rates;
+
+/// An element that is copied, and is near the one before, picoseconds.
+const NEAR_PS: i64 = 1_500;
+/// One that is in another page than the one before, beyond that: it misses the processor's caches.
+const JUMP_PS: i64 = 12_000;
+/// An element that an owner moves and a rank takes (or gives), window by window, picoseconds.
+const EXCHANGED_PS: i64 = 9_000;
+/// To tell an owner of an element, once: it is ordered by the rank, sent, and ordered by the owner.
+const TOLD_PS: i64 = 40_000;
+/// A list that is ordered by windows before it is read off the disk, or out of chunks.
+const ORDERED_PS: i64 = 16_000;
+/// A thread that goes on with the next round is woken, nanoseconds.
+const HANDED_NS: i64 = 30_000;
+/// Ranks that share no processor.
+const ONE: i64 = 1000;
+
+/// How elements are moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Each rank by itself.
+    Direct,
+    /// Through owners, one step after another.
+    Collective,
+    /// Through owners, who are a step ahead (reading) or behind (writing).
+    Pipelined,
+}
+
+impl Method {
+    /// The name in calls and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Direct => "direct",
+            Method::Collective => "collective",
+            Method::Pipelined => "pipelined",
+        }
+    }
+}
+
+/// What one rank wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wanted {
+    /// Elements of its list.
+    pub elements: i64,
+    /// Those that lie in another page than the one before in the list.
+    pub jumps: i64,
+    /// Pages, or chunks, that it touches.
+    pub blocks: i64,
+    /// Share of them that is in the page cache, in thousandths.
+    pub cached: i64,
+}
+
+/// What all ranks want together, and how it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stored {
+    /// Bytes of what one index names.
+    pub row: i64,
+    /// Bytes of a page, or of a chunk before it is encoded.
+    pub block: i64,
+    /// Whether blocks are encoded.
+    pub encoded: bool,
+    /// Pages, or chunks, that any rank touches.
+    pub blocks: i64,
+    /// All blocks of the array.
+    pub all: i64,
+}
+
+/// How owners would go about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owned {
+    /// Ranks that own a part.
+    pub owners: i64,
+    /// Steps of an owner: rounds, times groups that take turns.
+    pub steps: i64,
+    /// Whether all ranks share memory.
+    pub near: bool,
+    /// Whether owners still have to be told, for this one access.
+    pub untold: bool,
+}
+
+/// What the ways cost, nanoseconds; none where there is no such way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prices {
+    /// Of a read: each rank by itself.
+    pub direct: Option<i64>,
+    /// Through owners, one step after another.
+    pub collective: i64,
+    /// Through owners, overlapped.
+    pub pipelined: i64,
+}
+
+/// What an access is priced from; equal on all ranks.
+#[derive(Debug, Clone, Copy)]
+pub struct Lists<'a> {
+    /// What each rank wants.
+    pub wanted: &'a [Wanted],
+    /// What that is together.
+    pub stored: Stored,
+    /// Who would do it.
+    pub owned: Owned,
+    /// What it takes to exchange.
+    pub costs: ExchangeCosts,
+    /// Of the disk and the codecs.
+    pub rates: Rates,
+}
+
+fn sum(a: i64, b: i64) -> i64 {
+    a.saturating_add(b)
+}
+
+/// `n` times so many picoseconds, in nanoseconds.
+fn ps(n: i64, each: i64) -> i64 {
+    clamped(i128::from(n) * i128::from(each) / 1000)
+}
+
+fn clamped(n: i128) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+/// About how many of `blocks` blocks `n` elements touch that lie anywhere in them.
+pub fn touched(blocks: i64, n: i64) -> i64 {
+    match blocks.min(n) {
+        ..=0 => 0,
+        least => {
+            let both = i128::from(blocks) + i128::from(n);
+            clamped((i128::from(blocks) * i128::from(n) * 2 + both) / (both * 2)).clamp(1, least)
+        }
+    }
+}
+
+impl Lists<'_> {
+    /// What the disk takes for so many blocks: each with a request of its own, or all that lie between, too.
+    fn disk(&self, blocks: i64) -> i64 {
+        let bytes = |n: i64| n.saturating_mul(self.stored.block);
+        let each = disk_time(blocks, bytes(blocks), &self.rates);
+        if self.stored.encoded {
+            return each;
+        }
+        let all = self.stored.all.max(blocks);
+        each.min(disk_time((bytes(all) >> 20).max(1), bytes(all), &self.rates))
+    }
+
+    /// The share of a time that is spent on what is not cached.
+    fn cold(ns: i64, cached: i64) -> i64 {
+        clamped(i128::from(ns) * i128::from(ONE - cached.clamp(0, ONE)) / i128::from(ONE))
+    }
+
+    fn codec(&self, blocks: i64) -> i64 {
+        match self.stored.encoded {
+            true => time(blocks.saturating_mul(self.stored.block), self.rates.codec),
+            false => 0,
+        }
+    }
+
+    fn cached(&self) -> i64 {
+        let some = self.wanted.iter().filter(|wanted| wanted.elements > 0);
+        some.map(|wanted| wanted.cached.clamp(0, ONE)).min().unwrap_or(ONE)
+    }
+
+    /// What a processor does that ranks share.
+    fn shared(&self, ns: i64) -> i64 {
+        let factor = self.costs.oversubscription.max(ONE);
+        clamped(i128::from(ns) * i128::from(factor) / i128::from(ONE))
+    }
+
+    /// What it costs if each rank goes by itself.
+    fn direct(&self) -> i64 {
+        let (mut busiest, mut disk) = (0_i64, 0_i64);
+        for wanted in self.wanted {
+            let cold = Self::cold(self.disk(wanted.blocks), wanted.cached);
+            let copied = ps(wanted.elements, NEAR_PS);
+            let bytes = wanted.elements.saturating_mul(self.stored.row);
+            let moved = time(bytes, self.rates.pread_large);
+            let misses = if self.stored.encoded || !is_cached(wanted.cached) {
+                ps(wanted.elements, ORDERED_PS)
+            } else {
+                ps(wanted.jumps, JUMP_PS)
+            };
+            let own = sum(sum(copied, moved), sum(misses, self.codec(wanted.blocks)));
+            busiest = busiest.max(own);
+            disk = sum(disk, cold);
+        }
+        sum(self.shared(busiest), disk)
+    }
+
+    /// What the processor of the busiest rank does if owners do it, and what the disk does.
+    fn two_phase(&self, write: bool) -> (i64, i64) {
+        let (owned, stored) = (&self.owned, &self.stored);
+        let all = self.wanted.iter().fold(0_i64, |n, wanted| sum(n, wanted.elements));
+        let most = self.wanted.iter().map(|wanted| wanted.elements).max().unwrap_or(0);
+        let each = all / owned.owners.max(1);
+        let elements = each.max(most);
+        let bytes = elements.saturating_mul(stored.row);
+        let copied = time(bytes.saturating_mul(2), self.costs.copy);
+        let codec =
+            self.codec(stored.blocks).saturating_mul(1 + i64::from(write)) / owned.owners.max(1);
+        let mut own = sum(sum(ps(elements, EXCHANGED_PS), copied), codec);
+        if owned.untold {
+            own = sum(own, ps(elements, TOLD_PS));
+        }
+        let mut disk = Self::cold(self.disk(stored.blocks), self.cached());
+        if !owned.near {
+            let sent = time(all.saturating_mul(stored.row), self.costs.messages);
+            disk = sum(disk, sent);
+        }
+        (self.shared(own), disk)
+    }
+
+    /// What each way costs.
+    pub fn prices(&self, write: bool) -> Prices {
+        let (own, disk) = self.two_phase(write);
+        let steps = self.owned.steps.max(1);
+        let barriers = steps.saturating_mul(2 * self.costs.barrier_ns);
+        let collective = sum(sum(own, disk), barriers);
+        let hidden = clamped(i128::from(own.min(disk)) * i128::from(steps - 1) / i128::from(steps));
+        let handed = self.shared(steps.saturating_mul(HANDED_NS));
+        let pipelined = sum(collective - hidden.min(collective), handed);
+        // Of several values for one element only its owner knows the last.
+        let direct = (!write).then(|| self.direct());
+        Prices { direct, collective, pipelined }
+    }
+}
+
+impl Prices {
+    /// The cheapest way; of equal ones that which does less.
+    pub fn cheapest(&self) -> Method {
+        let owners = match self.pipelined < self.collective {
+            true => (Method::Pipelined, self.pipelined),
+            false => (Method::Collective, self.collective),
+        };
+        match self.direct {
+            Some(direct) if direct <= owners.1 => Method::Direct,
+            _ => owners.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MI: i64 = 1 << 20;
+
+    fn lists(wanted: &[Wanted], encoded: bool, steps: i64) -> Lists<'_> {
+        let n = wanted.iter().map(|one| one.elements).sum();
+        let (block, all) = if encoded { (1 << 20, 256) } else { (4096, 1 << 16) };
+        Lists {
+            wanted,
+            stored: Stored { row: 8, block, encoded, blocks: touched(all, n), all },
+            owned: Owned { owners: wanted.len() as i64, steps, near: true, untold: false },
+            costs: ExchangeCosts::shared(2000),
+            rates: Rates::MEASURED,
+        }
+    }
+
+    fn rank(elements: i64, jumps: i64, cached: i64, blocks: i64) -> Wanted {
+        Wanted { elements, jumps, blocks: touched(blocks, elements), cached }
+    }
+
+    fn chosen(wanted: Wanted, encoded: bool, steps: i64, write: bool) -> Method {
+        lists(&[wanted; 4], encoded, steps).prices(write).cheapest()
+    }
+
+    #[test]
+    fn cached_lists_that_jump_go_through_owners_and_sorted_ones_do_not() {
+        let permuted = rank(8 * MI, 8 * MI, 1000, 1 << 16);
+        let sorted = rank(8 * MI, 16384, 1000, 1 << 16);
+        assert_eq!(Method::Collective, chosen(permuted, false, 1, false));
+        assert_eq!(Method::Direct, chosen(sorted, false, 1, false));
+        // A few elements are not worth a synchronisation.
+        assert_eq!(Method::Direct, chosen(rank(1000, 1000, 1000, 1 << 16), false, 1, false));
+    }
+
+    #[test]
+    fn who_reads_once_does_not_tell_owners_what_each_rank_reads_as_fast() {
+        let once = |ranks: usize, cached| {
+            let permuted = vec![rank(8 * MI, 8 * MI, cached, 1 << 16); ranks];
+            let mut lists = lists(&permuted, false, 4);
+            lists.owned.untold = true;
+            lists.prices(false).cheapest()
+        };
+        assert_eq!(Method::Direct, once(4, 1000));
+        assert_eq!(Method::Direct, once(4, 0));
+        // What is on the disk would be read sixteen times: that costs more than to tell owners.
+        assert_eq!(Method::Direct, once(16, 1000));
+        assert_eq!(Method::Pipelined, once(16, 0));
+    }
+
+    #[test]
+    fn chunks_are_decoded_once() {
+        let wanted = rank(8 * MI, 8 * MI, 1000, 256);
+        assert_eq!(Method::Collective, chosen(wanted, true, 1, false));
+        let price = |ranks: usize| lists(&vec![wanted; ranks], true, 1).prices(false);
+        let saved = |ranks| price(ranks).direct.unwrap_or(0) - price(ranks).collective;
+        assert!(saved(2) < saved(4) && saved(4) < saved(8));
+    }
+
+    #[test]
+    fn steps_overlap_where_the_disk_is_busy_too() {
+        assert_eq!(Method::Pipelined, chosen(rank(8 * MI, 8 * MI, 0, 1 << 16), false, 8, false));
+        assert_eq!(Method::Collective, chosen(rank(8 * MI, 8 * MI, 0, 1 << 16), false, 1, false));
+        assert_eq!(
+            Method::Collective,
+            chosen(rank(8 * MI, 8 * MI, 1000, 1 << 16), false, 8, false)
+        );
+        // Nobody writes alone.
+        assert_eq!(None, lists(&[rank(8, 8, 1000, 64); 4], false, 1).prices(true).direct);
+        assert_eq!(Method::Pipelined, chosen(rank(8 * MI, 8 * MI, 0, 1 << 16), false, 8, true));
+    }
+
+    /// The figures as they are: whoever changes one sees what it does.
+    #[test]
+    fn prices_are_as_before() {
+        let wanted = [rank(8 * MI, 8 * MI, 1000, 1 << 16); 4];
+        let one = lists(&wanted, false, 1);
+        let prices = |write| one.prices(write);
+        let expected =
+            Prices { direct: Some(245_944_260), collective: 184_669_376, pipelined: 184_729_376 };
+        assert_eq!(expected, prices(false));
+        assert_eq!(Prices { direct: None, ..expected }, prices(true));
+        let cold = [rank(8 * MI, 8 * MI, 0, 1 << 16); 4];
+        let one = lists(&cold, false, 4);
+        let expected =
+            Prices { direct: Some(735_758_748), collective: 290_705_782, pipelined: 211_688_478 };
+        assert_eq!(expected, one.prices(false));
+    }
+
+    #[test]
+    fn blocks_that_are_touched_are_at_most_all_and_at_most_one_an_element() {
+        assert_eq!(0, touched(0, 5));
+        assert_eq!(0, touched(5, 0));
+        assert_eq!(1, touched(1 << 40, 1));
+        assert_eq!(1, touched(1, 1 << 40));
+        assert_eq!(50, touched(100, 100));
+    }
+
+    fn any_rank() -> impl Strategy<Value = Wanted> {
+        let n = || prop_oneof![0..1000_i64, 0..i64::MAX];
+        (n(), n(), n(), 0..=1000_i64).prop_map(|(elements, jumps, blocks, cached)| Wanted {
+            elements,
+            jumps,
+            blocks,
+            cached,
+        })
+    }
+
+    proptest! {
+        /// Against the same prices by arithmetic that does not overflow, way by way.
+        #[test]
+        fn nothing_overflows_and_more_is_never_cheaper(
+            wanted in proptest::collection::vec(any_rank(), 1..9),
+            (row, block, blocks, all) in (0..1_i64 << 40, 1..1_i64 << 40, 0..i64::MAX, 0..i64::MAX),
+            (owners, steps, near, untold) in (1..9_i64, 1..i64::MAX, any::<bool>(), any::<bool>()),
+            encoded: bool, write: bool, more in 0..i64::MAX, which in 0..4_usize,
+        ) {
+            let prices = |wanted: &[Wanted], blocks: i64, steps: i64| Lists {
+                wanted,
+                stored: Stored { row, block, encoded, blocks, all },
+                owned: Owned { owners, steps, near, untold },
+                costs: ExchangeCosts::shared(1000),
+                rates: Rates::MEASURED,
+            }.prices(write);
+            let before = prices(&wanted, blocks, steps);
+            prop_assert!(before.collective >= 0 && before.pipelined >= 0);
+            prop_assert_eq!(write, before.direct.is_none());
+            let mut larger = wanted.clone();
+            let (mut blocks, mut steps) = (blocks, steps);
+            match which {
+                0 => larger[0].elements = larger[0].elements.saturating_add(more),
+                1 => larger[0].jumps = larger[0].jumps.saturating_add(more),
+                2 => { larger[0].blocks = larger[0].blocks.saturating_add(more);
+                       blocks = blocks.saturating_add(more); }
+                _ => steps = steps.saturating_add(more),
+            }
+            // Who wants nothing has no share in what is cached.
+            prop_assume!(wanted[0].elements > 0);
+            let after = prices(&larger, blocks, steps);
+            prop_assert!(after.collective >= before.collective);
+            if let (Some(a), Some(b)) = (before.direct, after.direct) {
+                prop_assert!(b >= a);
+            }
+            // The cheapest is none that another undercuts.
+            let cost = |p: &Prices, m| match m {
+                Method::Direct => p.direct.unwrap(),
+                Method::Collective => p.collective,
+                Method::Pipelined => p.pipelined,
+            };
+            let least = [after.direct, Some(after.collective), Some(after.pipelined)];
+            prop_assert_eq!(least.into_iter().flatten().min().unwrap(), cost(&after, after.cheapest()));
+        }
+    }
+}

@@ -1,0 +1,174 @@
+"""
+File domains of which most is asked for: owners read and write them as sections, block by block.
+
+Problem. To find out which pages a list touches takes longer than to read them, where it touches all: of
+a permuted array an owner's domain is a stretch of the file. Idea. It is read block by block, one ahead,
+as any section is, at the speed of the disk or of a copy; listed elements are copied out of a block while
+it is in the processor's cache. Where a list names every element of a domain, values are put into
+blocks, and these are written whole; nothing has to be read for that.
+
+Invariants. Elements that no rank names are not written. Of several values for one element the last one
+of the highest rank wins: of each block those of the ranks come one rank after another, of each rank in
+the order of its list.
+
+Source: Thakur and others, "PASSION Runtime Library for Parallel I/O", section 4.2 (data sieving).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import outcore
+from outcore import _core
+from outcore.formats.layout import Strided
+
+__all__ = ["Dense", "is_dense"]
+
+# Bytes of a block, about: the second cache of a processor holds it, and a disk reads it at full rate.
+_BLOCK = 2 << 20
+# Elements are read along if at least one of so many is asked for; larger ones are worth a request.
+_SPARSE, _SMALL = 2, 512
+
+
+def is_dense(number: int, elements: int, row: int) -> bool:
+    """
+    Tell whether to read a stretch of so many elements for a list of `number` of them.
+
+    Parameters
+    ----------
+    row
+        Bytes of an element.
+
+    Examples
+    --------
+    >>> is_dense(60, 100, 8), is_dense(10, 100, 8), is_dense(60, 100, 1 << 20)
+    (True, False, False)
+    """
+    return 0 < elements <= _SPARSE * number and 0 < row <= _SMALL
+
+
+class Dense:
+    """
+    Listed elements of a stretch of the first axis.
+
+    Parameters
+    ----------
+    flat
+        Their numbers, rank after rank; of each rank window by window of the file.
+    counts
+        How many each rank has.
+    low, high
+        The stretch.
+    window
+        Elements of a window.
+    row
+        Bytes of an element.
+    rest
+        Start, count and step of every axis.
+    """
+
+    def __init__(
+        self,
+        flat: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        low: int,
+        high: int,
+        window: int,
+        row: int,
+        rest: list[int],
+    ) -> None:
+        self._flat, self._low, self._high = flat, low, high
+        # Whole windows, as a rank has those of a window side by side.
+        self._each = max(_BLOCK // max(window * row, 1), 1) * window
+        self._first = low // window * window
+        self._key = tuple(
+            slice(start, start + (count - 1) * step + 1, step) if count else slice(0, 0)
+            for start, count, step in zip(rest[3::3], rest[4::3], rest[5::3], strict=True)
+        )
+        # Where the elements of each block begin, of each rank.
+        edges = np.arange(self._first, high, self._each)[1:]
+        self._runs: list[NDArray[np.int64]] = []
+        start = 0
+        for count in counts.tolist():
+            blocks = (flat[start : start + count] - self._first) // self._each
+            inner = start + np.searchsorted(blocks, np.arange(1, len(edges) + 1))
+            self._runs.append(np.concatenate(([start], inner, [start + count])))
+            start += count
+        self._covers: bool | None = None
+
+    def suits(self, array: outcore.DiskArray) -> bool:
+        """Whether an array of the same shape is stored so that its rows are stretches."""
+        return isinstance(array.info.layout, Strided) and array.order == "C"
+
+    def _blocks(self) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
+        """Bounds of each block, and where the elements of each rank lie in the list."""
+        for number, first in enumerate(range(self._first, self._high, self._each)):
+            bounds = [(int(run[number]), int(run[number + 1])) for run in self._runs]
+            yield max(first, self._low), min(first + self._each, self._high), bounds
+
+    @contextmanager
+    def _buffers(self, shape: tuple[int, ...], dtype: Any) -> Iterator[list[NDArray[Any]]]:
+        nbytes = self._each * int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        with _core.Reservation("blocks of a file domain", 2 * nbytes + 8 * self._each):
+            yield [np.empty((self._each, *shape), dtype) for _ in range(2)]
+
+    def read(self, core: _core.Array, out: NDArray[Any]) -> None:
+        """Read the elements into `out`, a row for each."""
+        blocks = list(self._blocks())
+        with (
+            self._buffers(out.shape[1:], out.dtype) as buffers,
+            ThreadPoolExecutor(1, "outcore-domain") as ahead,
+        ):
+
+            def load(number: int) -> NDArray[Any]:
+                low, high, _ = blocks[number]
+                block = buffers[number % 2][: high - low]
+                core.read((slice(low, high), *self._key), block)
+                return block
+
+            following = ahead.submit(load, 0)
+            for number, (low, _, bounds) in enumerate(blocks):
+                block = following.result()
+                if number + 1 < len(blocks):
+                    following = ahead.submit(load, number + 1)
+                for begin, end in bounds:
+                    if begin < end:
+                        where = self._flat[begin:end] - low
+                        np.take(block, where, axis=0, out=out[begin:end], mode="clip")
+
+    def covers(self) -> bool:
+        """Whether each element of the stretch is listed."""
+        if self._covers is None:
+            covers = True
+            for low, high, bounds in self._blocks():
+                listed = np.zeros(high - low, np.bool)
+                for begin, end in bounds:
+                    listed[self._flat[begin:end] - low] = True
+                covers = covers and bool(listed.all())
+            self._covers = covers
+        return self._covers
+
+    def write(self, core: _core.Array, values: NDArray[Any]) -> None:
+        """Write a row for each element, all of the stretch (`covers`)."""
+        with (
+            self._buffers(values.shape[1:], values.dtype) as buffers,
+            ThreadPoolExecutor(1, "outcore-domain") as behind,
+        ):
+            written: list[Any] = []
+            for number, (low, high, bounds) in enumerate(self._blocks()):
+                if number > 1:
+                    written[number - 2].result()
+                block = buffers[number % 2][: high - low]
+                for begin, end in bounds:
+                    if begin < end:
+                        block[self._flat[begin:end] - low] = values[begin:end]
+                key = (slice(low, high), *self._key)
+                written.append(behind.submit(core.write, key, block))
+            for each in written[-2:]:
+                each.result()

@@ -1,0 +1,213 @@
+"""
+Which way elements of lists go: each rank alone, or through owners; decided by price.
+
+Each rank says once what its list is like (`Bins.touched`, `jumps_in`), and at each access what of it is
+cached and what its disk can do; what the ways cost follows from that on all ranks alike, in the core
+(``crates/plan/src/points/choice.rs``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.formats.layout import Chunked, ShardSource, Strided
+from outcore.indexing import Points
+from outcore.report import human, human_time
+
+__all__ = ["MANNERS", "Bins", "ListReport", "Manner", "Prices", "choose", "jumps_in"]
+
+#: How elements are moved: by each rank alone, in two phases, or these overlapped.
+Manner = Literal["auto", "direct", "collective", "pipelined"]
+MANNERS = ("auto", "direct", "collective", "pipelined")
+_PAGE = 4096
+# Stretches of a list that are looked at, and indices of each.
+_LOOKS, _LOOK = 64, 1 << 10
+
+
+@dataclass(frozen=True)
+class Bins:
+    """
+    The elements of an array, counted in C order along the indexed axes, cut into bins.
+
+    Parameters
+    ----------
+    width
+        Elements of a bin: they begin at borders of chunks, or shards.
+    number
+        How many there are.
+    block
+        Bytes of a page, or of a chunk before it is encoded.
+    each
+        Blocks of a bin.
+    all
+        Blocks of the array.
+    encoded
+        Whether blocks are encoded, or chunks.
+    page
+        Elements of a page.
+    """
+
+    width: int
+    number: int
+    block: int
+    each: int
+    all: int
+    encoded: bool
+    page: int
+
+    @staticmethod
+    def of(points: Points, layout: Chunked | Strided, row: int, owners: int, ranks: int) -> Bins:
+        """Cut the elements of an array."""
+        elements = math.prod(points.shape[d] for d in points.axes)
+        unit = 1
+        if isinstance(layout, Chunked):
+            along = points.axes[0]
+            unit = layout.chunks[along]
+            if isinstance(layout.source, ShardSource):
+                unit *= layout.source.per_shard[along]
+            unit *= math.prod(points.shape[d] for d in points.axes[1:])
+        width, number = _core.bins_of(elements, unit, owners, ranks)
+        rest = [(d, words[1]) for d, words in enumerate(points.rest) if d not in points.axes]
+        item = row // max(math.prod(count for _, count in rest), 1)
+        if isinstance(layout, Chunked):
+            chunks = layout.chunks
+            block = math.prod(chunks) * item
+            beside = math.prod(math.ceil(count / chunks[d]) for d, count in rest)
+            in_block = math.prod(chunks[d] for d in points.axes)
+            every = math.prod(math.ceil(n / c) for n, c in zip(points.shape, chunks, strict=True))
+            each = max(width // max(in_block, 1), 1) * max(beside, 1)
+            return Bins(width, number, block, each, max(every, 1), True, max(in_block, 1))
+        nbytes = math.prod(points.shape) * item
+        # Pieces of the file that one index names.
+        pieces = math.prod(count for d, count in rest if d < points.axes[-1])
+        page = max(_PAGE * elements // max(nbytes, 1), 1)
+        pages = max(pieces, math.ceil(row / _PAGE), 1)
+        each = max(math.ceil(width / page), 1) * pages
+        return Bins(width, number, _PAGE, each, max(math.ceil(nbytes / _PAGE), 1), False, page)
+
+    def touched(self, counts: NDArray[np.int64]) -> int:
+        """Tell about how many blocks elements touch, of which each bin has so many."""
+        return min(_core.touched_blocks(counts, self.each), self.all)
+
+
+def jumps_in(flat: NDArray[np.int64], page: int) -> int:
+    """
+    Tell about how many elements of a list lie in another page than the one before.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> jumps_in(np.arange(4096), 512), jumps_in(np.array([0, 900, 1, 901]), 512)
+    (7, 3)
+    """
+    if flat.size < 2:
+        return 0
+    if flat.size <= _LOOKS * _LOOK:
+        return int(np.count_nonzero(np.diff(flat // page)))
+    firsts = np.linspace(0, flat.size - _LOOK, _LOOKS).astype(np.int64)
+    some = flat[firsts[:, None] + np.arange(_LOOK)] // page
+    found = int(np.count_nonzero(np.diff(some, axis=1)))
+    return found * flat.size // (_LOOKS * (_LOOK - 1))
+
+
+@dataclass(frozen=True)
+class Prices:
+    """
+    What the ways cost, in nanoseconds that pass; equal on all ranks.
+
+    Parameters
+    ----------
+    direct
+        Each rank by itself; None: there is no such way.
+    collective, pipelined
+        Through owners, one step after another, or overlapped.
+    """
+
+    direct: int | None
+    collective: int
+    pipelined: int
+
+    def __str__(self) -> str:
+        told = [
+            f"{name} {human_time(ns)}"
+            for name, ns in (
+                ("direct", self.direct),
+                ("collective", self.collective),
+                ("pipelined", self.pipelined),
+            )
+            if ns is not None
+        ]
+        return ", ".join(told)
+
+
+@dataclass(frozen=True)
+class ListReport:
+    """
+    What `CollectiveSchedule.gather_all` (or `scatter_all`) will do; `str` is for people.
+
+    Equal on all ranks.
+
+    Parameters
+    ----------
+    direction
+        ``"read"`` or ``"write"``.
+    ranks
+        How many there are.
+    method, why
+        ``"direct"``, ``"collective"`` or ``"pipelined"``, and the reason in one sentence.
+    prices
+        What each way would cost.
+    wanted_bytes
+        Bytes that all ranks ask for.
+    blocks, block_bytes
+        About how many pages (or chunks) they touch together, and bytes of one.
+    cached
+        Share of them that is in the page cache, in thousandths: the least of any rank.
+    owners, rounds, groups, chunk
+        Ranks that read and write for all, in how many rounds, in how many groups that take turns, with
+        buffers of how many bytes.
+    """
+
+    direction: str
+    ranks: int
+    method: str
+    why: str
+    prices: Prices
+    wanted_bytes: int
+    blocks: int
+    block_bytes: int
+    cached: int
+    owners: tuple[int, ...]
+    rounds: int
+    groups: int
+    chunk: int
+
+    def __str__(self) -> str:
+        many = f"{self.ranks} ranks want" if self.ranks > 1 else "1 rank wants"
+        turns = f", {self.groups} groups in turn" if self.groups > 1 else ""
+        lines = [
+            (self.direction, f"{many} {human(self.wanted_bytes)} of listed elements together"),
+            ("touches", f"about {self.blocks} blocks of {human(self.block_bytes)}"),
+            ("cached", f"{self.cached / 10:g} %"),
+            ("method", f"{self.method}: {self.why}"),
+            ("prices", str(self.prices)),
+            (
+                "owners",
+                f"{len(self.owners)}, {self.rounds} rounds of {human(self.chunk)} at most{turns}",
+            ),
+        ]
+        return "\n".join(f"{name:<8} {text}" for name, text in lines)
+
+
+def choose(prices: Prices, cheapest: str, asked: str, *, write: bool) -> tuple[str, str]:
+    """Tell the method, and why in one sentence."""
+    if asked != "auto":
+        return asked, "asked for"
+    rest = " (who is last only an owner knows: no rank writes alone)" if write else ""
+    return cheapest, f"it costs least{rest}"

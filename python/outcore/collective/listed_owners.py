@@ -1,0 +1,301 @@
+"""
+Who owns which elements of lists: file domains, and what their owners have been told.
+
+Problem. Ranks have lists of elements anywhere in the array. Who is to read, or write, which of them?
+Idea. Bins of the array (`list_choice.Bins`) are cut so that each owner, in each round, has about equally
+many bytes that somebody asks for; all ranks count, so all cut alike
+(``crates/plan/src/points/divide.rs``). Then each rank tells each owner, once, which of its elements it
+wants, and the owner makes an `IndexSchedule` of them for each round, unless they are most of its domain.
+
+Invariants. An owner has elements in the order of ranks, and of each rank and window of the file in the
+order of its list: of several values for one element the last one is the last of the highest rank.
+
+Source: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
+section 3.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import outcore
+from outcore import _core
+from outcore.collective.agreement import Failures, Unsure, fail_together
+from outcore.collective.dense import Dense, is_dense
+from outcore.collective.elements import ByMessages, Exchange, InSlots, Steps, shares_slots
+from outcore.collective.list_choice import Bins
+from outcore.indexing import Points
+from outcore.masks import INDEX
+from outcore.transport import Transport
+
+__all__ = ["Listed", "Owned", "Part", "tell_owners"]
+
+_CALL = "schedule_all"
+# Elements that nobody writes are looked for in stretches of so many.
+_STRETCH = 1 << 22
+
+
+@dataclass(frozen=True)
+class Listed:
+    """
+    What a rank wants.
+
+    Parameters
+    ----------
+    points
+        As its key says.
+    rest
+        Ranges of all axes, as words.
+    flat
+        Numbers of its elements along the indexed axes.
+    own
+        How many of them lie in each bin.
+    bins
+        Of all ranks.
+    row
+        Bytes of an element.
+    """
+
+    points: Points
+    rest: list[int]
+    flat: NDArray[np.int64]
+    own: NDArray[np.int64]
+    bins: Bins
+    row: int
+
+
+class Part:
+    """
+    What an owner has of one round.
+
+    Parameters
+    ----------
+    flat
+        Numbers of the elements, rank after rank.
+    listed
+        The axes that they are counted along, and the others.
+    dense
+        They are most of a stretch of the file.
+    """
+
+    def __init__(self, flat: NDArray[np.int64], listed: Listed, dense: Dense | None) -> None:
+        self.flat = flat
+        self._listed, self._dense = listed, dense
+        self._made: _core.IndexSchedule | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it keeps."""
+        return self.flat.nbytes + (self._made.nbytes if self._made is not None else 0)
+
+    def read(self, array: outcore.DiskArray, out: NDArray[Any]) -> None:
+        """Read a row for each element."""
+        if self._dense is not None and self._dense.suits(array):
+            self._dense.read(array._core, out)
+        elif self.flat.size:
+            self._serving(array).read(array._core, out)
+
+    def write(self, array: outcore.DiskArray, values: NDArray[Any]) -> None:
+        """Write a row for each element; of several for one the last one wins."""
+        dense = self._dense if self._dense is not None and self._dense.suits(array) else None
+        if dense is not None and dense.covers():
+            array._core.expect_concurrent_writers()
+            try:
+                dense.write(array._core, values)
+            finally:
+                array._core.end_concurrent_writers()
+        elif self.flat.size:
+            self._serving(array).write(array._core, values)
+
+    def _serving(self, array: outcore.DiskArray) -> _core.IndexSchedule:
+        """The schedule for the layout of an array; that of the last one is kept."""
+        made = self._made
+        if made is None or not made.serves(array._core):
+            axes, rest = self._listed.points.axes, self._listed.rest
+            made = _core.IndexSchedule(array._core, axes, (self.flat,), "flat", rest)
+            self._made = made
+        return made
+
+
+@dataclass(frozen=True)
+class Owned:
+    """
+    What owners have been told.
+
+    Parameters
+    ----------
+    steps, exchange
+        What travels when, and how.
+    part
+        Round and owner of each bin: ``round * owners + owner``.
+    owner
+        The number of this rank among the owners, if it is one.
+    parts
+        What it has of each round.
+    """
+
+    steps: Steps
+    exchange: Exchange
+    part: NDArray[np.uint32]
+    owner: int | None
+    parts: list[Part]
+
+    def of(self, step: int) -> Part | None:
+        """What this rank owns of a step, if it does."""
+        owns = self.owner is not None and self.owner in self.steps.of(step)
+        return self.parts[self.steps.round(step)] if owns else None
+
+    def fill(self, array: outcore.DiskArray, listed: Listed, fill: Any) -> None:
+        """Write a value to the elements of this rank's domain that nobody writes."""
+        if self.owner is None:
+            return
+        points, width = listed.points, listed.bins.width
+        elements = math.prod(points.shape[d] for d in points.axes)
+        own = np.flatnonzero(self.part % len(self.steps.owners) == self.owner)
+        if not own.size:
+            return
+        low, high = int(own[0]) * width, min((int(own[-1]) + 1) * width, elements)
+        shape = points.core_shape[len(points.points) :]
+        for first in range(low, high, _STRETCH):
+            end = min(first + _STRETCH, high)
+            free = np.ones(end - first, np.bool)
+            for part in self.parts:
+                inside = part.flat[(part.flat >= first) & (part.flat < end)]
+                free[inside - first] = False
+            left = np.flatnonzero(free) + first
+            one = np.empty((1,) * (1 + len(shape)), array.dtype)
+            one[...] = fill
+            value = np.broadcast_to(one, (left.size, *shape))
+            if left.size:
+                array._core.write_points(points.axes, (left,), "flat", listed.rest, value)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it keeps."""
+        return self.exchange.nbytes + sum(part.nbytes for part in self.parts)
+
+
+def tell_owners(
+    group: Transport,
+    array: outcore.DiskArray,
+    listed: Listed,
+    sums: NDArray[np.int64],
+    owners: list[int],
+    rounds: int,
+    groups: int,
+    keep: Callable[[int], None],
+) -> Owned:
+    """
+    Cut the file domains, and tell each owner which of its elements this rank has. Collective.
+
+    Parameters
+    ----------
+    sums
+        Elements of all ranks in each bin.
+    owners
+        The rank of each owner.
+    keep
+        Counts bytes in the budget for as long as the schedule lives.
+    """
+    number, width, flat = len(owners), listed.bins.width, listed.flat
+    failures = Failures()
+    me = owners.index(group.rank) if group.rank in owners else None
+    part, counts = np.zeros(0, np.uint32), np.zeros((rounds, number), np.int64)
+    with failures.caught():
+        part = _core.cut_bins(sums, number, rounds)
+        weighed = np.bincount(part, weights=listed.own, minlength=number * rounds)
+        counts = weighed.astype(np.int64).reshape(rounds, number)
+    _agree(group, failures)
+    theirs = np.zeros((group.size, rounds), np.int64)
+    before = np.zeros((number, rounds), np.int64)
+    each, some = np.full(group.size, rounds * INDEX), np.zeros(group.size, np.int64)
+    some[owners] = rounds * INDEX
+    if me is None:
+        each[:] = 0
+    _swap(
+        group, np.ascontiguousarray(counts.T), some, theirs if me is not None else theirs[:0], each
+    )
+    lower = np.cumsum(theirs, axis=0) - theirs
+    _swap(group, lower if me is not None else lower[:0], each, before, some)
+    steps = Steps(
+        owners, rounds, min(groups, number), counts, theirs, np.ascontiguousarray(before.T)
+    )
+    ways: list[InSlots | ByMessages] = []
+    with failures.caught():
+        if shares_slots(group) and listed.row:
+            ways.append(InSlots(group, steps, flat, width, part, listed.own, listed.row))
+        else:
+            ways.append(ByMessages(group, steps, flat, width, part, me))
+    _agree(group, failures)
+    exchange = ways[0]
+    if isinstance(exchange, InSlots):
+        exchange.agree_on_most()
+    owned = Owned(steps, exchange, part, me, [])
+    received: list[list[NDArray[np.int64]]] = [[] for _ in range(rounds)]
+    with exchange.held(INDEX, failures, ahead=False):
+        for step in range(steps.number):
+            _agree(group, failures)
+            room = np.empty(0, np.uint8)
+            with failures.caught():
+                room = exchange.room(step, steps.owned(step, me) * INDEX)
+                exchange.bring(step, room, flat.view(np.uint8), INDEX)
+            # An owner takes what it was told when all have told it.
+            _agree(group, failures)
+            if me is not None and me in steps.of(step):
+                with failures.caught():
+                    keep(room.nbytes)
+                    received[steps.round(step)].append(room.copy().view(np.int64))
+        _agree(group, failures)
+    with failures.caught():
+        for some_of in received if me is not None else []:
+            assert me is not None
+            number = len(owned.parts)
+            dense = None
+            if isinstance(exchange, InSlots):
+                mine, window = number * len(owners) + me, exchange.window
+                dense = _dense(listed, part, mine, some_of[0], theirs[:, number], window)
+            owned.parts.append(Part(some_of[0], listed, dense))
+    _agree(group, failures)
+    return owned
+
+
+def _dense(
+    listed: Listed,
+    part: NDArray[np.uint32],
+    number: int,
+    flat: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    window: int,
+) -> Dense | None:
+    """The stretch of the file that is a part, if most of it is listed."""
+    bins = np.flatnonzero(part == number)
+    if listed.points.axes != (0,) or not bins.size:
+        return None
+    width = listed.bins.width
+    low, high = int(bins[0]) * width, min((int(bins[-1]) + 1) * width, listed.points.shape[0])
+    if not is_dense(len(flat), high - low, listed.row):
+        return None
+    return Dense(flat, counts, low, high, window, listed.row, listed.rest)
+
+
+def _agree(group: Transport, failures: Failures) -> None:
+    if group.agree(int(failures.first is not None)):
+        fail_together(group, failures.first, _CALL)
+
+
+def _swap(
+    group: Transport,
+    send: NDArray[np.int64],
+    to: NDArray[np.int64],
+    receive: NDArray[np.int64],
+    of: NDArray[np.int64],
+) -> None:
+    with Unsure(group, _CALL):
+        given, room = send.reshape(-1).view(np.uint8), receive.reshape(-1).view(np.uint8)
+        group.start_exchange(given, to, room, of).wait()
