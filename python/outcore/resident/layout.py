@@ -165,11 +165,9 @@ def _shape(one: Any, shape: Shape) -> Shape:
         lengths = []
     if len(lengths) != len(shape) or any(n == 0 or n < -1 for n in lengths):
         raise UsageError(
-            f"typical={one!r} for an array of shape {shape}; give a length of at least 1 for each "
-            "of its "
-            f"{len(shape)} axes (None or -1: all of it), a sequence of such shapes, or a mapping of "
-            "them to "
-            "how often they come",
+            f"typical={one!r} for an array of shape {shape}; give a length of at least 1 for each of "
+            f"its {len(shape)} axes (None or -1: all of it), a sequence of such shapes, or a mapping "
+            "of them to how often they come",
             code="bad-typical",
         )
     return tuple(n if m == -1 else min(m, n) for m, n in zip(lengths, shape, strict=True))

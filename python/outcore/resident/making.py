@@ -248,8 +248,7 @@ class _Words:
         if not self.keep:
             raise UsageError(
                 "keep=False makes an array that is gone at its end, and without a shape one that is "
-                "there "
-                "is opened; give shape= and dtype=, or leave keep= out",
+                "there is opened; give shape= and dtype=, or leave keep= out",
                 code="missing-argument",
             )
         found = {"mode": self.mode or "r+", "layout": None, "lock": None}
@@ -261,8 +260,7 @@ class _Words:
         if not there:
             raise NotFoundError(
                 f"there is no array {path!r}, nor with a suffix ({', '.join(_SUFFIXES)}); give "
-                "shape= and "
-                "dtype= to make one",
+                "shape= and dtype= to make one",
                 code="not-found",
                 path=path,
             )

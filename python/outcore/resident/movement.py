@@ -101,7 +101,10 @@ class Movement:
         self._group, self._array, self._wanted = group, array, wanted
         self._parts: list[Part] = []
         self._cast: _Cast | None = None
+        self._casts = False
         self._told = ""
+        # Bytes of the buffer that the pass has used.
+        self._at = 0
 
     def run(self) -> None:
         """Move the elements. Collective."""

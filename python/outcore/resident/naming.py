@@ -136,8 +136,7 @@ def _alone_in(array: DiskArray, outer: str, inner: str | None) -> None:
     if number > 1:
         raise UnsupportedError(
             f"{outer!r} holds {number} arrays; rename or delete the file yourself, or "
-            "outcore.convert the "
-            "array to a file of its own",
+            "outcore.convert the array to a file of its own",
             code="cannot-change",
             path=array.path,
         )

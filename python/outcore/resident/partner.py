@@ -86,15 +86,13 @@ def as_partner(given: Any, group: Transport) -> DistArray:
     if not isinstance(given, np.ndarray):
         raise UsageError(
             f"{type(given).__name__} is no array in memory; give a DistArray, or in a process on "
-            "its own "
-            "a numpy.ndarray",
+            "its own a numpy.ndarray",
             code="bad-partner",
         )
     if group.size > 1:
         raise UsageError(
             "a numpy.ndarray does not say which rank has which elements; give a DistArray, or let "
-            "each rank "
-            "read or write its own section with read_all and write_all of `.array`",
+            "each rank read or write its own section with read_all and write_all of `.array`",
             code="bad-partner",
         )
     return DistArray(Distribution(given.shape, ["*"] * given.ndim, 1), given)

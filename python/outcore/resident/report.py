@@ -55,8 +55,7 @@ class ResidentReport:
             "aligned with the layout"
             if self.aligned
             else f"not aligned: the chunks that it touches have {human(self.aligned_bytes)}, "
-            f"{times:.2f} "
-            "times as much"
+            f"{times:.2f} times as much"
         )
         return (
             f"section of shape {self.shape}, {human(self.section_bytes)}, {fits}\n{self.layout}\n"
