@@ -570,6 +570,29 @@ def test_of_copies_that_of_the_owner_is_written(world, folder):
     world.run(body)
 
 
+@ranks(1, 2, 4)
+def test_an_array_lies_over_several_folders(world, folder):
+    def body(t):
+        where = [folder / name for name in "abc"]
+        once(t, lambda: [one.mkdir() for one in where])
+        a = columns(t)
+        d = outcore.disk_array("d", DATA.shape, "f8", where=where, typical=(8, None), comm=t)
+        assert (d.layout.format, d.layout.chunks) == ("parts", None)
+        d.write_section(np.s_[::-1], a, np.s_[::-1])
+        t.barrier()
+        found = [np.load(next(one.glob("*.npy"))) for one in where]
+        np.testing.assert_array_equal(DATA, np.concatenate(found))
+        d.rename(where[0] / "e")
+        with outcore.disk_array("e", where=where, comm=t) as again:
+            again.read(a)
+            np.testing.assert_array_equal(DATA, a.gather_all())
+        d.delete()
+        t.barrier()
+        assert not any(os.listdir(one) for one in where)
+
+    world.run(body)
+
+
 def test_the_other_arrays_of_a_file_stay(tmp_path):
     path = tmp_path / "a.h5"
     d = outcore.disk_array(f"{path}::/x", (4, 4), "f8")
@@ -692,7 +715,7 @@ def test_words_that_mean_nothing_say_what_to_do(tmp_path):
     raises("bad-typical", typical=(0, 6))
     raises("bad-typical", typical={(4, 6): 0})
     raises("bad-typical", typical=[(4, 6), (1, 2, 3)])
-    raises("one-folder", where=[tmp_path, tmp_path])
+    raises("one-folder", where=[tmp_path, tmp_path], name="d", keep=False)
     raises("missing-argument", dtype=None)
     raises("missing-argument", shape=None, keep=False)
     raises("not-found", shape=None)

@@ -36,6 +36,7 @@ _OFFERS = {
     "zarr2": (False, False, True, True, True),
     "hdf5": (True, False, True, False, False),
     "netcdf4": (True, False, True, False, False),
+    "parts": (True, True, False, False, False),
     "raw": (True, False, False, False, False),
 }
 _EITHER = (True, True, True, True, True)

@@ -38,7 +38,7 @@ __all__ = ["disk_array"]
 
 _CALL = "disk_array"
 # What a name without a suffix may have got.
-_SUFFIXES = (".npy", ".zarr")
+_SUFFIXES = (".npy", ".zarr", ".parts")
 
 
 def disk_array(
@@ -73,7 +73,8 @@ def disk_array(
         False: a temporary array, under a name of its own. It is gone when the last rank closes it or
         ends; after a crash of all of them, when the next temporary one is made in that folder.
     where
-        A folder, or a list with one. By default that of `name`; of temporary arrays ``OUTCORE_SCRATCH``,
+        A folder; or several, over which the array lies in the format ``parts``, a file in each, with its
+        name in the first one. By default the folder of `name`; of temporary arrays ``OUTCORE_SCRATCH``,
         if that is set.
     mode
         ``"w"`` makes the array, in place of what is there, ``"x"`` refuses to replace anything; ``"r"``
@@ -95,7 +96,7 @@ def disk_array(
     UsageError
         ``bad-typical``, ``missing-argument``, and what `outcore.create` raises.
     UnsupportedError
-        ``one-folder``: `where` has several folders.
+        ``one-folder``: `where` has several folders, and the array is temporary.
     StorageError, FormatError
         As `outcore.open` and `outcore.create`.
     CollectiveError
@@ -203,10 +204,8 @@ class _Words:
                 code="not-found",
                 path=path,
             )
-        budget = _core.memory_limit()
-        said = layouts.choose(
-            path, folder, shape, dtype.base.itemsize, typical, self.options, budget
-        )
+        budget, options = _core.memory_limit(), {**self._over(), **self.options}
+        said = layouts.choose(path, folder, shape, dtype.base.itemsize, typical, options, budget)
         if not self.keep:
             hold.append(Hold.new(folder))
             path = self._scratch(path, said["format"], hold[0])
@@ -225,16 +224,12 @@ class _Words:
             chosen["order"] = said["order"]
             if said["chunks"] is not None:
                 chosen["chunks"] = said["chunks"]
-        return {k: v for k, v in {**chosen, **self.options}.items() if v is not None}
+        said = {**chosen, **self._over(), **self.options}
+        return {k: v for k, v in said.items() if v is not None}
 
     def _path(self) -> str:
         name = one_name(self.name)
         folders = [] if self.where is None else path_names(self.where)
-        if len(folders) > 1:
-            raise UnsupportedError(
-                f"where= has {len(folders)} folders; an array lies in one: give one folder",
-                code="one-folder",
-            )
         if folders:
             return os.path.join(folders[0], name)
         scratch = os.environ.get("OUTCORE_SCRATCH")
@@ -243,6 +238,18 @@ class _Words:
         if scratch:
             return os.path.join(scratch, name)
         return name if os.access(".", os.W_OK) else os.path.join(tempfile.gettempdir(), name)
+
+    def _over(self) -> dict[str, Any]:
+        """Options of an array over several folders: its format has a file in each."""
+        folders = [] if self.where is None else path_names(self.where)
+        if len(folders) < 2:
+            return {}
+        if not self.keep:
+            raise UnsupportedError(
+                f"where= has {len(folders)} folders; a temporary array lies in one: give one folder",
+                code="one-folder",
+            )
+        return {"format": "parts", "where": folders}
 
     def _opened(self, path: str) -> dict[str, Any]:
         if not self.keep:
@@ -269,7 +276,7 @@ class _Words:
         )
 
     def _with_suffix(self, path: str, format: str) -> str:
-        suffix = ".npy" if format == "npy" else ".zarr"
+        suffix = {"npy": ".npy", "parts": ".parts"}.get(format, ".zarr")
         others = [path + s for s in _SUFFIXES if s != suffix and os.path.lexists(path + s)]
         if others:
             raise AlreadyExistsError(

@@ -21,7 +21,7 @@ from outcore.collective.agreement import together
 from outcore.collective.array import CollectiveArray
 from outcore.disk import DiskArray
 from outcore.errors import UnsupportedError, UsageError
-from outcore.formats import durable
+from outcore.formats import durable, whole
 from outcore.formats.paths import one_name
 from outcore.opening import open
 from outcore.transport import Transport
@@ -80,6 +80,9 @@ def renamed(
 
     def move() -> None:
         _alone_in(array, old, inner)
+        if array.format == "parts":
+            whole.move(old, new, overwrite=not exclusive)
+            return
         with durable.os_errors("renaming", old):
             durable.move_into_place(old, new, exclusive=exclusive)
 
@@ -101,6 +104,9 @@ def removed(group: Transport, array: DiskArray) -> None:
 
     def remove() -> None:
         _alone_in(array, old, inner)
+        if array.format == "parts":
+            whole.remove(old)
+            return
         with durable.os_errors("removing", old):
             if os.path.isdir(old):
                 shutil.rmtree(old)
