@@ -142,7 +142,13 @@ if TYPE_CHECKING:
         disk_map,
         open_placed,
     )
-    from outcore.resident import DiskResidentArray, ResidentLayout, ResidentReport, disk_array
+    from outcore.resident import (
+        DiskResidentArray,
+        LayoutCandidate,
+        ResidentLayout,
+        ResidentReport,
+        disk_array,
+    )
     from outcore.restart.calls import checkpoint, icheckpoint, restore
     from outcore.transport import Communicator, Transport
     from outcore.unstructured.edge_loop import edge_loop
@@ -187,6 +193,7 @@ __all__ = [
     "IndexSchedule",
     "Indexer",
     "InternalError",
+    "LayoutCandidate",
     "LinAlgError",
     "ListReport",
     "LocalEdges",
@@ -381,7 +388,7 @@ _LATER = {
     "outcore.ooc.stencils.stencil": "stencil",
     "outcore.placement": ("PlacedArray Shift Slab copy_placed create_placed disk_map open_placed"),
     "outcore.restart.calls": "checkpoint icheckpoint restore",
-    "outcore.resident": "DiskResidentArray ResidentLayout ResidentReport disk_array",
+    "outcore.resident": "DiskResidentArray LayoutCandidate ResidentLayout ResidentReport disk_array",
     "outcore.transport": "Communicator Transport",
     "outcore.unstructured.edge_loop": "edge_loop",
     "outcore.unstructured.edge_schedule": "EdgeSchedule edge_schedule",

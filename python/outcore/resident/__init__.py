@@ -17,8 +17,8 @@ Computations*.
 """
 
 from outcore.resident.array import DiskResidentArray
-from outcore.resident.layout import Candidate, ResidentLayout
+from outcore.resident.layout import LayoutCandidate, ResidentLayout
 from outcore.resident.making import disk_array
 from outcore.resident.report import ResidentReport
 
-__all__ = ["Candidate", "DiskResidentArray", "ResidentLayout", "ResidentReport", "disk_array"]
+__all__ = ["DiskResidentArray", "LayoutCandidate", "ResidentLayout", "ResidentReport", "disk_array"]

@@ -22,7 +22,15 @@ from outcore import _core, formats
 from outcore.errors import UsageError
 from outcore.report import human, human_time
 
-__all__ = ["Candidate", "ResidentLayout", "Typical", "choose", "described", "touched", "typical_of"]
+__all__ = [
+    "LayoutCandidate",
+    "ResidentLayout",
+    "Typical",
+    "choose",
+    "described",
+    "touched",
+    "typical_of",
+]
 
 Shape = tuple[int, ...]
 #: What a user says of the sections that he will read and write.
@@ -44,7 +52,7 @@ _SUFFIXES = {False: ".npy", True: ".zarr"}
 
 
 @dataclass(frozen=True)
-class Candidate:
+class LayoutCandidate:
     """
     A layout, and what the typical sections take of it.
 
@@ -104,14 +112,14 @@ class ResidentLayout:
     chunks: Shape | None
     why: str
     typical: tuple[tuple[Shape, int], ...] = ()
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[LayoutCandidate, ...] = ()
     latency_ns: int = 0
     rate: int = 0
     figures: str = ""
     largest_chunk: int = 0
 
     def __str__(self) -> str:
-        lies = Candidate(self.order, self.chunks, (), 0).name
+        lies = LayoutCandidate(self.order, self.chunks, (), 0).name
         lines = [f"{self.format}, {lies}: {self.why}"]
         for number, (shape, times) in enumerate(self.typical):
             often = f", {times} times" if times > 1 else ""
@@ -273,7 +281,7 @@ def _priced(
 
 
 def _named(one: Any) -> str:
-    return Candidate(one[0], None if one[1] is None else tuple(one[1]), (), 0).name
+    return LayoutCandidate(one[0], None if one[1] is None else tuple(one[1]), (), 0).name
 
 
 def described(words: Mapping[str, Any]) -> ResidentLayout:
@@ -285,7 +293,7 @@ def described(words: Mapping[str, Any]) -> ResidentLayout:
         words["why"],
         tuple((tuple(one), times) for one, times in words.get("typical", ())),
         tuple(
-            Candidate(o, None if c is None else tuple(c), tuple(map(tuple, taken)), ns)
+            LayoutCandidate(o, None if c is None else tuple(c), tuple(map(tuple, taken)), ns)
             for o, c, taken, ns in words.get("candidates", ())
         ),
         words.get("latency_ns", 0),
