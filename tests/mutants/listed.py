@@ -55,7 +55,7 @@ MUTANTS = [
     ),
     Mutant(
         file="crates/plan/src/check.rs",
-        before="if !sane || !points.within(m.points, low, high) {",
+        before="if !sane || !within {",
         after="if !sane {",
         killed_by="cargo outcore-plan points corrupted_lists_do_no_harm",
         why="a list that another thread changes would lead out of the file, or of the caller's array",
