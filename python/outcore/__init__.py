@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         CollectiveReport,
         CollectiveRequest,
         CollectiveSchedule,
+        ListPrices,
         ListReport,
         ManyReport,
         OwnerReport,
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
         read_all,
         write_all,
     )
-    from outcore.dist import Align, DistArray, Distribution, ProcessGrid
+    from outcore.dist import Align, DistArray, Distribution, PatchLock, ProcessGrid
     from outcore.index_schedule import IndexSchedule
     from outcore.jobs import ComputeReport, Measured, Planned
     from outcore.ooc.blocks.map_blocks import apply_along_axis, map_blocks
@@ -195,6 +196,7 @@ __all__ = [
     "InternalError",
     "LayoutCandidate",
     "LinAlgError",
+    "ListPrices",
     "ListReport",
     "LocalEdges",
     "ManyReport",
@@ -206,6 +208,7 @@ __all__ = [
     "OwnerReport",
     "Part",
     "Partition",
+    "PatchLock",
     "PathTypeError",
     "PermissionDeniedError",
     "PlacedArray",
@@ -344,10 +347,10 @@ _LATER = {
     "outcore.assignment": "Assignment assign",
     "outcore.blocks": "Blocks",
     "outcore.collective": (
-        "ArrayReport CollectiveArray CollectiveReport CollectiveRequest CollectiveSchedule ListReport "
+        "ArrayReport CollectiveArray CollectiveReport CollectiveRequest CollectiveSchedule ListPrices ListReport "
         "ManyReport OwnerReport explain_all read_all write_all"
     ),
-    "outcore.dist": "Align DistArray Distribution ProcessGrid",
+    "outcore.dist": "Align DistArray Distribution PatchLock ProcessGrid",
     "outcore.index_schedule": "IndexSchedule",
     "outcore.jobs": "ComputeReport Measured Planned",
     "outcore.ooc.blocks.map_blocks": "apply_along_axis map_blocks",

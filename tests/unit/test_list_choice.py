@@ -5,7 +5,7 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.collective.list_choice import Bins, ListReport, Prices, choose, jumps_in
+from outcore.collective.list_choice import Bins, ListPrices, ListReport, choose, jumps_in
 from outcore.index_schedule import points_of
 from outcore.masks import Held
 
@@ -57,10 +57,10 @@ def test_jumps_are_counted_or_estimated():
 
 
 def test_what_is_asked_for_is_done_and_the_report_says_why():
-    prices = Prices(5_000_000, 3_000_000, 4_000_000)
+    prices = ListPrices(5_000_000, 3_000_000, 4_000_000)
     assert choose(prices, "collective", "auto", write=False) == ("collective", "it costs least")
     assert choose(prices, "collective", "direct", write=False) == ("direct", "asked for")
-    write = Prices(None, 3_000_000, 4_000_000)
+    write = ListPrices(None, 3_000_000, 4_000_000)
     method, why = choose(write, "collective", "auto", write=True)
     assert method == "collective"
     assert "no rank writes alone" in why

@@ -47,9 +47,9 @@ from outcore.collective.elements import bytes_of, rows_in, shares_slots
 from outcore.collective.list_choice import (
     MANNERS,
     Bins,
+    ListPrices,
     ListReport,
     Manner,
-    Prices,
     choose,
     jumps_in,
 )
@@ -211,7 +211,7 @@ class CollectiveSchedule:
 
     def _priced(
         self, records: _core.Records, array: outcore.DiskArray, *, write: bool
-    ) -> tuple[Prices, str, int]:
+    ) -> tuple[ListPrices, str, int]:
         """What the ways cost, the cheapest, and how many blocks are touched. Collective."""
         group, bins = self._group, self._listed.bins
         cached = records.setting(_CACHED)
@@ -234,7 +234,7 @@ class CollectiveSchedule:
             disk=(disk[0], disk[1], disk[2], disk[3]),
             write=write,
         )
-        return Prices(direct, collective, pipelined), cheapest, blocks
+        return ListPrices(direct, collective, pipelined), cheapest, blocks
 
     def _chosen(
         self, records: _core.Records, array: outcore.DiskArray, method: str, *, write: bool

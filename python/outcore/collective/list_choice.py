@@ -20,7 +20,7 @@ from outcore.formats.layout import Chunked, ShardSource, Strided
 from outcore.indexing import Points
 from outcore.report import human, human_time
 
-__all__ = ["MANNERS", "Bins", "ListReport", "Manner", "Prices", "choose", "jumps_in"]
+__all__ = ["MANNERS", "Bins", "ListPrices", "ListReport", "Manner", "choose", "jumps_in"]
 
 #: How elements are moved: by each rank alone, in two phases, or these overlapped.
 Manner = Literal["auto", "direct", "collective", "pipelined"]
@@ -117,7 +117,7 @@ def jumps_in(flat: NDArray[np.int64], page: int) -> int:
 
 
 @dataclass(frozen=True)
-class Prices:
+class ListPrices:
     """
     What the ways cost, in nanoseconds that pass; equal on all ranks.
 
@@ -178,7 +178,7 @@ class ListReport:
     ranks: int
     method: str
     why: str
-    prices: Prices
+    prices: ListPrices
     wanted_bytes: int
     blocks: int
     block_bytes: int
@@ -205,7 +205,7 @@ class ListReport:
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
 
-def choose(prices: Prices, cheapest: str, asked: str, *, write: bool) -> tuple[str, str]:
+def choose(prices: ListPrices, cheapest: str, asked: str, *, write: bool) -> tuple[str, str]:
     """Tell the method, and why in one sentence."""
     if asked != "auto":
         return asked, "asked for"

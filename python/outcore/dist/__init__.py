@@ -14,6 +14,7 @@ Arrays divided over the memory of ranks.
 from __future__ import annotations
 
 from outcore.dist.array import DistArray
+from outcore.dist.window import PatchLock
 from outcore.distribution import Align, Distribution, ProcessGrid
 
-__all__ = ["Align", "DistArray", "Distribution", "ProcessGrid"]
+__all__ = ["Align", "DistArray", "Distribution", "PatchLock", "ProcessGrid"]
