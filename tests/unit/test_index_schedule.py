@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.index_schedule import COMBINES, runs_of
+from outcore.index_schedule import COMBINES
+from outcore.schedule_files import each_run, runs_of
 
 FORMATS = {
     "npy": ("a.npy", {}),

@@ -33,8 +33,8 @@ from outcore import _core
 from outcore.disk import DiskArray
 from outcore.errors import FormatError, UnsupportedError, UsageError, advice
 from outcore.formats.layout import Strided
+from outcore.formats.scratch import scratch_folder
 from outcore.jobs import InMemory, Source, collective, opened
-from outcore.jobs.outputs import scratch_folder
 from outcore.jobs.ranks import Ranks
 from outcore.schedule import Block, Buffer, Load, Run, Schedule, Section, Step, Store, divided
 from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
