@@ -63,8 +63,6 @@ _STREAM, _STAY = 2, 8
 _COUNTS, _BIN = 16, 4 * INDEX
 # Bytes of an index on its way: it and its position, twice; those of the owner; places while combined.
 _SENT, _OWNED, _ORDERED = 3 * PAIR, 3 * INDEX, 12 * INDEX
-# A division into ranges that are so many times smaller than they could be is made anew.
-_WORTH = 8
 # Elements that stay have a number, a mark, and a copy while they are written.
 _MARKED = 4 * INDEX
 
@@ -464,12 +462,6 @@ class _Plan:
     ranges: list[Range]
     division: Division
 
-    def serves(self, room: Room, unit: int) -> bool:
-        """Whether it can be used with this memory, for such rows, and makes use of it."""
-        points, widest = int(self.limits.each[0]), self.limits.widest
-        enough = points <= room.points and widest <= room.widest
-        return unit == self.unit and enough and points * _WORTH >= room.points
-
 
 class Parts:
     """
@@ -539,10 +531,10 @@ class Parts:
         """
         room = Room(held.room(place.array.budget), place.row)
         unit = unit_of(self.points, place.array.info)
-        for plan in self._plans:
-            if plan.serves(room, unit):
-                return plan
         limits = Limits.of([room.points], 1, room.widest)
+        for plan in self._plans:
+            if unit == plan.unit and plan.limits.within(limits):
+                return plan
         slab = held.take(min(room.slab, DIVIDED * self.kept.number + room.bins * _BIN), least=1)
         cuts = find_cuts(
             self.kept.elements,

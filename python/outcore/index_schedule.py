@@ -37,6 +37,7 @@ from outcore.index_parts import (
     CombinedPoints,
     Parts,
     check_disk_out,
+    elements_of,
     listed,
     on_disk,
     rows_of,
@@ -132,6 +133,25 @@ class IndexSchedule:
         with Held(array._core, writes=False) as held:
             points = _parsed(array, indices, held)
             return cls(array, points, stored(array, points, held))
+
+    @property
+    def points(self) -> Points:
+        """What is chosen."""
+        return self._points
+
+    @property
+    def elements(self) -> int:
+        """How many elements the indices may name."""
+        return elements_of(self._points)
+
+    @property
+    def kept(self) -> StoredList:
+        """Numbers of the elements in a scratch file, also of a schedule in memory."""
+        return self._in_parts().kept
+
+    def flat(self) -> NDArray[np.int64]:
+        """Numbers of the elements, in memory, of a schedule that is."""
+        return self._points.flat(self._lists)
 
     @property
     def shape(self) -> tuple[int, ...]:

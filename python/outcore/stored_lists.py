@@ -275,6 +275,11 @@ class Limits:
         room = np.array(most, np.int64)
         return cls(np.maximum(room // owners, 1), max(int(room.min()), 1), max(widest, 1))
 
+    def within(self, others: Limits, worth: int = 8) -> bool:
+        """Whether what fits these fits the others as well, and makes use of them."""
+        smaller = bool((self.each <= others.each).all()) and self.owner <= others.owner
+        return smaller and self.widest <= others.widest and worth * self.owner >= others.owner
+
     def refuse(self, counts: NDArray[np.int64]) -> NDArray[np.bool]:
         """Which bins have too many indices: `counts` of shape (ranks, bins)."""
         too_many = np.vstack([counts > self.each[:, None], counts.sum(axis=0) > self.owner])

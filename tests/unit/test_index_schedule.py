@@ -5,7 +5,7 @@ import pytest
 
 import outcore
 from outcore.index_schedule import COMBINES
-from outcore.schedule_files import each_run, runs_of
+from outcore.schedule_files import runs_of
 
 FORMATS = {
     "npy": ("a.npy", {}),

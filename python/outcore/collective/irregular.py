@@ -20,6 +20,9 @@ so it reads or writes its domain in the order of the file.
 With ``groups`` the owners take turns: in a step those of one group read or write, while the elements of
 the group before travel. Without ``pipelined`` each step ends before the next one begins.
 
+Where the indices of any rank do not fit its memory, or those of an owner, or values or results are on
+disk, ranks go through the elements in passes (`outcore.collective.passes`).
+
 Invariants. What owners get from the ranks they take in the order of ranks, and of each rank in the
 order of its indices: the last value, and each floating-point sum, is that of one process with the
 ranks' lists one after another, whatever the number of owners, rounds and groups. Each step begins with
@@ -46,16 +49,17 @@ from numpy.typing import ArrayLike, NDArray
 import outcore
 from outcore import _core
 from outcore.collective.agreement import Failures, Unsure, fail_together, together
-from outcore.errors import UsageError
-from outcore.formats.layout import Chunked, ShardSource
+from outcore.collective.passes import Passes
+from outcore.errors import BudgetError, UsageError
+from outcore.formats.layout import Chunked, ShardSource, share_bytes
+from outcore.index_parts import check_disk_out, on_disk, rows_of
 from outcore.index_schedule import (
     Combine,
     CombinedPoints,
     IndexSchedule,
     function_of,
-    points_of,
 )
-from outcore.masks import INDEX, Held
+from outcore.masks import INDEX
 from outcore.points import check_out
 from outcore.transport import DeferredInterrupt
 
@@ -74,7 +78,10 @@ _BUFFERS = 4
 # Elements that nobody writes are looked for in stretches of so many.
 _STRETCH = 1 << 22
 # What ranks tell each other when a schedule is made.
-_MEANING, _CHUNK_ASKED, _NUMBER, _ROOM = range(4)
+_MEANING, _CHUNK_ASKED, _NUMBER, _ROOM, _ON_DISK = range(5)
+#  Bytes that an index takes of its owner, while a round is made ready and for as long as the schedule
+#  lives.
+_MADE, _OWNED = 64, 40
 
 
 class _Part(NamedTuple):
@@ -139,6 +146,10 @@ class CollectiveSchedule:
         )
         self._order = np.zeros(0, np.int64)
         self._parts: list[_Part] = []
+        owners = [owner * self._group.size // self._io_ranks for owner in range(self._io_ranks)]
+        self._passes = Passes(self._group, owners, self._alone)
+        #: Whether the lists of any rank, or what an owner would have of them, do not fit memory.
+        self.on_disk = max(self._records.setting(_ON_DISK)) == 1
 
     # Made once
 
@@ -151,21 +162,26 @@ class CollectiveSchedule:
                 f"{group.size} I/O ranks, at least one group, and chunks of some bytes",
                 code="bad-hint",
             )
-        with Held(array._core, writes=False) as held:
-            points, lists = points_of(array, indices, held)
-            self._alone = IndexSchedule(array, points, lists)
-            self._flat = points.flat(lists)
-        self._points = points
+        self._alone = IndexSchedule.of(array, indices)
+        self._points = points = self._alone.points
+        self._flat = np.empty(0, np.int64)
+        kept = points.number * 3 * INDEX
+        on_disk = not self._alone.in_memory or self._alone.nbytes + kept > array.budget // 2
+        if not on_disk:
+            try:
+                self._keep(kept)
+                self._flat = self._alone.flat()
+            except BudgetError:
+                on_disk = True
         self._rest = [word for words in points.rest for word in words]
         self._row = math.prod(points.core_shape[len(points.points) :]) * array.dtype.itemsize
-        self._keep(self._flat.size * 3 * INDEX)
         meaning = (points.shape, array.dtype.itemsize, points.axes, points.rest)
         said = repr((meaning, self._io_ranks, self._groups)).encode()
         digest = int.from_bytes(
             hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True
         )
         room = _core.memory_state()[1] // (2 * _BUFFERS)
-        return [digest, self._asked, self._flat.size, room]
+        return [digest, self._asked, points.number, room, int(on_disk)]
 
     def _told(self) -> str:
         points = self._points
@@ -179,9 +195,14 @@ class CollectiveSchedule:
 
     def _tell_owners(self, array: outcore.DiskArray) -> None:
         """Cut the file domains, and tell each owner which of its elements this rank has: once."""
-        if self._records is not None:
+        if self._records is not None and not self.on_disk:
             self._exchange_indices(self._records, array)
+        if self._records is not None:
             self._records = None
+            if self.on_disk:
+                # What is in memory is not needed for passes.
+                self._flat = np.empty(0, np.int64)
+                self._held.clear()
 
     def _exchange_indices(self, records: _core.Records, array: outcore.DiskArray) -> None:
         group, flat = self._group, self._flat
@@ -200,6 +221,9 @@ class CollectiveSchedule:
         with Unsure(group, "schedule_all"):
             self._end(failures, "schedule_all")
             sums = group.allgather(own).sum(axis=0)
+            self.on_disk = self._too_much(sums, records)
+        if self.on_disk:
+            return
         with failures.caught():
             part = _core.cut_bins(sums, owners, rounds)
             order, counts = _core.divide_elements(flat, width, part, owners * rounds)
@@ -233,8 +257,18 @@ class CollectiveSchedule:
             self._end(failures, "schedule_all")
         del self._flat
 
+    def _too_much(self, sums: NDArray[np.int64], records: _core.Records) -> bool:
+        """Whether what some owner gets does not fit the least memory of any rank."""
+        owners, rounds = self._io_ranks, self.rounds
+        part = _core.cut_bins(sums, owners, rounds)
+        each = np.bincount(part, weights=sums, minlength=owners * rounds).reshape(rounds, owners)
+        most = each.sum(axis=0).max() * _OWNED + each.max() * (_MADE + 3 * self._row)
+        return bool(most > min(records.setting(_ROOM)) * _BUFFERS)
+
     def _bins(self, array: outcore.DiskArray) -> tuple[int, int]:
-        """Elements of a bin, and how many bins there are: they begin at borders of chunks, or shards."""
+        """Elements of a bin, and how many bins there are: they begin at borders of chunks, or
+        shards.
+        """
         points, layout = self._points, array.info.layout
         elements = math.prod(points.shape[d] for d in points.axes)
         unit = 1
@@ -312,18 +346,19 @@ class CollectiveSchedule:
 
     def gather_all(
         self,
-        out: NDArray[Any] | None = None,
+        out: Any = None,
         *,
         of: outcore.CollectiveArray | None = None,
         method: Manner = "auto",
-    ) -> NDArray[Any]:
+    ) -> Any:
         """
         Read the elements, together with the other ranks. Collective.
 
         Parameters
         ----------
         out
-            Array to fill, of shape `shape` and the array's dtype; each rank has its own, or none.
+            Array to fill, of shape `shape` and the array's dtype, in memory or a `DiskArray`; each rank
+            has its own, or none.
         of
             The array to read, of the shape of that for which the schedule was made, opened by the same
             ranks; by default that one.
@@ -335,8 +370,8 @@ class CollectiveSchedule:
 
         Returns
         -------
-        numpy.ndarray
-            `out`, or a new array.
+        numpy.ndarray or DiskArray
+            `out`, or a new array in memory.
 
         Raises
         ------
@@ -362,15 +397,22 @@ class CollectiveSchedule:
             self._alone._checked(array)
             self._known(method)
             points = self._points
+            if on_disk(out):
+                check_disk_out(array, out, points.result_shape)
+                _apart(array, out)
+                found.extend((out, None, None))
+                return [_MANNERS.index(method), array.dtype.itemsize, self._cached(array), 1]
             if out is None:
                 core = np.empty(points.core_shape, array.dtype)
                 result = points.to_result(core)
             else:
                 check_out(array, out, points.result_shape)
                 core, result = points.to_core(out), out
-            packed = core if core.flags.c_contiguous else np.empty(core.shape, core.dtype)
+            spare = not core.flags.c_contiguous and not self.on_disk
+            packed = np.empty(core.shape, core.dtype) if spare else core
             found.extend((result, core, packed))
-            return [_MANNERS.index(method), array.dtype.itemsize, self._cached(array)]
+            cached = self._cached(array)
+            return [_MANNERS.index(method), array.dtype.itemsize, cached, int(self.on_disk)]
 
         records = together(
             self._group,
@@ -378,14 +420,16 @@ class CollectiveSchedule:
             prepare,
             lambda: f"gather_all(method={method!r}) of {array.dtype}",
         )
-        result: NDArray[Any]
         result, core, packed = found
-        rows = self._alone._as_list(packed)
         direct = method == "direct" or (method == "auto" and min(records.setting(2)) == 1)
         with DeferredInterrupt():
             failures = Failures()
             if not direct:
                 self._tell_owners(array)
+            if max(records.setting(3)) or self.on_disk:
+                self._gather_on_disk(array, result, failures, direct=direct)
+                return result
+            rows = self._alone._as_list(packed)
             if direct:
                 with failures.caught():
                     self._alone._read(
@@ -414,7 +458,8 @@ class CollectiveSchedule:
         Parameters
         ----------
         values
-            Those of this rank: broadcast to `shape`, and cast to the array's dtype.
+            Those of this rank: broadcast to `shape`, and cast to the array's dtype. A `DiskArray` has
+            this very shape, and is read a part at a time.
         combine
             As for `IndexSchedule.scatter`. Values of several ranks are taken in the order of ranks, of
             each rank in the order of its indices: the result has the same bits on any number of ranks
@@ -430,7 +475,8 @@ class CollectiveSchedule:
         Raises
         ------
         CollectiveError
-            On *all* ranks if any rank failed, or called something else. Each element is then old or new.
+            On *all* ranks if any rank failed, or called something else. Each element is then old or
+            new.
 
         Examples
         --------
@@ -460,12 +506,21 @@ class CollectiveSchedule:
                     code="bad-hint",
                 )
             function_of(combine)
-            found.append(self._alone._packed(values, array))
+            here: Any = values
+            if on_disk(here):
+                here = self._alone._one_or_all(array, here)
+            far = on_disk(here)
+            if far:
+                _apart(array, here)
+            else:
+                here = self._alone._broadcast(here, array)
+            found.append(here)
+            found.append(None if far or self.on_disk else self._alone._packed(here, array))
             said = repr((method, combine, array.dtype.itemsize, fill)).encode()
             digest = hashlib.blake2b(said, digest_size=8).digest()
-            return [int.from_bytes(digest, "little", signed=True), 0]
+            return [int.from_bytes(digest, "little", signed=True), 0, 0, int(far or self.on_disk)]
 
-        together(
+        records = together(
             self._group,
             "CollectiveSchedule.scatter_all",
             prepare,
@@ -474,17 +529,35 @@ class CollectiveSchedule:
         with DeferredInterrupt():
             failures = Failures()
             self._tell_owners(array)
-            if fill is not None:
-                with failures.caught():
-                    self._fill(array, fill)
-                self._end(failures, "scatter_all")
-            self._scatter(
-                array, found[0], function_of(combine), failures, ahead=method != "collective"
-            )
+            operand, packed = found
+            function = function_of(combine)
+            if max(records.setting(3)) or self.on_disk:
+                rows = rows_of(self._points, operand, array.dtype)
+                self._passes.scatter(array, rows, function, fill)
+            else:
+                if fill is not None:
+                    with failures.caught():
+                        self._fill(array, fill)
+                    self._end(failures, "scatter_all")
+                self._scatter(array, packed, function, failures, ahead=method != "collective")
             with failures.caught():
                 if array.hints.sync and self._me is not None:
                     array._core.flush(True)
             self._end(failures, "scatter_all")
+
+    def _gather_on_disk(
+        self, array: outcore.DiskArray, out: Any, failures: Failures, *, direct: bool
+    ) -> None:
+        """Read elements whose indices, or results, do not fit memory."""
+        if direct:
+            with failures.caught():
+                self._alone.gather(out, of=array)
+        else:
+            self._passes.gather(array, rows_of(self._points, out, array.dtype))
+        with failures.caught():
+            if on_disk(out) and out.hints.sync:
+                out.flush()
+        self._end(failures, "gather_all")
 
     # Two phases
 
@@ -637,6 +710,17 @@ class CollectiveSchedule:
         """Agree that no rank has failed; else all raise."""
         if self._group.agree(int(failures.first is not None)):
             fail_together(self._group, failures.first, what)
+
+
+def _apart(array: outcore.DiskArray, other: outcore.DiskArray) -> None:
+    """Refuse values, or a result, in the bytes that are written, or read, meanwhile by other ranks."""
+    if share_bytes(array.info, other.info):
+        raise UsageError(
+            f"{other.path!r} is stored in the same bytes as {array.path!r}, which all ranks use "
+            "meanwhile. Give another array, or memory",
+            code="out-mismatch",
+            path=other.path,
+        )
 
 
 @contextmanager
