@@ -13,8 +13,9 @@ have come (`Dense`). What is combined is combined in the order of the list. Ever
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,9 @@ __all__ = [
     "listed",
     "on_disk",
     "rows_of",
+    "staged",
     "stored",
+    "values_of",
 ]
 
 #  Of the memory that there is, the part for indices and values on their way, and that for elements of a
@@ -63,6 +66,8 @@ _STREAM, _STAY = 2, 8
 _COUNTS, _BIN = 16, 4 * INDEX
 # Bytes of an index on its way: it and its position, twice; those of the owner; places while combined.
 _SENT, _OWNED, _ORDERED = 3 * PAIR, 3 * INDEX, 12 * INDEX
+# Values and results on disk are put in order first if they are taken, or come, in more parts.
+_FEW = 4
 # Elements that stay have a number, a mark, and a copy while they are written.
 _MARKED = 4 * INDEX
 
@@ -150,6 +155,9 @@ class Rows:
         """Set the rows of points at these positions, all of them different."""
         raise NotImplementedError
 
+    def finish(self) -> None:
+        """All have been put."""
+
 
 class _InMemory(Rows):
     """
@@ -230,6 +238,115 @@ class _OnDisk(Rows):
         core.write_points(
             self._axes, (positions,), "flat", self._rest, rows[self._drop][self._turn]
         )
+
+
+class _Staged(Rows):
+    """
+    Rows of an array on disk that come in the order of another one, put in order in a scratch file.
+
+    Each `put` would write single rows all over the result. So rows go to the stretch of the result to
+    which they belong, in the order in which they come; at the end each stretch is written at once.
+
+    Parameters
+    ----------
+    rows
+        The result.
+    place
+        The array that is read.
+    kept
+        The list: as many rows as it has indices will be put.
+    most
+        Rows of a stretch.
+    """
+
+    def __init__(self, rows: Rows, place: Place, kept: StoredList, most: int) -> None:
+        self._rows, self._place, self._number = rows, place, kept.number
+        self._edges = np.append(np.arange(0, kept.number, most), kept.number)
+        self._filled = self._edges[:-1].copy()
+        self._file = kept.beside()
+        self._positions = self._file.take(kept.number * INDEX)
+        self._data = self._file.take(kept.number * place.row)
+
+    def put(self, positions: NDArray[np.int64], rows: NDArray[Any]) -> None:
+        if positions.size > 1 and not bool((positions[1:] > positions[:-1]).all()):
+            order = np.argsort(positions)
+            positions, rows = positions[order], np.ascontiguousarray(rows[order])
+        cuts = np.searchsorted(positions, self._edges)
+        for number in np.flatnonzero(np.diff(cuts)).tolist():
+            begin, end = int(cuts[number]), int(cuts[number + 1])
+            at = int(self._filled[number])
+            self._file.write(positions[begin:end], self._positions + at * INDEX)
+            self._file.write(rows[begin:end], self._data + at * self._place.row)
+            self._filled[number] += end - begin
+
+    def finish(self) -> None:
+        assert (self._filled == self._edges[1:]).all(), "each row of the result was put once"
+        for low, high in itertools.pairwise(self._edges.tolist()):
+            positions, rows = np.empty(high - low, np.int64), self._place.new(high - low)
+            self._file.read(positions, self._positions + low * INDEX)
+            self._file.read(rows, self._data + low * self._place.row)
+            ordered = self._place.new(high - low)
+            ordered[positions - low] = rows
+            self._rows.put(np.arange(low, high), ordered)
+        self._file.close()
+
+
+def staged(rows: Rows, place: Place, kept: StoredList, most: int, accesses: int) -> Rows:
+    """
+    Where rows are put: in the result itself, or, on disk and in many parts, in order first.
+
+    Parameters
+    ----------
+    rows
+        The result.
+    place
+        The array that is read.
+    kept
+        The list.
+    most
+        Rows that fit memory.
+    accesses
+        In how many parts rows will be put.
+    """
+    if rows.core is None or accesses <= _FEW or not place.row:
+        return rows
+    return _Staged(rows, place, kept, most)
+
+
+def values_of(
+    values: Rows, place: Place, division: Division, most: int, accesses: int
+) -> Callable[[int, int, int, NDArray[np.int64]], NDArray[Any]]:
+    """
+    How the values of some indices of a range are taken.
+
+    Parameters
+    ----------
+    values
+        Of all indices.
+    place
+        The array that is written.
+    division
+        Of the list.
+    most
+        Rows that fit memory.
+    accesses
+        In how many parts they will be taken: those on disk are brought together first if there are many.
+
+    Returns
+    -------
+    callable
+        Of the number of a range, the first and the end of some of its indices, and their positions.
+    """
+    if values.core is None or accesses <= _FEW or not place.row:
+        return lambda number, begin, end, positions: values.take(positions)
+    read = division.spread(place.row, most, lambda begin, end: values.take(np.arange(begin, end)))
+
+    def taken(number: int, begin: int, end: int, _: NDArray[np.int64]) -> NDArray[Any]:
+        rows = place.new(end - begin)
+        read(number, begin, end, rows)
+        return rows
+
+    return taken
 
 
 def rows_of(points: Points, data: NDArray[Any] | DiskArray, dtype: np.dtype[Any]) -> Rows:
@@ -462,6 +579,16 @@ class _Plan:
     ranges: list[Range]
     division: Division
 
+    @property
+    def most(self) -> int:
+        """Indices of the largest step."""
+        return max(int(np.diff(one.steps[:, 0]).max()) for one in self.ranges)
+
+    @property
+    def chosen(self) -> Iterator[tuple[int, Range]]:
+        """The ranges that have indices, with their numbers."""
+        return ((n, one) for n, one in enumerate(self.ranges) if int(one.counts[0]))
+
 
 class Parts:
     """
@@ -488,42 +615,48 @@ class Parts:
         """Read the elements of all ranges, and put them where they belong."""
         place = Place(array, self.points)
         with Held(array._core, writes=False, into=out.core) as held:
-            for number, one, plan in self._ranges(place, held):
+            plan = self._ready(place, held)
+            if plan is None:
+                return
+            target = staged(out, place, self.kept, plan.most, len(plan.ranges))
+            for number, one in plan.chosen:
                 dense = None
                 if len(one.steps) > 1:
                     dense = Dense(place, one.low, one.high, reads=True)
                 for begin, end in one.steps[:, 0].tolist():
                     flat, positions = plan.division.read(number, begin, end)
                     rows = dense.rows(flat) if dense is not None else place.read(flat)
-                    out.put(positions, rows)
+                    target.put(positions, rows)
                     held.step()
+            target.finish()
 
     def scatter(self, array: DiskArray, values: Rows, function: np.ufunc | None) -> None:
         """Write values to the elements of all ranges, or combine them."""
         place, source = Place(array, self.points), values.core
         with Held(source or array._core, writes=False, into=array._core) as held:
-            for number, one, plan in self._ranges(place, held):
+            plan = self._ready(place, held)
+            if plan is None:
+                return
+            take = values_of(values, place, plan.division, plan.most, len(plan.ranges))
+            for number, one in plan.chosen:
                 target: Place | Dense = place
                 if len(one.steps) > 1:
                     target = Dense(place, one.low, one.high, reads=function is not None)
                 for begin, end in one.steps[:, 0].tolist():
                     flat, positions = plan.division.read(number, begin, end)
-                    target.apply(flat, values.take(positions), function)
+                    target.apply(flat, take(number, begin, end, positions), function)
                     held.step()
                 if isinstance(target, Dense):
                     target.write()
 
-    def _ranges(self, place: Place, held: Held) -> Iterator[tuple[int, Range, _Plan]]:
-        """The ranges that have indices; the memory for any of them is held."""
+    def _ready(self, place: Place, held: Held) -> _Plan | None:
+        """The ranges for an array, with memory for any of them; None if there is nothing to do."""
         if not place.row or not self.points.number:
-            return
+            return None
         plan = self._plan(place, held)
         stays = any(len(one.steps) > 1 for one in plan.ranges)
-        points = max(int(np.diff(one.steps[:, 0]).max()) for one in plan.ranges)
-        held.take(Room(0, place.row).held(points, plan.limits.widest if stays else 0))
-        for number, one in enumerate(plan.ranges):
-            if int(one.counts[0]):
-                yield number, one, plan
+        held.take(Room(0, place.row).held(plan.most, plan.limits.widest if stays else 0))
+        return plan
 
     def _plan(self, place: Place, held: Held) -> _Plan:
         """The ranges for an array; the list is divided if it was not for such rows and so much

@@ -125,7 +125,7 @@ class IndexSchedule:
         try:
             with Held(array._core, writes=False) as held:
                 made = cls(array, *points_of(array, indices, held))
-            if made.nbytes <= array.budget // _IN_MEMORY:
+            if made._leaves_room():
                 return made
             del made
         except BudgetError:
@@ -133,6 +133,14 @@ class IndexSchedule:
         with Held(array._core, writes=False) as held:
             points = _parsed(array, indices, held)
             return cls(array, points, stored(array, points, held))
+
+    def _leaves_room(self) -> bool:
+        """Whether accesses have enough memory beside it; may raise `BudgetError` as well."""
+        array = self._array
+        if self.nbytes > array.budget // _IN_MEMORY:
+            return False
+        with Held(array._core, writes=array.writable) as held:
+            return held.room(array.budget) > 0
 
     @property
     def points(self) -> Points:
@@ -506,7 +514,7 @@ class IndexSchedule:
             try:
                 with Held(array._core, writes=False) as held:
                     made = cls(array, file.points, file.in_memory(held))
-                if made.nbytes <= array.budget // _IN_MEMORY:
+                if made._leaves_room():
                     return made
                 del made
             except BudgetError:

@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.errors import FormatError, OutcoreError
+from outcore.errors import FormatError, OutcoreError, SectionError
 from outcore.formats import durable
 from outcore.index_parts import elements_of, listed, stored
 from outcore.indexing import Points, ResultAxis
@@ -209,12 +209,22 @@ class ScheduleFile:
             at = 0
             for lists in zip(*every, strict=True):
                 some = replace(points, lists=lists, points=lists[0].shape)
-                some.check(_STEP, at)
+                try:
+                    some.check(_STEP, at)
+                except SectionError:
+                    self._check_sums()
+                    raise
                 at += lists[0].size
                 yield points.flat(lists)
 
         kept.fill(slabs())
         return kept
+
+    def _check_sums(self) -> None:
+        """Refuse a damaged file: what it says may be anything."""
+        damaged = self._archive.testzip()
+        if damaged is not None:
+            raise ValueError(f"{damaged} is damaged")
 
     def _length(self, k: int) -> int:
         """How many indices a list has."""

@@ -36,6 +36,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -455,25 +456,70 @@ class Division:
 
     def __init__(self, stored: StoredList, ranges: Sequence[Range], rank: int, room: int) -> None:
         counts = np.array([one.counts[rank] for one in ranges], np.int64)
-        lows = np.array([one.low for one in ranges], np.int64)
+        self._lows = np.array([one.low for one in ranges], np.int64)
         self._first = np.concatenate(([0], np.cumsum(counts)))
+        self._stored = stored
         self._file = stored.beside()
         self._at = self._file.take(stored.number * PAIR)
-        word = np.uint16 if len(ranges) < 1 << 16 else np.uint32
+
+        def pairs(first: int, slab: List) -> NDArray[np.int64]:
+            return np.stack([slab, np.arange(first, first + slab.size)], axis=1)
+
+        self._divide(self._file, self._at, PAIR, slab_of(room), pairs)
+
+    def _divide(
+        self,
+        file: ScratchFile,
+        at: int,
+        row: int,
+        most: int,
+        rows_of: Callable[[int, List], NDArray[Any]],
+    ) -> None:
+        """Bring the rows of each range together: those of a part of the list come from `rows_of`."""
+        word = np.uint16 if self._lows.size < 1 << 16 else np.uint32
         filled = self._first[:-1].copy()
-        for first, slab in stored.slabs(slab_of(room)):
-            part = (np.searchsorted(lows, slab, side="right") - 1).astype(word)
-            order = np.argsort(part, kind="stable")
-            pairs = np.stack([slab[order], order + first], axis=1)
-            ends = np.cumsum(np.bincount(part, minlength=len(ranges)))
+        for first, slab in self._stored.slabs(most):
+            part = (np.searchsorted(self._lows, slab, side="right") - 1).astype(word)
+            rows = rows_of(first, slab)[np.argsort(part, kind="stable")]
+            ends = np.cumsum(np.bincount(part, minlength=self._lows.size))
             for number in np.unique(part).tolist():
                 begin = int(ends[number - 1]) if number else 0
-                some = pairs[begin : int(ends[number])]
-                self._file.write(some, self._at + int(filled[number]) * PAIR)
+                some = rows[begin : int(ends[number])]
+                file.write(some, at + int(filled[number]) * row)
                 filled[number] += len(some)
         assert (filled == self._first[1:]).all(), (
             "the indices of ranges are those that were counted"
         )
+
+    def spread(
+        self, row: int, most: int, rows_of: Callable[[int, int], NDArray[Any]]
+    ) -> Callable[[int, int, int, NDArray[Any]], None]:
+        """
+        Bring values together as the indices are, in a scratch file of their own.
+
+        Parameters
+        ----------
+        row
+            Bytes of the value of an index.
+        most
+            Values that are held at once.
+        rows_of
+            Gives the values of positions `begin` to `end`.
+
+        Returns
+        -------
+        callable
+            Reads the values of indices `begin` to `end` of a range into an array.
+        """
+        file = self._stored.beside()
+        at = file.take(self._stored.number * row)
+        self._divide(file, at, row, most, lambda first, slab: rows_of(first, first + slab.size))
+
+        def read(number: int, begin: int, end: int, out: NDArray[Any]) -> None:
+            assert len(out) == end - begin, "a row for each index"
+            file.read(out, at + (int(self._first[number]) + begin) * row)
+
+        return read
 
     @property
     def nbytes(self) -> int:

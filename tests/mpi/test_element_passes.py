@@ -1,4 +1,4 @@
-"""Index lists larger than memory, of some ranks or all: against NumPy to the bit, whatever the budgets."""
+"""Index lists larger than memory, of some ranks or all: the bits of NumPy, whatever the budgets."""
 
 import contextlib
 import gc
@@ -31,8 +31,8 @@ def budgets(t, each):
     """
     Each rank has so many bytes: the hints for its arrays.
 
-    Simulated ranks share the memory of a process: `run` gives that what they have together, twice, because
-    accesses of threads at the same time do not know of each other.
+    Simulated ranks share the memory of a process: `run` gives that what they have together, twice,
+    because accesses of threads at the same time do not know of each other.
     """
     if UNDER_MPI:
         with outcore.memory(each):
@@ -326,11 +326,15 @@ def test_a_rank_that_fails_in_the_midst_fails_on_all_and_they_go_on(
                 else:
                     setattr(schedule._passes, failing, broken)
             t.barrier()
-            with pytest.raises(outcore.CollectiveError, match="the disk is gone"):
+
+            def attempt():
                 if failing == "_write":
                     schedule.scatter_all(DATA[ALL[mine]])
                 else:
                     schedule.gather_all(method="collective")
+
+            with pytest.raises(outcore.CollectiveError, match="the disk is gone"):
+                attempt()
             assert np.array_equal(DATA[ALL[mine]], schedule.gather_all(method="collective"))
             same(t, a, DATA)
 

@@ -29,7 +29,7 @@ problems", section 3.1, with counts of the ranks instead of equal parts of the f
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.collective.agreement import Announced, Failures, Unsure, fail_together
 from outcore.formats.scratch import ScratchFile
-from outcore.index_parts import Dense, Place, Room, Rows
+from outcore.index_parts import Dense, Place, Room, Rows, staged, values_of
 from outcore.index_schedule import IndexSchedule
 from outcore.masks import INDEX, Held
 from outcore.stored_lists import Bins, Division, Limits, Range, cut_ranges, find_cuts, unit_of
@@ -142,6 +142,10 @@ class Passes:
         """
         place, failures = Place(array, self._alone.points), Failures()
         with self._begun(place, "gather_all", stays=False) as plan:
+            target = out
+            with failures.caught():
+                kept = self._alone.kept
+                target = staged(out, place, kept, max(plan.most, 1), plan.passes)
             for number in range(plan.passes):
                 flat = positions = np.empty(0, np.int64)
                 with Unsure(self._group, "gather_all"):
@@ -157,7 +161,10 @@ class Passes:
                     back = place.new(flat.size)
                     self._exchange(rows, now.of * place.row, back, now.to * place.row)
                 with failures.caught():
-                    out.put(positions, back)
+                    target.put(positions, back)
+            with failures.caught():
+                if failures.first is None:
+                    target.finish()
             self._end(failures, "gather_all")
 
     def scatter(self, array: DiskArray, values: Rows, function: np.ufunc | None, fill: Any) -> None:
@@ -177,13 +184,18 @@ class Passes:
         """
         place, failures = Place(array, self._alone.points), Failures()
         with self._begun(place, "scatter_all", stays=fill is not None) as plan:
+            take = None
+            with failures.caught():
+                most = max(plan.most, 1)
+                take = values_of(values, place, plan.division, most, plan.passes)
             for number in range(plan.passes):
                 flat, rows = np.empty(0, np.int64), place.new(0)
                 with Unsure(self._group, "scatter_all"):
                     now = self._pass(plan, number)
                 with failures.caught():
                     flat, positions = self._mine(plan, number)
-                    rows = values.take(positions)
+                    if take is not None:
+                        rows = self._values(plan, number, take, positions)
                 told = self._told(plan, (number, now), flat, failures, "scatter_all")
                 self._end(failures, "scatter_all")
                 with Unsure(self._group, "scatter_all"):
@@ -230,16 +242,31 @@ class Passes:
                 of = end - begin
         return _Pass(to, of, own, step, place)
 
-    def _mine(self, plan: _Plan, number: int) -> tuple[List, List]:
-        """The indices of this rank for the owners of a pass, and their positions in its list."""
-        rank = self._group.rank
-        found = []
+    def _parts_of(self, plan: _Plan, number: int) -> Iterator[tuple[int, int, int]]:
+        """Which indices this rank has in a pass: numbers of ranges, and from and to of each."""
         for turn in plan.turns:
             if number < len(turn):
                 which, at = turn[number]
-                begin, end = plan.ranges[which].steps[at, rank].tolist()
+                begin, end = plan.ranges[which].steps[at, self._group.rank].tolist()
                 if end > begin:
-                    found.append(plan.division.read(which, begin, end))
+                    yield which, begin, end
+
+    def _values(
+        self, plan: _Plan, number: int, take: Callable[..., NDArray[Any]], positions: List
+    ) -> NDArray[Any]:
+        """The values of the indices of this rank in a pass."""
+        parts, found, at = list(self._parts_of(plan, number)), [], 0
+        for which, begin, end in parts:
+            found.append(take(which, begin, end, positions[at : at + end - begin]))
+            at += end - begin
+        if len(found) == 1:
+            return found[0]
+        none: NDArray[np.int64] = np.empty(0, np.int64)
+        return np.concatenate(found) if found else take(0, 0, 0, none)
+
+    def _mine(self, plan: _Plan, number: int) -> tuple[List, List]:
+        """The indices of this rank for the owners of a pass, and their positions in its list."""
+        found = [plan.division.read(*one) for one in self._parts_of(plan, number)]
         if len(found) == 1:
             return found[0]
         none = np.empty(0, np.int64)
