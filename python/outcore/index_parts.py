@@ -330,7 +330,8 @@ def values_of(
     most
         Rows that fit memory.
     accesses
-        In how many parts they will be taken: those on disk are brought together first if there are many.
+        In how many parts they will be taken: those on disk are brought together first if there are
+        many.
 
     Returns
     -------

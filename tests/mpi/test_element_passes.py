@@ -81,32 +81,46 @@ def same(t, a, expected):
     t.barrier()
 
 
+def moved_with_all_combines(t, folder, name, budget, combines):
+    path = made(t, folder, name)
+    expected, mine = DATA, part(t)
+    with (
+        budgets(t, budget * MIB) as hints,
+        outcore.open(path, "r+", comm=t, hints=hints) as a,
+    ):
+        schedule = a.schedule_all(np.s_[ALL[mine], 2::3])
+        if budget != 2:
+            assert schedule.on_disk == (budget == 1)
+        for combine in combines:
+            values = VALUES[:, None] * [1.0, -1.0]
+            if combine == "multiply":
+                values = 1 + 1e-3 * np.sin(values)
+            schedule.scatter_all(values[mine], combine)
+            expected = combined(combine, np.s_[ALL, 2::3], values, expected)
+            same(t, a, expected)
+        got = schedule.gather_all(method="collective")
+        assert np.array_equal(expected[ALL[mine], 2::3], got)
+        t.barrier()
+
+
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("budget", [1, 2, 64])
-@ranks(1, 3, 8)
-def test_bits_do_not_depend_on_budgets_formats_or_numbers_of_ranks(world, folder, name, budget):
+@ranks(3)
+def test_bits_do_not_depend_on_budgets_and_formats(world, folder, name, budget):
     def body(t):
-        path = made(t, folder, name)
-        expected, mine = DATA, part(t)
-        with (
-            budgets(t, budget * MIB) as hints,
-            outcore.open(path, "r+", comm=t, hints=hints) as a,
-        ):
-            schedule = a.schedule_all(np.s_[ALL[mine], 2::3])
-            if budget != 2:
-                assert schedule.on_disk == (budget == 1)
-            for combine in ("last", *COMBINES):
-                values = VALUES[:, None] * [1.0, -1.0]
-                if combine == "multiply":
-                    values = 1 + 1e-3 * np.sin(values)
-                schedule.scatter_all(values[mine], combine)
-                expected = combined(combine, np.s_[ALL, 2::3], values, expected)
-                same(t, a, expected)
-            got = schedule.gather_all(method="collective")
-            assert np.array_equal(expected[ALL[mine], 2::3], got)
-            t.barrier()
+        moved_with_all_combines(t, folder, name, budget, ("last", *COMBINES))
 
     run(world, body, budget * MIB)
+
+
+@pytest.mark.parametrize("name", ["npy", "zstd"])
+@pytest.mark.simulated
+@ranks(1, 2, 5, 8, per_node=(None, 4))
+def test_bits_do_not_depend_on_the_number_of_ranks(world, folder, name):
+    def body(t):
+        moved_with_all_combines(t, folder, name, 1, ("last", "add"))
+
+    run(world, body, MIB)
 
 
 @ranks(2, 4, per_node=(None, 2))
