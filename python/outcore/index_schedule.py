@@ -142,6 +142,17 @@ class IndexSchedule:
         with Held(array._core, writes=array.writable) as held:
             return held.room(array.budget) > 0
 
+    def spill(self) -> None:
+        """Keep the lists on disk only, and give the memory back."""
+        if not self.in_memory:
+            return
+        self._in_parts()
+        self.in_memory, self._lists = False, ()
+        self._made.clear()
+        self._combined.clear()
+        self._held.release()
+        self._points = replace(self._points, lists=(), mode="flat", mask=None)
+
     @property
     def points(self) -> Points:
         """What is chosen."""

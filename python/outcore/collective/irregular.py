@@ -201,6 +201,7 @@ class CollectiveSchedule:
             self._records = None
             if self.on_disk:
                 # What is in memory is not needed for passes.
+                self._passes.always = True
                 self._flat = np.empty(0, np.int64)
                 self._held.clear()
 

@@ -122,6 +122,8 @@ class Passes:
         self._group, self._owners, self._alone = group, owners, alone
         self._me = owners.index(group.rank) if group.rank in owners else None
         self._plan: _Plan | None = None
+        #: Whether all calls are made in passes, so that lists in memory are of no use.
+        self.always = False
         self._dense: Dense | None = None
 
     @property
@@ -348,6 +350,9 @@ class Passes:
         group, failures = self._group, Failures()
         mine = 0
         into = place.array._core if place.array.writable else None
+        with failures.caught():
+            if self.always:
+                self._alone.spill()
         with failures.caught(), Held(place.array._core, writes=False, into=into) as held:
             mine = min(held.room(place.array.budget), place.array.budget)
         self._end(failures, what)
