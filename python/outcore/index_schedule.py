@@ -120,7 +120,7 @@ class IndexSchedule:
         self._of(array)
 
     @classmethod
-    def of(cls, array: outcore.DiskArray, indices: Any) -> IndexSchedule:
+    def _made_for(cls, array: outcore.DiskArray, indices: Any) -> IndexSchedule:
         """Do the work of `DiskArray.schedule`: in memory if that fits, else on disk."""
         try:
             with Held(array._core, writes=False) as held:
@@ -142,7 +142,7 @@ class IndexSchedule:
         with Held(array._core, writes=array.writable) as held:
             return held.room(array.budget) > 0
 
-    def spill(self) -> None:
+    def _spill(self) -> None:
         """Keep the lists on disk only, and give the memory back."""
         if not self.in_memory:
             return
@@ -154,21 +154,16 @@ class IndexSchedule:
         self._points = replace(self._points, lists=(), mode="flat", mask=None)
 
     @property
-    def points(self) -> Points:
-        """What is chosen."""
-        return self._points
-
-    @property
-    def elements(self) -> int:
+    def _elements(self) -> int:
         """How many elements the indices may name."""
         return elements_of(self._points)
 
     @property
-    def kept(self) -> StoredList:
+    def _kept(self) -> StoredList:
         """Numbers of the elements in a scratch file, also of a schedule in memory."""
         return self._in_parts().kept
 
-    def flat(self) -> NDArray[np.int64]:
+    def _flat(self) -> NDArray[np.int64]:
         """Numbers of the elements, in memory, of a schedule that is."""
         return self._points.flat(self._lists)
 

@@ -353,7 +353,7 @@ class Selecting:
         """
         from outcore.index_schedule import IndexSchedule
 
-        return IndexSchedule.of(self._disk, indices)
+        return IndexSchedule._made_for(self._disk, indices)
 
     def nonzero(self) -> tuple[NDArray[np.int64], ...]:
         """

@@ -162,15 +162,15 @@ class CollectiveSchedule:
                 f"{group.size} I/O ranks, at least one group, and chunks of some bytes",
                 code="bad-hint",
             )
-        self._alone = IndexSchedule.of(array, indices)
-        self._points = points = self._alone.points
+        self._alone = IndexSchedule._made_for(array, indices)
+        self._points = points = self._alone._points
         self._flat = np.empty(0, np.int64)
         kept = points.number * 3 * INDEX
         on_disk = not self._alone.in_memory or self._alone.nbytes + kept > array.budget // 2
         if not on_disk:
             try:
                 self._keep(kept)
-                self._flat = self._alone.flat()
+                self._flat = self._alone._flat()
             except BudgetError:
                 on_disk = True
         self._rest = [word for words in points.rest for word in words]

@@ -142,11 +142,11 @@ class Passes:
         out
             Where this rank's elements go.
         """
-        place, failures = Place(array, self._alone.points), Failures()
+        place, failures = Place(array, self._alone._points), Failures()
         with self._begun(place, "gather_all", stays=False) as plan:
             target = out
             with failures.caught():
-                kept = self._alone.kept
+                kept = self._alone._kept
                 target = staged(out, place, kept, max(plan.most, 1), plan.passes)
             for number in range(plan.passes):
                 flat = positions = np.empty(0, np.int64)
@@ -184,7 +184,7 @@ class Passes:
         fill
             What elements get that no rank writes; None: they keep their value.
         """
-        place, failures = Place(array, self._alone.points), Failures()
+        place, failures = Place(array, self._alone._points), Failures()
         with self._begun(place, "scatter_all", stays=fill is not None) as plan:
             take = None
             with failures.caught():
@@ -352,7 +352,7 @@ class Passes:
         into = place.array._core if place.array.writable else None
         with failures.caught():
             if self.always:
-                self._alone.spill()
+                self._alone._spill()
         with failures.caught(), Held(place.array._core, writes=False, into=into) as held:
             mine = min(held.room(place.array.budget), place.array.budget)
         self._end(failures, what)
@@ -361,7 +361,7 @@ class Passes:
             each = [Room(nbytes, place.row) for nbytes in rooms]
             widest = min(room.widest for room in each)
             limits = Limits.of([room.points for room in each], len(self._owners), widest)
-            unit, plan = unit_of(self._alone.points, place.array.info), self._plan
+            unit, plan = unit_of(self._alone._points, place.array.info), self._plan
             serves = plan is not None and unit == plan.unit and plan.limits.within(limits)
         if plan is None or not serves:
             with Announced(group, what):
@@ -372,12 +372,12 @@ class Passes:
     def _made(self, unit: int, limits: Limits, bins: int, slab: int, what: str) -> _Plan:
         group, failures = self._group, Failures()
         self._plan = None
-        elements = self._alone.elements
+        elements = self._alone._elements
 
         def count(found: Bins) -> NDArray[np.int64]:
             own = np.zeros(found.number, np.int64)
             with failures.caught(), _core.Reservation("exchange", slab):
-                own = self._alone.kept.count(found, slab)
+                own = self._alone._kept.count(found, slab)
             self._end(failures, what)
             return group.allgather(own)
 
@@ -390,7 +390,7 @@ class Passes:
         return plan
 
     def _divided(self, shares: list[list[Range]], limits: Limits, unit: int, slab: int) -> _Plan:
-        kept = self._alone.kept
+        kept = self._alone._kept
         ranges = list(itertools.chain.from_iterable(shares))
         turns, first = [], 0
         for share in shares:
