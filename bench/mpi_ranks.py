@@ -97,7 +97,7 @@ def launch(
         command = [folder / "bin" / "mpiexec", "-n", str(ranks), sys.executable, file]
         rows: list[Row] = []
         with tempfile.TemporaryFile("w+") as complaints:
-            process = subprocess.Popen(
+            started = subprocess.Popen(
                 [*map(str, command), json.dumps(words)],
                 env=env,
                 stdin=subprocess.DEVNULL,
@@ -105,16 +105,17 @@ def launch(
                 stderr=complaints,
                 text=True,
             )
-            assert process.stdout is not None
-            for line in process.stdout:  # kept as they come: a run may be ended by its limit
-                if line.startswith("{"):
-                    rows.append(_read(line))
-                    more = {"library": library, "ranks": ranks, "cache": words["cache"]}
-                    rows[-1].extra.update(more, load=round(os.getloadavg()[0], 2))
-                    save(RESULTS / f"{question.split()[0]}.jsonl", question, rows[-1:])
-                else:
-                    print(line, end="")
-            if process.wait():
+            with started as process:
+                assert process.stdout is not None
+                for line in process.stdout:  # kept as they come: a run may be ended by its limit
+                    if line.startswith("{"):
+                        rows.append(_read(line))
+                        more = {"library": library, "ranks": ranks, "cache": words["cache"]}
+                        rows[-1].extra.update(more, load=round(os.getloadavg()[0], 2))
+                        save(RESULTS / f"{question.split()[0]}.jsonl", question, rows[-1:])
+                    else:
+                        print(line, end="")
+            if process.returncode:
                 complaints.seek(0)
                 print(complaints.read()[-4000:])
                 raise SystemExit(f"{library}, {ranks} ranks: ended with {process.returncode}")

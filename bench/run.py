@@ -19,12 +19,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 CASES = (
     *("sections", "writes", "latency", "chunks", "convert"),
-    *("forced", "collective", "many", "irregular", "exchange", "compute", "papers"),
+    *("forced", "collective", "many", "disk-arrays", "irregular", "exchange", "one_sided"),
+    *("compute", "papers"),
 )
 # What a case does where nothing is said.
 _USUAL: dict[str, Any] = {"repeat": 5, "ranks": [4], "op": ["read"]}
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "compute": {"repeat": 3},
+    "disk-arrays": {"repeat": 3, "op": ["read", "sync"]},
     "irregular": {"repeat": 3, "ranks": [2, 4, 8], "op": ["read", "write"]},
 }
 
@@ -108,7 +110,7 @@ def main() -> None:
             for word, value in usual.items():
                 setattr(options, word, said[word] or value)
             options.scale = scale or (8 if options.size == "quick" and not options.cases else 1)
-            importlib.import_module(f"cases.{name}").run(options)
+            importlib.import_module(f"cases.{name.replace('-', '_')}").run(options)
     finally:
         if temporary:
             shutil.rmtree(folder, ignore_errors=True)

@@ -70,9 +70,9 @@ def main(arguments: list[str] | None = None) -> None:
         first = 0
         if comm.rank == 0:
             make(words.nodes)
-            with outcore.memory(words.memory):
-                inspect(words.nodes, words.parts)
         comm.barrier()
+        with outcore.memory(words.memory):
+            inspect(words.nodes, words.parts, comm)
     began = time.monotonic()
     with outcore.memory(words.memory), outcore.EdgeSchedule.open("mesh-loop") as schedule:
         worked = int(schedule.edges_of_blocks.sum()) / schedule.edges
@@ -114,9 +114,9 @@ def carry(edges: Edges, cloud: Floats, share: Floats, flow: Floats, after: Float
     np.add.at(after, b, carried * share[b])
 
 
-def inspect(nodes: int, parts: int) -> None:
-    """The partition, and the schedule that all sweeps use."""
-    with outcore.partition("mesh-points.npy", parts) as partition:
+def inspect(nodes: int, parts: int, comm: outcore.Transport) -> None:
+    """The partition, and the schedule that all sweeps use, made by all ranks together."""
+    with outcore.partition("mesh-points.npy", parts, out="mesh-parts", comm=comm) as partition:
         outcore.edge_schedule(
             "mesh-edges.npy",
             nodes,
@@ -124,6 +124,7 @@ def inspect(nodes: int, parts: int) -> None:
             bytes_per_node=24,
             bytes_per_edge=8,
             out="mesh-loop",
+            comm=comm,
         ).close()
 
 

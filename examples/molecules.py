@@ -62,20 +62,30 @@ def main(arguments: list[str] | None = None) -> None:
         outcore.create("atoms.npy", data=liquid(words.atoms, side)).close()
         pairs = list_pairs(side, words.slab)
         found = time.monotonic()
-        with outcore.memory(words.memory):
-            parts = max(words.atoms // 2000, 1)
-            with outcore.partition("atoms.npy", parts, method="hilbert") as partition:
-                outcore.edge_schedule(
-                    "atoms-pairs.npy",
-                    words.atoms,
-                    partition=partition,
-                    bytes_per_node=48,
-                    out="atoms-loop",
-                ).close()
         print(f"{pairs} pairs of {words.atoms} atoms, {found - began:.1f} s")
-        print(f"pre-processing, {time.monotonic() - found:.1f} s")
         outcore.create("atoms-forces.npy", (words.atoms, 3), "f8").close()
     comm.barrier()
+    began = time.monotonic()
+    with (
+        outcore.memory(words.memory),
+        outcore.partition(
+            "atoms.npy",
+            max(words.atoms // 2000, 1),
+            method="hilbert",
+            out="atoms-parts",
+            comm=comm,
+        ) as partition,
+    ):
+        outcore.edge_schedule(
+            "atoms-pairs.npy",
+            words.atoms,
+            partition=partition,
+            bytes_per_node=48,
+            out="atoms-loop",
+            comm=comm,
+        ).close()
+    if comm.rank == 0:
+        print(f"pre-processing, {time.monotonic() - began:.1f} s")
 
     def push(edges: Integers, atoms: Floats, forces: Floats) -> None:
         force = between(atoms[edges[:, 0]] - atoms[edges[:, 1]], side)

@@ -54,16 +54,17 @@ def main(arguments: list[str] | None = None) -> None:
     if comm.rank == 0:
         elements = make(words.pages, words.links)
         list_places(words.pages, elements)
-        with outcore.memory(words.memory):
-            outcore.edge_schedule(
-                "matrix-places.npy",
-                words.pages,
-                updated=[0],
-                bytes_per_node=16,
-                bytes_per_edge=8,
-                out="matrix-loop",
-            ).close()
     comm.barrier()
+    with outcore.memory(words.memory):
+        outcore.edge_schedule(
+            "matrix-places.npy",
+            words.pages,
+            updated=[0],
+            bytes_per_node=16,
+            bytes_per_edge=8,
+            out="matrix-loop",
+            comm=comm,
+        ).close()
     changes: list[float] = []
     began = time.monotonic()
     with outcore.memory(words.memory), outcore.EdgeSchedule.open("matrix-loop") as schedule:

@@ -13,6 +13,14 @@ SMALL = {
         ["mean at the equator 2", "standard deviation at the equator 3.0"],
     ),
     "fft_filter": (["--rows", "256", "--columns", "192"], [r"without noise: 0\.[01]"]),
+    "heat_steps": (
+        ["--size", "40", "--steps", "30", "--every", "10", "--check"],
+        ["^from step 0 to 30, ", "mean of the plate: 0.0", "from one process: 0.0e.00"],
+    ),
+    "integrals": (
+        ["--functions", "12", "--expansion", "30", "--rows", "20", "--columns", "8"],
+        ["^energy -[0-9.]+ after [0-9]+ iterations", "beside integrals in memory: .*(0.0e.00|e-1)"],
+    ),
     "laplace": (
         ["--size", "30", "--steps", "300", "--tolerance", "1e-3"],
         ["180 steps, largest change 1.00e-03", "in the middle: 0.7350"],

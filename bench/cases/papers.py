@@ -17,7 +17,8 @@ from typing import Any
 
 from harness import Row, save
 from outcore.model import tables
-from outcore.simulate.programs import TABLES as MODELLED
+from outcore.simulate.molecular import MOLECULAR
+from outcore.simulate.programs import TABLES
 from papers import irregular_figures
 
 NAMES = (
@@ -82,7 +83,8 @@ def _cell(value: Any) -> str:
 
 
 def _modelled(name: str) -> dict[tuple[str, int, str], float]:
-    return {(cell.row, cell.ranks, cell.column): cell.ours for cell in MODELLED[name](None)}
+    made = {**TABLES, **MOLECULAR}[name](None)
+    return {(cell.row, cell.ranks, cell.column): cell.ours for cell in made}
 
 
 def _keep(options: Any, question: str, rows: Sequence[Row]) -> None:
@@ -189,12 +191,15 @@ def _molecular(table: int) -> Callable[[Any], None]:
     def show(options: Any) -> None:
         from papers import molecular
 
-        cells = tables.passion(table)
+        cells, model = tables.passion(table), _modelled(f"passion {table}")
+        row_name = next(row for row, _, _ in model)
         slabs = [*dict.fromkeys(cell.method for cell in cells)]
         rows: list[list[Any]] = []
         for ranks in dict.fromkeys(cell.ranks for cell in cells):
             of = {cell.method: cell.seconds for cell in cells if cell.ranks == ranks}
             rows.append([f"theirs, {ranks} processors", *(of[slab] for slab in slabs)])
+            modelled = (model[row_name, ranks, slab] for slab in slabs)
+            rows.append([f"model, {ranks} processors", *modelled])
         atoms = molecular.atoms_of(table)
         row = molecular.here(Path(options.folder), atoms, slabs, options.repeat)[cells[0].operation]
         rows.append(["here, 1 process", *(row.median(slab) for slab in slabs)])

@@ -194,6 +194,34 @@ def row(folder: Path, n: int, points: int, op: str, cache: str, options: Any) ->
     return found
 
 
+def used(stored: Stored, kind: str, points: int, options: Any) -> Row:
+    """Gather into memory that is there, with a schedule that was made before, beside NumPy's `take`."""
+    import outcore
+
+    wanted = pattern(kind, stored.n, points)
+    index, right = wanted.index, values(wanted.index)
+    out = np.empty(len(index))
+    found = Row(f"schedule made before: gather {kind}, warm", 8 * len(index))
+    warm([stored.path])
+    mapped = np.asarray(np.load(stored.path, mmap_mode="r"))
+    with outcore.open(stored.path, hints=outcore.Hints(threads=max(options.threads))) as array:
+        schedule = array.schedule(index)
+        calls: dict[str, Any] = {
+            "outcore schedule": lambda: schedule.gather(out),
+            "memmap": lambda: np.take(mapped, index, out=out, mode="clip"),
+        }
+        found.extra.update(cache="warm", order=list(calls), nbytes=schedule.nbytes)
+        for call in calls.values():
+            call()
+        return interleave(
+            found,
+            calls,
+            repeat=options.repeat,
+            before=lambda _name: out.fill(-1),
+            check=lambda _name: np.array_equal(out, right),
+        )
+
+
 def made(stored: Stored, points: int, options: Any) -> Row:
     """How long it takes to make a schedule, beside NumPy's sort of the same indices."""
     import outcore

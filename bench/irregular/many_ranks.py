@@ -25,6 +25,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from irregular.files import Stored
+from irregular.parts import Parts
 from irregular.patterns import SLAB, slabs, values
 
 COLLECTIVE, INDEPENDENT = "MPI-IO coll", "MPI-IO indep"
@@ -141,6 +142,19 @@ class Permuted:
         put = lambda: schedule.scatter_all(self._value, of=array, method=method)  # noqa: E731
         return put, array.close
 
+    def parts(self, name: str, words: dict[str, Any], method: str, repeat: int) -> list[float]:
+        """Median seconds of files, messages, the rest and all of a schedule: the mean of the ranks."""
+        call, close = self.scheduled(name, words, method)
+        parts, found = Parts(self._schedules[name]), []
+        for _ in range(repeat):
+            self.spoil()
+            self.ranks.node_barrier.barrier()
+            found.append(parts.seconds(call))
+        close()
+        each = (np.median(found, axis=0) * 1e9).astype(np.int64)
+        mean = self.ranks.node_barrier.allgather(each).mean(axis=0) / 1e9
+        return [float(seconds) for seconds in mean]
+
     def _opened(self, name: str) -> Any:
         import outcore
 
@@ -194,7 +208,7 @@ def rank(words: dict[str, Any]) -> None:
     One rank: one row, all candidates.
 
     ``schedules`` are names and words of schedules of ours; ``method`` is that of all of them.
-    ``once``: also what needs no schedule.
+    ``once``: also what needs no schedule. ``parts``: also where the seconds of schedules go.
     """
     from mpi_ranks import Ranks
     from peers.pio import Library
@@ -227,7 +241,12 @@ def rank(words: dict[str, Any]) -> None:
     most = ranks.node_barrier.allgather(each).max(axis=0)
     made = {name: float(ns) / 1e9 for name, ns in zip(of.made, most, strict=True)}
     case = f"{words['op']} {words['n'] / 2**20:g} Mi permuted, {ranks.comm.size} ranks"
-    extra = {"made": made}
+    extra: dict[str, Any] = {"made": made}
+    if words.get("parts"):
+        extra["parts"] = {
+            name: of.parts(name, some, words["method"], words["repeat"])
+            for name, some in words["schedules"].items()
+        }
     ranks.say(case, of.nbytes, found, **extra)
 
 

@@ -70,10 +70,15 @@ class Timed:
         Whether it is a scatter.
     cache
         ``"warm"`` or ``"cold"``.
+    limit
+        Seconds after which a candidate that runs apart is ended.
     """
 
-    def __init__(self, stored: Stored, wanted: Pattern, *, write: bool, cache: str) -> None:
+    def __init__(
+        self, stored: Stored, wanted: Pattern, *, write: bool, cache: str, limit: float = LIMIT
+    ) -> None:
         self._stored, self._wanted, self._write = stored, wanted, write
+        self._limit = limit
         self._cold = cache == "cold"
         # Two libraries that have a file open for writing keep each other from what they know of it; and
         # writing to a mapping whose pages were written back takes three times as long as to a new one.
@@ -121,7 +126,7 @@ class Timed:
         """The run that is checked. It counts if it was as cold as others, or took long."""
         seconds, right = self._one(one, check=True)
         if seconds == float("inf"):
-            self.row.extra["over"][one.name] = LIMIT
+            self.row.extra["over"][one.name] = self._limit
         elif not right:
             self.row.wrong.add(one.name)
         elif self._cold or seconds > PATIENCE:
@@ -193,7 +198,7 @@ class Timed:
                 os._exit(0)
         os.close(write)
         # The check comes after the time; it is given some, too.
-        ready, _, _ = select.select([read], [], [], LIMIT + (5.0 if self._write else 2.0))
+        ready, _, _ = select.select([read], [], [], self._limit + (5.0 if self._write else 2.0))
         told = os.read(read, 16) if ready else b""
         os.close(read)
         if not told:
@@ -202,7 +207,7 @@ class Timed:
         if not told:
             return (float("inf"), False) if not ready else (0.0, False)
         seconds, right = struct.unpack("d?", told)
-        return (seconds, right) if seconds <= LIMIT else (float("inf"), False)
+        return (seconds, right) if seconds <= self._limit else (float("inf"), False)
 
 
 def _forget() -> None:

@@ -5,9 +5,9 @@ No, Choudhary, "Techniques to provide Run-Time Support for solving Irregular Pro
 text of the paper has no points of the figures, so theirs is what the running text says. Here each
 rank has as many elements as there (512 Ki of 8 bytes, uniform and random), ranks are those of
 ``--ranks``. Chunks and groups are those of `CollectiveArray.schedule_all`, collective and pipelined
-are methods of `CollectiveSchedule.gather_all`; a stripe unit is a matter of the file system, of which
-there is one here. Groups that are more than the ranks are left out. The disk of the paper comes back
-with ``--cache slow``.
+are methods of `CollectiveSchedule.gather_all`; parts of the time are those of `irregular.parts`; a
+stripe unit is a matter of the file system, of which there is one here. Groups that are more than the
+ranks are left out. The disk of the paper comes back with ``--cache slow``.
 """
 
 from __future__ import annotations
@@ -17,23 +17,15 @@ from typing import Any
 
 from harness import Row
 from irregular import many_ranks
+from irregular.parts import NAMES
 from outcore.model import tables
+from outcore.simulate.figures import CHUNKS, FIGURES, GROUPS, lines, title
 
-FIGURES = tuple(range(9, 16))
-# The axis of figures 9 to 11, 13 and 14 is not in the text; the example of section 3.1.1 has 2 MB of 8.
-CHUNKS = tuple(1 << power for power in (18, 19, 20, 21, 22))
-GROUPS = (1, 2, 4, 8, 16)
-
-
-def title(figure: int) -> str:
-    """What a figure shows."""
-    one = tables.irregular(figure)[0]
-    what = "MB/s" if one.quantity == "bandwidth" else "seconds by part"
-    return f"Irregular paper, figure {figure}: {one.method} I/O, {what} against {one.against}"
+__all__ = ["CHUNKS", "FIGURES", "GROUPS", "curves", "here", "run", "theirs", "title"]
 
 
 def theirs(figure: int) -> list[str]:
-    """The settings of a figure and what the paper says of it, a line each."""
+    """The settings of a figure; what the paper says of it comes with the model."""
     some = tables.irregular(figure)
     machine = tables.irregular_machines()[some[0].machine]
     parts = {
@@ -43,8 +35,7 @@ def theirs(figure: int) -> list[str]:
         "chunk, MB": {one.chunk >> 20 for one in some} - {0},
     }
     words = [f"{name} {', '.join(map(str, sorted(v)))}" for name, v in parts.items() if v]
-    lines = [f"theirs: {machine['name']}, {machine['io_nodes']} I/O nodes; {'; '.join(words)}"]
-    return lines + [f"theirs: “{said}”" for said in tables.irregular_claims()[figure]]
+    return [f"theirs: {machine['name']}, {machine['io_nodes']} I/O nodes; {'; '.join(words)}"]
 
 
 def curves(figure: int, ranks: int) -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
@@ -88,7 +79,7 @@ def here(figure: int, ranks: int, cache: str, options: Any) -> list[Row]:
         words = {
             **{"cache": cache, "op": operation, "repeat": options.repeat, "n": n, "pio": ""},
             **{"others": False, "without": [], "files": paths, "once": False},
-            **{"schedules": points, "method": one.method},
+            **{"schedules": points, "method": one.method, "parts": one.quantity == "breakdown"},
         }
         program, library = str(many_ranks.__file__), libraries(options.library)[0]
         for row in launch(program, f"papers irregular {figure}", library, ranks, words) or []:
@@ -98,21 +89,29 @@ def here(figure: int, ranks: int, cache: str, options: Any) -> list[Row]:
 
 
 def run(figure: int, options: Any, show: Any) -> None:
-    """Print a figure: theirs in words, here as a table of MB/s."""
+    """Print a figure: theirs in words, the model's curves beside it, here as a table."""
     for line in theirs(figure):
         print(line)
-    print("theirs: the points of the figure are not in its text")
-    if tables.irregular(figure)[0].quantity == "breakdown":
-        print("here: not there (seconds of I/O, exchange and reordering of a collective, each)\n")
-        return
+    print("\n```text\n" + "\n".join(lines(figure)) + "\n```\n")
     rows = []
     for ranks in options.ranks:
         for cache in options.cache:
             rows += here(figure, ranks, cache, options)
     columns = list(dict.fromkeys(point for row in rows for point in row.seconds))
-    print()
+    if tables.irregular(figure)[0].quantity == "breakdown":
+        cells = [
+            [f"{row.case}, {part}", *(_part(row, point, number) for point in columns)]
+            for row in rows
+            for number, part in enumerate(NAMES)
+        ]
+        show(["here, seconds", *columns], cells)
+        return
     cells = [[row.case, *(_rate(row, point) for point in columns)] for row in rows if row.seconds]
     show(["here, MB/s", *columns], cells)
+
+
+def _part(row: Row, point: str, number: int) -> float | str:
+    return "wrong" if point in row.wrong else row.extra["parts"][point][number]
 
 
 def _rate(row: Row, point: str) -> float | str:

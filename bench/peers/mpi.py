@@ -47,15 +47,17 @@ class MpiFile:
         shape: tuple[int, ...],
         base: int,
         write: bool = False,
+        item: Any = None,
     ) -> None:
         mpi = ranks.mpi
         info = hints(mpi)
         mode = mpi.MODE_RDWR if write else mpi.MODE_RDONLY
         self._file = mpi.File.Open(ranks.comm, str(path), mode, info)
-        kind, begin = mpi.FLOAT, 0
+        item = item or mpi.FLOAT
+        kind, begin = item, 0
         if all(len(range(n)[s]) for s, n in zip(key, shape, strict=True)):
-            kind, begin = section_type(mpi, key, shape, mpi.FLOAT)
-        self._file.Set_view(base + begin, mpi.FLOAT, kind, "native", info)
+            kind, begin = section_type(mpi, key, shape, item)
+        self._file.Set_view(base + begin, item, kind, "native", info)
 
     def read(self, out: np.ndarray, collective: bool) -> None:
         """Fill `out`."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
+from outcore.model.machine import Machine
 
 __all__ = [
     "CACHED",
@@ -36,11 +37,14 @@ __all__ = [
     "Stop",
     "TempFile",
     "Traffic",
+    "Window",
+    "WordLocks",
     "__version__",
     "accumulate_plan",
     "accumulate_products",
     "allocate",
     "assign",
+    "bins_of",
     "brief_record",
     "count_bins",
     "cut_bins",
@@ -66,6 +70,7 @@ __all__ = [
     "merge_runs",
     "merge_scratch",
     "move_into_place",
+    "nonzero_places",
     "own_price",
     "read_early",
     "read_many",
@@ -75,12 +80,15 @@ __all__ = [
     "remove_left",
     "remove_orphan",
     "reset_memory_peak",
+    "rounds_of",
+    "scattered_blocks",
     "set_disks",
     "set_learning",
     "set_memory_limit",
     "settings",
     "share_disks",
     "simulate_alone",
+    "simulate_scattered",
     "simulate_together",
     "slab_shape",
     "slot_shares",
@@ -182,6 +190,9 @@ class Grid:
 _Axis = tuple[str, int | None, list[int], int | None, int, int, int | None]
 _Widths = Sequence[tuple[int, int]]
 _Sections = NDArray[np.int64]
+_Parts = Sequence[NDArray[Any] | None]
+_Arrays = list[NDArray[Any]]
+_Pieces = tuple[list[int], tuple[Any, ...], bool, list[list[int]], _Sections, _Sections]
 
 @final
 class Distribution:
@@ -196,6 +207,12 @@ class Distribution:
     def global_indices(self, rank: int, places: NDArray[np.int64]) -> NDArray[np.int64]: ...
     def local_shape(self, rank: int, widths: _Widths) -> list[int]: ...
     def pieces(self, rank: int, widths: _Widths, all: bool) -> tuple[_Sections, _Sections]: ...
+    def section_of(
+        self, key: object, what: str
+    ) -> tuple[list[tuple[int, int, int]], list[tuple[int, bool] | None]]: ...
+    def patches(
+        self, rank: int, widths: _Widths, all: bool, section: Sequence[tuple[int, int, int]]
+    ) -> tuple[_Sections, _Sections]: ...
 
 _Messages = list[tuple[int, _Sections]]
 
@@ -218,6 +235,16 @@ class Traffic:
     @property
     def own(self) -> tuple[_Sections, _Sections]: ...
 
+def resident_layouts(
+    folder: str,
+    shape: Sequence[int],
+    item: int,
+    typical: Sequence[tuple[Sequence[int], int]],
+    offer: tuple[bool, ...],
+    budget: int,
+) -> tuple[
+    list[tuple[str, list[int] | None, list[tuple[int, int, int]], int]], tuple[int, int, str, int]
+]: ...
 def exchange_plan(
     source: Distribution,
     source_ghosts: _Widths,
@@ -228,11 +255,7 @@ def exchange_plan(
     limit: int | None = None,
 ) -> Traffic: ...
 def accumulate_plan(
-    distribution: Distribution,
-    widths: _Widths,
-    operation: str,
-    me: int,
-    limit: int | None = None,
+    distribution: Distribution, widths: _Widths, operation: str, me: int, limit: int | None = None
 ) -> Traffic: ...
 
 @final
@@ -246,33 +269,20 @@ class Reduction:
     def scratch(self, outputs: int) -> int: ...
     def fold(
         self,
-        blocks: list[NDArray[Any]],
+        blocks: _Arrays,
         axis: int,
         first: int,
         state: NDArray[Any],
         scratch: NDArray[Any],
         base: int = 0,
     ) -> None: ...
-    def whole(
-        self,
-        blocks: list[NDArray[Any]],
-        axis: int,
-        outs: list[NDArray[Any]],
-        scratch: NDArray[Any],
-    ) -> None: ...
-    def finish(self, state: NDArray[Any], outs: list[NDArray[Any]]) -> None: ...
+    def whole(self, blocks: _Arrays, axis: int, outs: _Arrays, scratch: NDArray[Any]) -> None: ...
+    def finish(self, state: NDArray[Any], outs: _Arrays) -> None: ...
     def whole_node(
-        self,
-        blocks: list[NDArray[Any]],
-        axis: int,
-        base: int,
-        outs: list[NDArray[Any]],
-        scratch: NDArray[Any],
+        self, blocks: _Arrays, axis: int, base: int, outs: _Arrays, scratch: NDArray[Any]
     ) -> None: ...
-    def node(self, state: NDArray[Any], count: int, outs: list[NDArray[Any]]) -> None: ...
-    def join(
-        self, nodes: NDArray[Any], outs: list[NDArray[Any]], scratch: NDArray[Any]
-    ) -> None: ...
+    def node(self, state: NDArray[Any], count: int, outs: _Arrays) -> None: ...
+    def join(self, nodes: NDArray[Any], outs: _Arrays, scratch: NDArray[Any]) -> None: ...
 
 @final
 class Reservation:
@@ -297,6 +307,25 @@ class Reservation:
 class SharedMemory:
     def __new__(cls, nbytes: int, file: int | None = None) -> Self: ...
     def bytes(self) -> memoryview: ...
+
+@final
+class Window:
+    def __new__(
+        cls, distribution: Distribution, widths: _Widths, dtype: Any, me: int, parts: _Parts
+    ) -> Self: ...
+    def get(self, key: Any, out: Any = None) -> Any: ...
+    def put(self, key: Any, values: Any) -> bool: ...
+    def pieces(self, key: Any) -> _Pieces: ...
+
+@final
+class WordLocks:
+    def __new__(cls, memory: NDArray[np.uint8]) -> Self: ...
+    @property
+    def count(self) -> int: ...
+    def holder(self, at: int) -> int: ...
+    def take(self, at: int, who: int, seconds: float) -> int: ...
+    def seize(self, at: int, holder: int, who: int) -> bool: ...
+    def give(self, at: int, who: int) -> bool: ...
 
 @final
 class NodeBarrier:
@@ -459,6 +488,9 @@ class IndexSchedule:
     def read(self, array: Array, out: NDArray[Any]) -> None: ...
     def write(self, array: Array, value: NDArray[Any]) -> None: ...
 
+def bins_of(elements: int, unit: int, owners: int, ranks: int) -> tuple[int, int]: ...
+def rounds_of(total: int, owners: int, chunk: int) -> int: ...
+def nonzero_places(mask: NDArray[np.uint8], out: NDArray[np.int64]) -> None: ...
 def count_bins(elements: NDArray[np.int64], width: int, bins: int) -> NDArray[np.int64]: ...
 def cut_bins(sums: NDArray[np.int64], owners: int, rounds: int) -> NDArray[np.uint32]: ...
 def divide_elements(
@@ -469,47 +501,9 @@ _Ranges = list[tuple[int, int, int]]
 # Why a method was chosen: a word, and two numbers that belong to it.
 _Why = tuple[str, int, int]
 
-class _Machine(Protocol):
-    @property
-    def servers(self) -> int: ...
-    @property
-    def stripe(self) -> int: ...
-    @property
-    def block(self) -> int: ...
-    @property
-    def request_ns(self) -> int: ...
-    @property
-    def memory_rate(self) -> int: ...
-    @property
-    def block_ns(self) -> int: ...
-    @property
-    def seek_ns(self) -> int: ...
-    @property
-    def streams(self) -> int: ...
-    @property
-    def disk_rate(self) -> int: ...
-    @property
-    def write_rate(self) -> int: ...
-    @property
-    def client_ns(self) -> int: ...
-    @property
-    def depth(self) -> int: ...
-    @property
-    def write_depth(self) -> int: ...
-    @property
-    def message_ns(self) -> int: ...
-    @property
-    def message_rate(self) -> int: ...
-    @property
-    def copy_rate(self) -> int: ...
-    @property
-    def per_node(self) -> int: ...
-    @property
-    def call_ns(self) -> int: ...
-
 def simulate_alone(
     jobs: list[tuple[list[int], list[int], list[tuple[int, int]]]],
-    machine: _Machine,
+    machine: Machine,
     *,
     ranks: int,
     gap: int,
@@ -518,9 +512,35 @@ def simulate_alone(
     leaves_out: bool = True,
     write: bool = False,
 ) -> dict[str, int]: ...
+
+class _Scattered(Protocol):
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def blocks(self) -> int: ...
+    @property
+    def run(self) -> int: ...
+    @property
+    def itemsize(self) -> int: ...
+    @property
+    def spread(self) -> int: ...
+
+def scattered_blocks(pattern: _Scattered, rank: int) -> NDArray[np.int64]: ...
+def simulate_scattered(
+    pattern: _Scattered,
+    machine: Machine,
+    *,
+    most: int,
+    owners: int | None = None,
+    chunk: int = 0,
+    groups: int = 1,
+    in_turn: bool = False,
+    ahead: bool = False,
+    write: bool = False,
+) -> dict[str, int]: ...
 def simulate_together(
     plan: Collective,
-    machine: _Machine,
+    machine: Machine,
     *,
     ranks: int,
     gap: int,
@@ -537,11 +557,7 @@ class RankFilter:
     @property
     def scratch(self) -> int: ...
     def run(
-        self,
-        block: NDArray[Any],
-        out: NDArray[Any],
-        first: Sequence[int],
-        scratch: NDArray[Any],
+        self, block: NDArray[Any], out: NDArray[Any], first: Sequence[int], scratch: NDArray[Any]
     ) -> None: ...
 
 @final

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 import outcore
-from outcore import cli_run, formats, measured
+from outcore import cli_files, cli_run, formats, measured
 from outcore.cli_output import Bar, print_json
 from outcore.cli_words import parse_lengths, parse_options, parse_section
 from outcore.collective.dry_run import Disk, dry_run
@@ -288,6 +288,9 @@ def _parser() -> argparse.ArgumentParser:
         ("chunks", "such as 100,200"),
         ("shards", "such as 1000,2000"),
         ("compression", "such as zstd, zstd:3, gzip, none"),
+        ("where", "folders for parts, such as /disk1,/disk2"),
+        ("parts", "how many parts there are: by default one for each folder"),
+        ("stripe", "rows in one part before it is the turn of the next"),
         ("casting", "safe, same_kind (default) or unsafe"),
     ):
         allowed = ("safe", "same_kind", "unsafe") if name == "casting" else None
@@ -297,6 +300,8 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
 
     cli_run.arguments(command, reads)
+
+    cli_files.arguments(command)
 
     verify = command("verify", _verify, "read everything, list what is damaged")
     verify.epilog = (
@@ -395,6 +400,7 @@ def _on_disk(array: DiskArray) -> tuple[int, int]:
     """Bytes that are stored of an array, and of the files or the store that it lies in."""
     info, (outer, inner) = array.info, formats.split_path(array.path)
     whole = sum(map(_bytes_in, info.extra.get("files", (outer,))))
+    whole += sum(map(_bytes_in, info.extra.get("parts", ())))
     if isinstance(info.layout, Strided):
         stored = whole if inner is None else sum(part.nbytes for part in info.layout.parts)
     elif isinstance(info.layout.source, TableSource):
@@ -589,6 +595,12 @@ def _convert(words: Any) -> int:
         lengths = parse_lengths(getattr(words, name), name)
         if lengths is not None:
             options[name] = lengths
+    for name in ("parts", "stripe"):
+        lengths = parse_lengths(getattr(words, name), name)
+        if lengths is not None:
+            options[name] = lengths
+    if words.where is not None:
+        options["where"] = words.where.split(",")
     if "," in (words.compression or ""):
         options["compression"] = words.compression.split(",")
     size, kept = 0, -1

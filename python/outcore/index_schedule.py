@@ -44,6 +44,7 @@ from outcore.index_parts import (
     stored,
 )
 from outcore.indexing import Points, parse
+from outcore.kept_lists import KeptLists
 from outcore.masks import Held
 from outcore.points import check_out
 from outcore.stored_lists import StoredList
@@ -73,12 +74,14 @@ class IndexSchedule:
 
     Notes
     -----
-    It takes up to 24 bytes of the memory budget for each index (and as much while it is made), for each
-    layout with which it is used; combining takes 16 more for each. Where that is more than half of the
-    budget, indices are kept in a scratch file instead (``OUTCORE_SCRATCH``, or beside the array): 8
-    bytes for each, and 16 for each size of chunks with which it is used. `gather` and `scatter` then go
-    through the array once, a range of elements at a time. The file has no name: it goes away with the
-    schedule, or with the process.
+    It takes up to 16 bytes of the memory budget for each index, for each layout with which it is used;
+    of neighbours that lie one behind the other in the file and in the result, 20 for each run of them;
+    combining takes 16 more for each index. A list that had to be made (of a mask, or of another type)
+    is kept besides, as runs where they are shorter. While it is made, it takes a quarter of the budget
+    at most beside what it keeps. Where all that is more than half of the budget, indices are kept in a
+    scratch file instead (``OUTCORE_SCRATCH``, or beside the array): 8 bytes for each, and 16 for each
+    size of chunks with which it is used. `gather` and `scatter` then go through the array once, a range
+    of elements at a time. The file has no name: it goes away with the schedule, or with the process.
 
     Examples
     --------
@@ -98,26 +101,19 @@ class IndexSchedule:
         points: Points,
         lists: tuple[NDArray[np.int64], ...] | StoredList,
     ):
-        self._array, self._points = array, points
+        self._array, self._points = array, replace(points, lists=())
         self._rest = [word for words in points.rest for word in words]
         self._made: list[_core.IndexSchedule] = []
         self._combined: list[CombinedPoints] = []
         self._parts: Parts | None = None
         #: Whether the lists are in memory.
         self.in_memory = not isinstance(lists, StoredList)
+        self._kept = KeptLists(points, () if isinstance(lists, StoredList) else lists)
         if isinstance(lists, StoredList):
-            # The caller's lists are not needed any more.
-            self._points = replace(points, lists=(), mode="flat", mask=None)
-            self._lists: tuple[NDArray[np.int64], ...] = ()
+            self._points = replace(self._points, mode="flat", mask=None)
             self._parts = Parts(self._points, lists)
-            return
-        self._lists = lists
-        # Lists that are the caller's own are not counted.
-        own = sum(
-            one.nbytes for one in lists if not any(_shares(one, given) for given in points.lists)
-        )
-        self._held = _core.Reservation("the indices of a schedule", own)
-        self._of(array)
+        elif 8 * self._of(array).nbytes <= 4 * sum(one.size for one in lists):
+            self._kept.compress()
 
     @classmethod
     def _made_for(cls, array: outcore.DiskArray, indices: Any) -> IndexSchedule:
@@ -147,11 +143,11 @@ class IndexSchedule:
         if not self.in_memory:
             return
         self._in_parts()
-        self.in_memory, self._lists = False, ()
+        self.in_memory = False
         self._made.clear()
         self._combined.clear()
-        self._held.release()
-        self._points = replace(self._points, lists=(), mode="flat", mask=None)
+        self._kept = KeptLists(self._points, ())
+        self._points = replace(self._points, mode="flat", mask=None)
 
     @property
     def _elements(self) -> int:
@@ -159,13 +155,14 @@ class IndexSchedule:
         return elements_of(self._points)
 
     @property
-    def _kept(self) -> StoredList:
+    def _stored(self) -> StoredList:
         """Numbers of the elements in a scratch file, also of a schedule in memory."""
         return self._in_parts().kept
 
     def _flat(self) -> NDArray[np.int64]:
         """Numbers of the elements, in memory, of a schedule that is."""
-        return self._points.flat(self._lists)
+        with self._kept as lists:
+            return self._points.flat(lists)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -175,7 +172,8 @@ class IndexSchedule:
     @property
     def nbytes(self) -> int:
         """Bytes of the memory budget that it takes."""
-        return sum(one.nbytes for one in self._made) + sum(one.nbytes for one in self._combined)
+        made = sum(one.nbytes for one in self._made)
+        return made + sum(one.nbytes for one in self._combined) + self._kept.nbytes
 
     @property
     def stored_nbytes(self) -> int:
@@ -376,8 +374,8 @@ class IndexSchedule:
     def _in_parts(self) -> Parts:
         """The list in a scratch file, also that of a schedule in memory."""
         if self._parts is None:
-            with Held(self._array._core, writes=False) as held:
-                points = listed(self._points, self._lists)
+            with self._kept as lists, Held(self._array._core, writes=False) as held:
+                points = listed(self._points, lists)
                 self._parts = Parts(self._points, stored(self._array, points, held))
         return self._parts
 
@@ -412,7 +410,8 @@ class IndexSchedule:
         """
         if cached:
             points = self._points
-            array._core.read_points(points.axes, self._lists, points.mode, self._rest, rows)
+            with self._kept as lists:
+                array._core.read_points(points.axes, lists, points.mode, self._rest, rows)
         else:
             self._of(array).read(array._core, rows)
 
@@ -438,7 +437,8 @@ class IndexSchedule:
             if made.serves(array._core):
                 return made
         points = self._points
-        made = _core.IndexSchedule(array._core, points.axes, self._lists, points.mode, self._rest)
+        with self._kept as lists:
+            made = _core.IndexSchedule(array._core, points.axes, lists, points.mode, self._rest)
         self._made.append(made)
         return made
 
@@ -447,8 +447,9 @@ class IndexSchedule:
             if combined.serves(array._core):
                 return combined
         points = self._points
-        flat = points.flat(self._lists)
-        combined = CombinedPoints(array._core, points.axes, flat, self._rest)
+        with self._kept as lists:
+            flat = points.flat(lists)
+            combined = CombinedPoints(array._core, points.axes, flat, self._rest)
         self._combined.append(combined)
         return combined
 
@@ -472,7 +473,7 @@ class IndexSchedule:
         >>> outcore.IndexSchedule.open("some.npz", a).gather()
         array([3., 4., 5., 6., 7., 8.])
         """
-        lists: tuple[Any, ...] = self._lists
+        lists: tuple[Any, ...] = tuple(self._kept.shorter())
         if self._parts is not None and not self.in_memory:
             lists = (self._parts.kept,)
         schedule_files.write(path, self._points, lists)
@@ -529,11 +530,6 @@ class IndexSchedule:
                 return cls(array, file.points, file.stored(array, held))
 
 
-def _shares(one: NDArray[Any], other: Any) -> bool:
-    """Whether a list is that of the caller, perhaps in another shape."""
-    return isinstance(other, np.ndarray) and np.may_share_memory(one, other)
-
-
 def function_of(combine: str) -> np.ufunc | None:
     """The function of a word; None for ``"last"``."""
     if combine == "last":
@@ -550,7 +546,7 @@ def points_of(
     array: outcore.DiskArray, key: Any, held: Held
 ) -> tuple[Points, tuple[NDArray[np.int64], ...]]:
     """
-    The points of a key, and their lists in memory.
+    The points of a key, with the lists that it has (none of a mask), and all their lists in memory.
 
     Raises
     ------
@@ -560,12 +556,13 @@ def points_of(
         Of the key, or of the first index that is outside.
     """
     points = _parsed(array, key, held)
+    given = points.lists
     if points.mask is not None:
         points = points.listed(points.mask.all(0))
     held.take(points.per_access + points.per_point * points.number)
     lists = points.lists_of(points.whole())
     points.check(1 << 16)
-    return points, lists
+    return replace(points, lists=given), lists
 
 
 def _parsed(array: outcore.DiskArray, key: Any, held: Held) -> Points:

@@ -200,6 +200,10 @@ class Mask:
     def _filled(self) -> NDArray[np.int64]:
         """All indices of a mask in memory."""
         flat, at = np.empty(self.count, np.int64), 0
+        source = self._source
+        if isinstance(source, np.ndarray) and source.flags.c_contiguous and source.dtype == bool:
+            _core.nonzero_places(source.reshape(-1).view(np.uint8), flat)
+            return flat
         for first, part in self._parts():
             found = np.flatnonzero(part)
             flat[at : at + found.size] = found

@@ -30,24 +30,23 @@ from outcore.errors import FormatError, OutcoreError, SectionError
 from outcore.formats import durable
 from outcore.index_parts import elements_of, listed, stored
 from outcore.indexing import Points, ResultAxis
+from outcore.kept_lists import WORTH, Runs, runs_of
 from outcore.masks import INDEX, Held
 from outcore.stored_lists import StoredList
 
 if TYPE_CHECKING:
     from outcore.disk import DiskArray
 
-__all__ = ["opened", "runs_of", "write"]
+__all__ = ["opened", "write"]
 
 List = NDArray[np.int64]
 
 _VERSION = 1
-# Runs are kept instead of indices where they take at most this part of the memory.
-_WORTH = 2
 # Indices that are looked at, written or read in one step.
 _STEP = 1 << 16
 
 
-def write(path: str | Path, points: Points, lists: tuple[List | StoredList, ...]) -> None:
+def write(path: str | Path, points: Points, lists: tuple[List | Runs | StoredList, ...]) -> None:
     """
     Write a file.
 
@@ -58,7 +57,7 @@ def write(path: str | Path, points: Points, lists: tuple[List | StoredList, ...]
     points
         What the lists mean.
     lists
-        Of int64.
+        Of int64, or runs of them.
     """
     said = {
         "version": _VERSION,
@@ -83,7 +82,12 @@ def write(path: str | Path, points: Points, lists: tuple[List | StoredList, ...]
     durable.create_file(os.fspath(path), fill, exclusive=False)
 
 
-def _write_list(archive: zipfile.ZipFile, k: int, one: List | StoredList) -> None:
+def _write_list(archive: zipfile.ZipFile, k: int, one: List | Runs | StoredList) -> None:
+    if isinstance(one, tuple):
+        for name, part in zip(("starts", "lengths"), one, strict=True):
+            _write_member(archive, f"{name}{k}", part.size, iter((part,)))
+        return
+
     def parts() -> Iterator[List]:
         if isinstance(one, StoredList):
             return (part for _, part in one.slabs(_STEP))
@@ -91,7 +95,7 @@ def _write_list(archive: zipfile.ZipFile, k: int, one: List | StoredList) -> Non
 
     number = one.number if isinstance(one, StoredList) else one.size
     runs = sum(starts.size for starts, _ in each_run(parts()))
-    if _WORTH * 2 * runs < number:
+    if WORTH * 2 * runs < number:
         _write_member(archive, f"starts{k}", runs, (run[0] for run in each_run(parts())))
         _write_member(archive, f"lengths{k}", runs, (run[1] for run in each_run(parts())))
     else:
@@ -111,15 +115,6 @@ def _write_member(
         np.lib.format.write_array_header_1_0(member, header)
         for part in parts:
             member.write(np.ascontiguousarray(part).data)
-
-
-def runs_of(indices: List) -> tuple[List, List]:
-    """Indices as runs: first index and length of each."""
-    breaks = np.flatnonzero(np.diff(indices) != 1) + 1
-    bounds = np.concatenate(([0], breaks, [indices.size])).astype(np.int64)
-    lengths = np.diff(bounds)[: max(len(bounds) - 1, 0)]
-    keep = lengths > 0
-    return indices[bounds[:-1][keep]] if indices.size else indices, lengths[keep]
 
 
 def each_run(parts: Iterator[List]) -> Iterator[tuple[List, List]]:

@@ -12,7 +12,7 @@ import outcore
 from fuzz import documents
 from fuzz.documents import SIMPLE
 from outcore import _core, errors, formats
-from outcore.formats import zarr_store
+from outcore.formats.documents import LARGE
 
 
 def accepts(folder, file: str, raw: bytes, inner: str = "") -> bool:
@@ -132,7 +132,7 @@ def test_a_document_is_counted_before_it_is_parsed_and_as_long_as_it_lives(tmp_p
         tracemalloc.stop()
     held, _, most = _core.memory_state()
     assert most - free >= peak
-    assert held - free >= lives or lives < zarr_store.LARGE
+    assert held - free >= lives or lives < LARGE
     assert info.attrs["a"]
     del info
     assert _core.memory_state()[0] == free

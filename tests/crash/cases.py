@@ -33,6 +33,8 @@ KINDS = {
     "zarr shards gzip": ("a.zarr", {"chunks": (10, 20), "shards": (20, 40), "compression": "gzip"}),
     "h5": ("a.h5", {}),
 }
+#: What takes its name as one thing, and may replace another.
+MADE = {**KINDS, "parts": ("a.parts", {"parts": 2, "stripe": 7})}
 # Of these formats, arrays that can become longer are stored otherwise than those that cannot.
 GROWING = {
     **{kind: what for kind, what in KINDS.items() if kind not in ("npy F", "h5")},

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from traced import Trace
 
-from cases import CONVERT, GROWING, MORE, NEW, OLD, OPEN, old_or, run
+import outcore
+from cases import CONVERT, GROWING, MADE, MORE, NEW, OLD, OPEN, START, look, old_or, run
 from outcore import FormatError
 
 pytestmark = pytest.mark.skipif(
@@ -17,10 +18,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("kind", ["npy", "raw", "zarr zstd", "h5"])
+@pytest.mark.parametrize("kind", ["npy", "raw", "zarr zstd", "h5", "parts"])
 def test_create(tmp_path, kind):
     script = "outcore.create(path, (60, 40), '<i4', **options).flush()"
-    run(tmp_path, kind, script, False, old_or(np.zeros_like(OLD), absent=True))
+    run(tmp_path, kind, script, False, old_or(np.zeros_like(OLD), absent=True), MADE)
+
+
+def test_create_in_place_of_other_parts(tmp_path):
+    script = "outcore.create(path, (60, 40), '<i4', **options).flush()"
+    run(tmp_path, "parts", script, True, old_or(np.zeros_like(OLD)), MADE)
 
 
 @pytest.mark.parametrize("kind", ["npy", "zarr shards gzip"])
@@ -44,12 +50,38 @@ def test_append(tmp_path, kind):
     run(tmp_path, kind, OPEN + "a.append(MORE)\na.flush()", True, judge, GROWING)
 
 
-@pytest.mark.parametrize("kind", ["npy", "zarr zstd", "h5"])
+@pytest.mark.parametrize("kind", ["npy", "zarr zstd", "h5", "parts"])
 @pytest.mark.parametrize("replaced", [False, True], ids=["new", "replaced"])
 def test_convert(tmp_path, kind, replaced):
     """What is at the target's name is what was there, or the whole new array."""
     judge = old_or(NEW, absent=not replaced)
-    run(tmp_path, kind, CONVERT, replaced, judge)
+    run(tmp_path, kind, CONVERT, replaced, judge, MADE)
+
+
+@pytest.mark.parametrize("call", ["whole.move(path, other)", "whole.copy(path, other)"])
+def test_parts_under_another_name(tmp_path, call):
+    """Under the one name, or the other, or both: always whole."""
+    folder = tmp_path / "disk"
+    (folder / "there").mkdir(parents=True)
+    outcore.create(folder / "a.parts", data=OLD, parts=2).close()
+    script = "from outcore.formats import whole\nother = sys.argv[1] + '/there/b.parts'\n" + call
+    trace = Trace(folder, START + script, "a.parts", "{}")
+    last = {}
+    for when, copy in trace.crashes(tmp_path / "crashes"):
+        adopt_parts(folder, copy)
+        found = [look(copy / name) for name in ("a.parts", "there/b.parts")]
+        there = [one for one in found if one is not None]
+        assert there and all(np.array_equal(OLD, one) for one in there), when
+        last[when.partition(" after ")[0]] = [one is not None for one in found]
+        shutil.rmtree(copy)
+    for loss, there in last.items():
+        assert there == ["copy" in call, True], loss
+
+
+def adopt_parts(folder, copy):
+    """Absolute paths in the manifests of a copy lead into the copy."""
+    for manifest in copy.rglob("*.parts"):
+        manifest.write_text(manifest.read_text().replace(f"{folder}/", f"{copy}/"))
 
 
 CARELESS = {

@@ -47,6 +47,24 @@ def test_a_sweep_goes_on_on_other_numbers_of_ranks(tmp_path, monkeypatch, capsys
     assert results("mesh_sweep", said)
 
 
+def test_heat_goes_on_on_other_numbers_of_ranks(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    here = threading.local()
+    monkeypatch.setattr(transport, "world", lambda: here.transport)
+    monkeypatch.setattr(transport, "transport", lambda comm: comm)
+
+    def go(t, *more):
+        here.transport = t
+        run("heat_steps", *more)
+
+    SimWorld(2).run(lambda t: go(t, "--every", "7", "--stop-after", "18"))
+    capsys.readouterr()
+    SimWorld(3).run(lambda t: go(t, "--resume"))
+    said = capsys.readouterr().out
+    assert re.search("^from step 14 to 30, ", said, re.M)
+    assert results("heat_steps", said.replace("from step 14", "from step 0"))
+
+
 def test_a_mesh_is_written_for_vtk(tmp_path, monkeypatch):
     h5py = pytest.importorskip("h5py", reason="h5py is not installed: output for VTK is NOT tested")
     monkeypatch.chdir(tmp_path)

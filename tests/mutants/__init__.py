@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LISTS = (
+    "checkpoints",
     "collectives",
     "computations",
     "conversions",
@@ -25,13 +26,16 @@ LISTS = (
     "replaced",
     "accesses",
     "storage",
+    "one_sided",
     "open_files",
     "fourier",
     "products",
     "ranks",
     "reductions",
+    "resident",
     "sorting",
     "unstructured",
+    "placement",
 )
 CARGO = "cargo "
 

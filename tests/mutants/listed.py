@@ -4,6 +4,7 @@ from mutants import Mutant
 
 PLAN = "crates/plan/src/points"
 RANDOM = "cargo outcore-plan points lists_are_read_and_written_element_by_element"
+ORDERED = "cargo outcore-plan points points_are_put_in_order_while_they_are_computed"
 ACCESS = "cargo outcore-access indexed::tests::"
 SCHEDULES = "tests/unit/test_index_schedule.py::"
 PASSES = "tests/mpi/test_element_passes.py::"
@@ -14,10 +15,38 @@ COLLECTIVE = "python/outcore/collective/passes.py"
 MUTANTS = [
     Mutant(
         file=f"{PLAN}/order.rs",
-        before="for (address, memory) in file.iter().zip(&user) {",
-        after="for (address, memory) in file.iter().zip(&user).rev() {",
+        before="(0..number).for_each(|k| put(",
+        after="(0..number).rev().for_each(|k| put(",
         killed_by=RANDOM,
         why="of several values for one element the first one would win",
+    ),
+    Mutant(
+        file=f"{PLAN}/place.rs",
+        before="for (address, memory) in block.iter().zip(own) {",
+        after="for (address, memory) in block.iter().zip(own).rev() {",
+        killed_by=ORDERED,
+        why="of several values for one element the first one would win, in long lists",
+    ),
+    Mutant(
+        file=f"{PLAN}/place.rs",
+        before="window.min(of.chunk - inside / step.max(1)).clamp(",
+        after="window.clamp(",
+        killed_by=ORDERED,
+        why="a run would go on behind the end of its chunk: in another chunk, or in none",
+    ),
+    Mutant(
+        file=f"{PLAN}/place.rs",
+        before="        Ok(below) if first < 0 => list.len().min(below),\n",
+        after="",
+        killed_by=ORDERED,
+        why="the last element of an axis and the first would count as neighbours: elements behind the array",
+    ),
+    Mutant(
+        file="crates/plan/src/check.rs",
+        before="Some(runs) => points.hold(runs, m.item, low, high),",
+        after="Some(_) => points.within(m.points, low, high),",
+        killed_by="cargo outcore-plan points corrupted_lists_do_no_harm",
+        why="the end of a run could lie outside of the file, or of the caller's array",
     ),
     Mutant(
         file=f"{PLAN}/strided.rs",

@@ -1,6 +1,8 @@
 """The papers' tables of `bench`: what they count and how they are printed, all tiny."""
 
 import argparse
+import dataclasses
+import re
 import sys
 from pathlib import Path
 
@@ -107,13 +109,16 @@ def test_molecular_dynamics_is_printed_as_in_the_report(tmp_path, capsys, monkey
     from papers import molecular
 
     monkeypatch.setattr(molecular, "atoms_of", lambda table: 400)
-    papers.run(asked(tmp_path, "passion 6", "passion 8"))
+    papers.run(asked(tmp_path, "passion 6", "passion 7", "passion 8", "passion 9"))
     said = capsys.readouterr().out
     assert "| theirs, 8 processors | 115 | 99.7 | 94.6 | 92.2 | 98.5 |" in said
     assert "| theirs, 4 processors | 26.2 | 24.8 | 23 | 22.2 | 23.4 |" in said
     assert "the text names 8 processors" in said
-    (here, there) = [line for line in said.splitlines() if line.startswith("| here, 1 process |")]
-    assert here.count("-") == there.count("-") == 0
+    lines = [line for line in said.splitlines() if line.startswith("| here, 1 process |")]
+    assert [line.count("-") for line in lines] == [0] * 4
+    models = [line for line in said.splitlines() if line.startswith("| model, ")]
+    assert len(models) == 16
+    assert {line.count("|") for line in models} == {7}
 
 
 def test_forces_that_are_wrong_show(tmp_path, monkeypatch):
@@ -165,5 +170,56 @@ def test_a_figure_is_printed_as_bandwidth(tmp_path, capsys, monkeypatch):
     assert "| read, stripe 64 KiB | 2.67 | wrong | - |" in said
     assert "| read, more ranks | - | - | 4 |" in said
     assert "not in its text" in said
-    papers.run(asked(tmp_path, "irregular 13"))
-    assert "here: not there" in capsys.readouterr().out
+    assert "chunks 4 MB      " in said  # the model's
+
+
+def drawn(figure, tmp_path, capsys, monkeypatch, ranks):
+    """Run the command for a figure, with files of 32 KiB a rank and two chunks; the rows of ours."""
+    import mpi_ranks
+    from cases import papers
+    from papers import irregular_figures
+
+    every = tables.irregular()
+
+    def small(number=None):
+        some = [one for one in every if number in (None, one.figure)]
+        return tuple(
+            dataclasses.replace(one, nbytes=one.ranks << 15, chunk=one.chunk and 1 << 14)
+            for one in some
+        )
+
+    lines = irregular_figures.lines(figure)
+    monkeypatch.setattr(irregular_figures, "lines", lambda _: lines)
+    monkeypatch.setattr(irregular_figures.tables, "irregular", small)
+    monkeypatch.setattr(irregular_figures, "CHUNKS", (1 << 13, 1 << 14))
+    monkeypatch.setattr(mpi_ranks, "RESULTS", tmp_path)
+    words = {"ranks": [ranks], "library": ["openmpi"]}
+    papers.run(asked(tmp_path, f"irregular {figure}", **words))
+    said = capsys.readouterr().out
+    assert "wrong" not in said
+    return [line.split(" | ") for line in said.splitlines() if re.match(r"\| (read|write), ", line)]
+
+
+def test_parts_of_groups_are_drawn_by_real_ranks(tmp_path, capsys, monkeypatch):
+    rows = drawn(14, tmp_path, capsys, monkeypatch, 4)
+    assert [row[0].rsplit(", ", 1)[1] for row in rows] == [
+        *("I/O", "communication", "computation", "all"),
+        *("I/O", "communication", "computation", "all"),
+    ]
+    for io, communication, _, every in (rows[:4], rows[4:]):
+        for column in (1, 2):
+            seconds = [float(row[column].strip(" |")) for row in (io, communication, every)]
+            assert min(seconds) > 0
+            assert max(seconds[:2]) < seconds[2]
+
+
+@pytest.mark.parametrize("figure", [9, 10, 11, 12, 13, 15])
+def test_all_figures_are_drawn_by_real_ranks_slow(tmp_path, capsys, monkeypatch, figure):
+    rows = drawn(figure, tmp_path, capsys, monkeypatch, 4)
+    assert len(rows) == {9: 2, 10: 2, 11: 4, 12: 2, 13: 8, 15: 2}[figure]
+    assert all(float(cell.strip(" |")) > 0 for row in rows for cell in row[1:])
+    if figure == 12:
+        assert [row[0] for row in rows] == [
+            f"| {operation}, chunks of 16 KiB, 4 ranks, warm" for operation in ("read", "write")
+        ]
+        assert {len(row) for row in rows} == {1 + 3}  # 1, 2 and 4 groups

@@ -9,7 +9,8 @@ import pytest
 import outcore
 from outcore.formats import scratch
 from outcore.index_schedule import COMBINES
-from outcore.schedule_files import each_run, runs_of
+from outcore.kept_lists import indices_of, runs_of
+from outcore.schedule_files import each_run
 from outcore.stored_lists import Limits, StoredList, cut_ranges, find_cuts
 
 FORMATS = {
@@ -147,6 +148,46 @@ def test_what_a_schedule_takes_is_counted_in_the_budget(tmp_path):
     assert held >= schedule.nbytes > 50_000 * 8
     del schedule
     assert outcore._core.memory_state()[0] - before <= 0
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.h5::/d", "a.zarr"])
+@pytest.mark.parametrize("what", ["int64", "int32", "mask", "saved"])
+def test_neighbours_are_kept_as_runs(tmp_path, name, what):
+    """40 runs of 1000, some of them overlapping; a mask has those of 40 blocks."""
+    before = outcore._core.memory_state()[0]
+    n = 100_000
+    data = np.random.default_rng(1).normal(size=n)
+    words = {} if name == "a.npy" else {"chunks": (7001,)}
+    a = outcore.create(str(tmp_path / name), data=data, **words)
+    first = np.random.default_rng(2).integers(0, n - 1000, 40)
+    index = (first[:, None] + np.arange(1000)).reshape(-1)
+    if what == "mask":
+        index = np.flatnonzero(np.arange(n) // 1000 % 2)
+        schedule = a.schedule(np.arange(n) // 1000 % 2 == 1)
+    else:
+        schedule = a.schedule(index.astype("i4" if what == "int32" else "i8"))
+    if what == "saved":
+        schedule.save(tmp_path / "s.npz")
+        schedule = outcore.IndexSchedule.open(tmp_path / "s.npz", a)
+    # A run across a border of windows or chunks is two of them.
+    assert schedule.nbytes <= 8000 < index.size
+    assert outcore._core.memory_state()[0] - before <= 3 * schedule.nbytes + 4096
+    assert np.array_equal(data[index], schedule.gather())
+    values = np.arange(index.size) / 8
+    data[index] = values
+    schedule.scatter(values)
+    assert np.array_equal(data, a.read())
+    np.add.at(data, index, values)
+    schedule.scatter(values, "add")  # the list is made once more for it
+    assert np.array_equal(data, a.read())
+    schedule.save(tmp_path / "again.npz")
+    again = outcore.IndexSchedule.open(tmp_path / "again.npz", a)
+    assert np.array_equal(data[index], again.gather())
+    other = outcore.create(str(tmp_path / "other.npy"), data=-data)
+    assert np.array_equal(-data[index], schedule.gather(of=other))
+    del schedule, again
+    assert outcore._core.memory_state()[0] - before <= 0
+    a.close()
 
 
 # Lists larger than memory
@@ -442,5 +483,6 @@ def test_ranges_cover_all_and_fit(seed):
 
 def test_runs_of_indices():
     starts, lengths = runs_of(np.array([3, 4, 5, 9, 8, 9]))
+    assert indices_of(starts, lengths).tolist() == [3, 4, 5, 9, 8, 9]
     assert (starts.tolist(), lengths.tolist()) == ([3, 9, 8], [3, 1, 2])
     assert runs_of(np.array([], np.int64))[1].size == 0

@@ -19,7 +19,7 @@ MOST = {
     "cached read": (4, 5),
     "two-phase read": (8, 40),
     "two-phase write": (8, 40),
-    "redistribution": (14, 20),
+    "redistribution": (15, 20),
 }
 
 

@@ -38,6 +38,7 @@ PLAIN = machine(
     seek_ns=0,
     disk_rate=1_000_000_000,
     write_rate=1_000_000_000,
+    write_seek_ns=0,
     client_ns=0,
     depth=1,
     write_depth=1,
@@ -100,7 +101,7 @@ def test_machines_that_are_none(tmp_path, text, words, part):
 
 
 def test_a_machine_that_nobody_has():
-    with pytest.raises(outcore.UsageError, match="delta, sp2, today"):
+    with pytest.raises(outcore.UsageError, match="delta, ipsc, paragon, red, sp2, today"):
         machine("nobody's")
 
 

@@ -34,8 +34,6 @@ use crate::terms;
 const COPIED: usize = 1 << 18;
 /// Bytes that ordering takes for each point: addresses on both sides, and as many while they are sorted.
 const ORDERED: u64 = 48;
-/// Bytes that a schedule keeps for each point, and for the windows.
-const KEPT: u64 = 24;
 /// Windows of strided arrays, as a power of two: some megabytes, which the caches of two processors hold.
 const WINDOW: u32 = 22;
 /// Blocks of so many bytes are sections: each keeps a disk busy by itself.
@@ -60,20 +58,19 @@ pub struct IndexedAccess<'a> {
 
 /// An index made ready for arrays of one layout, to be used again and again: checked, and ordered by windows.
 pub struct IndexSchedule {
-    slabs: Vec<Arc<Points>>,
+    slabs: Vec<(Arc<Points>, Reservation)>,
     cell: Section,
     strides: Vec<i64>,
     reach: (i64, i64),
     /// What the addresses were made for.
     layout: Layout,
     shard: Option<Vec<i64>>,
-    _held: Reservation,
 }
 
 impl IndexSchedule {
     /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
-        self.slabs.iter().map(|points| points.bytes()).sum()
+        self.slabs.iter().map(|(points, _)| points.bytes()).sum()
     }
 
     /// Whether it can be used for an array.
@@ -131,16 +128,18 @@ impl Open {
         let layout = &self.described.layout;
         index.check(self.shape())?;
         let (number, cell) = (index.places(layout)?, index.cell(layout)?);
-        let bytes = (number as u64).saturating_mul(KEPT);
-        let held = Arena::global().reserve("a schedule of listed elements", bytes)?;
         let lists = AllLists { open: self, index, hints, shard: self.per_shard() };
         let mut slabs = Vec::new();
         if !cell.is_empty() {
+            // As for writes: that serves reads as well.
+            let (bits, distinct) = (lists.bits(Direction::Write), lists.distinct(Direction::Write));
             for slab in lists.slabs(number) {
-                // As for writes: that serves reads as well.
-                let (bits, distinct) =
-                    (lists.bits(Direction::Write), lists.distinct(Direction::Write));
-                slabs.push(lists.points(slab, bits, distinct)?);
+                // What runs take is known once they are found.
+                let bytes = (slab.len() as u64).saturating_mul(ORDERED);
+                let mut held = Arena::global().reserve("a schedule of listed elements", bytes)?;
+                let points = lists.points(slab, bits, distinct)?;
+                held.shrink(points.bytes() as u64);
+                slabs.push((points, held));
             }
         }
         Ok(IndexSchedule {
@@ -150,7 +149,6 @@ impl Open {
             reach: index.reach(layout)?,
             layout: layout.clone(),
             shard: self.per_shard().map(<[i64]>::to_vec),
-            _held: held,
         })
     }
 
@@ -172,9 +170,9 @@ impl Open {
         let access = Access { direction, section: cell, strides, data, hints };
         let one = One { open: self, access: &access, reach: *reach, mode: Mode::Run, interrupts };
         self.counted(direction, || {
-            for points in slabs {
+            for (points, _) in slabs {
                 let looks = |k: usize| (self.described.files.len() < 2).then(|| points.address(k));
-                one.slab(points, &mut Cached::of(&looks, points.len()), &mut |access, step| {
+                one.slab(points, &mut Cached::of(&looks, points.runs()), &mut |access, step| {
                     self.run_step(access, step, interrupts)
                 })?;
             }
@@ -307,9 +305,7 @@ impl AllLists<'_> {
         distinct: Option<i64>,
     ) -> Result<Arc<Points>, Fault> {
         let layout = &self.open.described.layout;
-        let mut points = self.index.place(layout, self.shard, range, bits)?;
-        points.order(distinct);
-        Ok(Arc::new(points))
+        Ok(Arc::new(self.index.ordered(layout, self.shard, range, (bits, distinct))?))
     }
 }
 

@@ -232,6 +232,17 @@ pub fn assumed() -> Figures {
     Figures { gap, latency_ns, device, stream }
 }
 
+/// What the planner may know of the disk below a folder, and where that comes from.
+pub fn rates_below(folder: &Path) -> (Rates, Origin) {
+    let device = std::fs::metadata(folder).ok().map(|found| found.dev());
+    match device.and_then(disks::figures) {
+        Some((Figures { latency_ns, device, stream, .. }, origin)) => {
+            (Rates { latency_ns, device, stream, ..Rates::MEASURED }, origin)
+        }
+        None => (Rates::MEASURED, Origin::Assumed),
+    }
+}
+
 /// Rounds side by side.
 pub fn lanes(hints: &Hints) -> i64 {
     hints.threads.unwrap_or_else(cpu::cores).max(1) as i64

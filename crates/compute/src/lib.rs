@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 pub mod merge;
+pub mod nonzero;
 pub mod order;
 pub mod reduce;
 pub mod simd;

@@ -114,6 +114,13 @@ impl Shelf {
         }
     }
 
+    /// Begins anew: no chunk counts as one that comes again.
+    pub(crate) fn forget_names(&mut self) {
+        self.grown = 0;
+        self.gone.clear();
+        self.left.clear();
+    }
+
     /// How many bytes may be here, of `most`, if this chunk is to be kept; if not, it is remembered.
     pub(crate) fn room(
         &mut self,
@@ -186,10 +193,7 @@ impl ChunkCache {
     pub(crate) fn evict(&self, bytes: u64) -> Vec<Arc<Chunk>> {
         let shelf = &mut *self.shelf();
         let gone = self.oldest(shelf, |_, freed| freed < bytes);
-        // Room is short: begin anew.
-        shelf.grown = 0;
-        shelf.gone.clear();
-        shelf.left.clear();
+        shelf.forget_names(); // room is short
         gone
     }
 }

@@ -38,7 +38,20 @@ impl<'a> Blocks<'a> {
             Side::Source => (self.one.src_at, &self.one.src_points),
             Side::Destination => (self.one.dst_at, &self.one.dst_points),
         };
-        let (low, high) = points.span(self.one.points);
+        let (low, high) = match self.one.counts.list() {
+            None => points.span(self.one.points),
+            Some(counts) => {
+                let item = self.one.item;
+                let mut span = (i64::MAX, i64::MIN);
+                for (k, blocks) in counts.iter().enumerate() {
+                    let (first, more) = (points.of(k), i64::from(*blocks) - 1);
+                    // What was not checked may be anything.
+                    let last = first.saturating_add(more.saturating_mul(item));
+                    span = (span.0.min(first), span.1.max(last));
+                }
+                span
+            }
+        };
         let (first, end) = self.block.span(side);
         (at + low + first as i64, at + high + end as i64)
     }
@@ -56,6 +69,10 @@ impl<'a> Blocks<'a> {
             first: addresses.of(0),
             stride: if one.points > 1 { addresses.of(1) - addresses.of(0) } else { 0 },
         };
+        if let Some(counts) = one.counts.list() {
+            // SAFETY: the caller's promise: runs are blocks that follow each other, without axes.
+            return unsafe { self.runs(src, dst, counts) };
+        }
         // SAFETY: the caller's promise, for whatever addresses the two sides have.
         unsafe {
             match (one.src_points.list(), one.dst_points.list()) {
@@ -66,6 +83,20 @@ impl<'a> Blocks<'a> {
                     self.sized(src, dst, row(&one.src_points), row(&one.dst_points));
                 }
             }
+        }
+    }
+
+    /// Runs of blocks, each a stretch of bytes.
+    ///
+    /// # Safety
+    /// As [`run`](Blocks::run); blocks have no axes.
+    unsafe fn runs(&self, src: *const u8, dst: *mut u8, counts: &[u32]) {
+        let (from, to, item) = (&self.one.src_points, &self.one.dst_points, self.one.item as usize);
+        for (k, blocks) in counts.iter().enumerate() {
+            let src = src.wrapping_offset(from.of(k) as isize);
+            let dst = dst.wrapping_offset(to.of(k) as isize);
+            // SAFETY: the caller's promise.
+            unsafe { std::ptr::copy_nonoverlapping(src, dst, *blocks as usize * item) };
         }
     }
 

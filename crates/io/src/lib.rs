@@ -24,6 +24,7 @@ pub mod error;
 pub mod exec;
 pub mod files;
 pub mod flush;
+mod futex;
 pub mod gaps;
 mod lease;
 pub mod lock;
@@ -49,6 +50,7 @@ pub mod store;
 pub mod temporary;
 #[cfg(test)]
 mod testdir;
+pub mod word_locks;
 mod worker_pool;
 
 pub use claim::Claim;
@@ -60,3 +62,4 @@ pub use open_file::OpenFile;
 pub use pool::{Arena, Buffer, Reservation};
 pub use reclaimable::Pages;
 pub use segment::Segment;
+pub use word_locks::WordLocks;

@@ -22,7 +22,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cpu;
+use crate::{cpu, futex};
 
 const MAGIC: u64 = 0x6f75_7463_6f72_6531;
 const LINE: usize = 64;
@@ -440,57 +440,6 @@ impl NodeBarrier {
     pub fn shape(&self) -> Shape {
         self.shape
     }
-}
-
-#[cfg(target_os = "linux")]
-mod futex {
-    //! Sleeping on a word that other processes map too.
-
-    use std::sync::atomic::AtomicU32;
-    use std::time::Duration;
-
-    /// Sleeps while the word is `expected`, at most `patience`.
-    pub fn wait(word: &AtomicU32, expected: u32, patience: Duration, _waited: Duration) {
-        let time = libc::timespec {
-            tv_sec: patience.as_secs().min(1 << 30) as libc::time_t,
-            tv_nsec: patience.subsec_nanos() as _,
-        };
-        // SAFETY: the word is a live, aligned futex word and the kernel only reads the time. Without
-        // FUTEX_PRIVATE_FLAG the kernel finds it by its page, so all processes mean the same. An
-        // early return (another value, a signal) is for the caller to find out.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                word.as_ptr(),
-                libc::FUTEX_WAIT,
-                expected,
-                &raw const time,
-            )
-        };
-    }
-
-    /// Wakes all who sleep on the word.
-    pub fn wake_all(word: &AtomicU32) {
-        // SAFETY: as above; the kernel only uses the address.
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod futex {
-    //! Without futexes: short naps that grow.
-
-    use std::sync::atomic::AtomicU32;
-    use std::time::Duration;
-
-    /// A nap, the longer the longer was waited.
-    pub fn wait(_word: &AtomicU32, _expected: u32, patience: Duration, waited: Duration) {
-        let nap = (waited / 4).clamp(Duration::from_micros(20), Duration::from_millis(1));
-        std::thread::sleep(nap.min(patience));
-    }
-
-    /// Nobody sleeps for long.
-    pub fn wake_all(_word: &AtomicU32) {}
 }
 
 #[cfg(test)]

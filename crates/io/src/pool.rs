@@ -122,9 +122,14 @@ impl Arena {
     /// Sets the budget, bytes. What is held already stays; new requests must fit.
     pub fn set_limit(&self, bytes: u64) {
         let mut state = self.state();
+        let shrinks = bytes < state.limit;
         state.limit = bytes;
         self.settle(state);
         self.trim_chunks();
+        if shrinks {
+            // Room is short: chunks that come again are no reason to keep them.
+            self.chunks().shelf().forget_names();
+        }
     }
 
     /// The budget, bytes.

@@ -84,16 +84,45 @@ pub fn copy(
     let wrong = || wrong(format!("piece {piece} of tile {}", slot.section));
     let (slot_at, slot_along) = within(piece, slot.section, slot.strides).ok_or_else(wrong)?;
     let (held_at, held_along) = within(piece, held.section, held.strides).ok_or_else(wrong)?;
-    let (in_slot, in_held) = ((slot_at, &slot_along[..]), (held_at, &held_along[..]));
-    let count = piece.shape();
-    let ((source, from), (target, to)) = match direction {
-        Direction::Read => ((slot.memory, in_slot), (held.memory, in_held)),
-        Direction::Write => ((held.memory, in_held), (slot.memory, in_slot)),
+    let slot = Placed { memory: slot.memory, at: slot_at, strides: &slot_along };
+    let held = Placed { memory: held.memory, at: held_at, strides: &held_along };
+    let (source, target) = match direction {
+        Direction::Read => (&slot, &held),
+        Direction::Write => (&held, &slot),
     };
-    let loops = Loops::new(from, to, &count, item)?;
+    copy_placed(source, target, &piece.shape(), item)
+}
+
+/// Elements somewhere in memory: where the first one lies behind the memory's own, and byte strides.
+#[derive(Clone, Copy)]
+pub struct Placed<'a> {
+    /// The memory.
+    pub memory: User<'a>,
+    /// Bytes from its first element to the first one that is meant.
+    pub at: i64,
+    /// Byte strides from one to the next, per axis.
+    pub strides: &'a [i64],
+}
+
+/// Copies `count` elements from one memory to another, which do not meet. Returns bytes.
+///
+/// # Errors
+/// `BadJob` if some of them do not lie in their memory.
+pub fn copy_placed(
+    source: &Placed<'_>,
+    target: &Placed<'_>,
+    count: &[i64],
+    item: i64,
+) -> Result<usize, StorageError> {
+    let loops = Loops::new((source.at, source.strides), (target.at, target.strides), count, item)?;
+    if loops.bytes() == 0 {
+        return Ok(0);
+    }
     let ((low, high), (first, last)) = (loops.span(Side::Source), loops.span(Side::Destination));
-    let (source, target) =
-        (source.within(low as i64, high as i64)?, target.within(first as i64, last as i64)?);
+    let (source, target) = (
+        source.memory.within(low as i64, high as i64)?,
+        target.memory.within(first as i64, last as i64)?,
+    );
     // SAFETY: both spans lie in the memory of their sides, which is valid and nobody else's as long as this
     // runs: that is the promise of whoever made a `User`.
     unsafe { loops.run(source.origin(), target.origin()) };

@@ -211,11 +211,13 @@ impl Places<'_> {
     /// Blocks go one after another, so that rule 2 holds for each block alone; that no two of a read go to
     /// one address, `Index::place` sees to.
     fn indexed(&self, m: &IndexedMove) -> Result<(), PlanError> {
+        let runs = m.counts.list();
         let listed = |points: &Addresses| points.list().is_none_or(|list| list.len() == m.points);
         if m.item < 1
             || m.points == 0
             || !listed(&m.src_points)
             || !listed(&m.dst_points)
+            || runs.is_some_and(|runs| runs.len() != m.points || !m.count.is_empty())
             || m.src_stride.len() != m.count.len()
             || m.dst_stride.len() != m.count.len()
         {
@@ -240,7 +242,11 @@ impl Places<'_> {
             let low = low.checked_sub(first).ok_or_else(outside)?;
             let high = high.checked_sub(end).ok_or_else(outside)?;
             let sane = low <= high && high.checked_sub(low).is_some();
-            if !sane || !points.within(m.points, low, high) {
+            let within = match runs {
+                None => points.within(m.points, low, high),
+                Some(runs) => points.hold(runs, m.item, low, high),
+            };
+            if !sane || !within {
                 return Err(outside());
             }
         }

@@ -55,7 +55,7 @@ pub(crate) const SMALL: i64 = 256 << 10;
 
 const LINE: i64 = 64;
 /// What one page fault enters into a mapping of cached pages (Linux: `fault_around_bytes`).
-const AROUND: i64 = 64 << 10;
+pub(crate) const AROUND: i64 = 64 << 10;
 /// Pages of which the processor's caches hold what calls need, so long as no others are used.
 const WARM: i64 = 1 << 10;
 /// So much, in nanoseconds, page faults may cost more than calls before somebody looks which pages are in
@@ -120,7 +120,7 @@ pub(crate) fn time(bytes: i64, rate: i64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
 }
 
-fn times(n: i64, each: i64) -> i64 {
+pub(crate) fn times(n: i64, each: i64) -> i64 {
     n.saturating_mul(each)
 }
 

@@ -38,6 +38,10 @@ use crate::terms::Terms;
 
 /// Alignment of what lies side by side in a slot.
 pub(crate) const SIDE: i64 = 64;
+/// Chunks of which is counted how their points are read best.
+const WEIGHED: usize = 16;
+/// Rounds that each thread has at least, of chunks whose points are copied in place.
+const TURNS: usize = 4;
 
 /// The chunks of one access.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -258,10 +262,17 @@ impl Cells {
             let chunk: Vec<i64> = cells.cell(k).iter().map(|h| h.chunk).collect();
             cells.stored.push(table.entry(&chunk)?);
         }
-        if cells.chosen.is_some() && !layout.encoded && terms.method != Some(Method::Chunks) {
+        let mut reach = None;
+        let in_place = !layout.encoded && terms.method != Some(Method::Chunks);
+        if let (Some(picked), true) = (&cells.chosen, in_place) {
             let cell: Vec<Hit> =
                 cells.hits.iter().filter_map(|along| along.first()).copied().collect();
-            cells.reach = Some(Reach::choose(&cells.nest(&cell, 0, 0), means, terms)?);
+            reach = Some(Reach::choose(&picked.points, &cells.nest(&cell, 0, 0), means, terms)?);
+        }
+        cells.reach = reach;
+        let by_calls = cells.prefers_calls(number, reach);
+        if by_calls {
+            cells.reach = reach.map(|(reach, _)| reach.by_calls(terms));
         }
         let choice = if cells.chosen.is_none() && cells.pass_the_cache() {
             Choice { past: true, ..Choice::only(Method::List, false) }
@@ -279,6 +290,13 @@ impl Cells {
                 // The kernel reads what is not read before.
                 reach.fetches = false;
                 cells.regroup(number)?;
+            }
+            (Err(PlanError::BudgetTooSmall { .. }), _) if by_calls => {
+                cells.reach = reach;
+                cells.regroup(number)?;
+                let choice = cells.choose()?;
+                cells.method = choice.method;
+                return Ok((cells, choice));
             }
             (done, _) => done?,
         }
@@ -313,6 +331,29 @@ impl Cells {
             }
         }
         cell
+    }
+
+    /// Whether points of chunks are read faster by calls than out of mappings that are made for this read alone, as
+    /// far as some of the chunks tell.
+    fn prefers_calls(&self, number: usize, reach: Option<(Reach, Method)>) -> bool {
+        let terms = &self.terms;
+        let anew = terms.faults.is_some_and(|faults| faults.chunks > 0);
+        let (Some((mapped, Method::Mapped)), true) = (reach, anew) else { return false };
+        if self.means.direction == Direction::Write || terms.method.is_some() {
+            return false;
+        }
+        let (calls, _) = mapped.by_calls(terms);
+        let (mut by_calls, mut by_mapping) = (0_i64, 0_i64);
+        for k in (0..number).step_by(number.div_ceil(WEIGHED).max(1)) {
+            let (Some(stored), Some(window)) = (self.stored[k], self.window(k)) else { continue };
+            let nest = self.nest(&self.cell(k), 0, 0);
+            let listed = Listed { cell: nest, window, stored, slot: 0 };
+            let Some(spot) = self.spot(&listed) else { continue };
+            let runs = window.first..window.end;
+            by_calls = by_calls.saturating_add(calls.price(&spot, runs.clone(), terms));
+            by_mapping = by_mapping.saturating_add(mapped.price(&spot, runs, terms));
+        }
+        by_calls < by_mapping
     }
 
     /// The points of cell `k`, where elements are chosen one by one.
@@ -497,6 +538,12 @@ impl Cells {
         };
         let decoded = self.layout.chunk_bytes().saturating_mul(number as i64);
         let desired = (decoded / (2 * self.terms.lanes)).clamp(least, most);
+        // Files that are opened, and mappings that are made, take longer than a few elements.
+        let lanes = usize::try_from(self.terms.threads).unwrap_or(1).max(1);
+        let turns = match self.reach {
+            Some(_) => number.div_ceil(TURNS * lanes),
+            None => usize::MAX,
+        };
         let mut open: Option<(i64, i64)> = None; // slot and user bytes of the last group
         for k in 0..number {
             let task = self.task(k)?;
@@ -537,7 +584,8 @@ impl Cells {
                     0 => *slot,
                     more => begin.max(self.staging).saturating_add(more),
                 };
-                if rounds == 1 && end <= target && *user + bytes <= useful {
+                let room = group.cells < turns;
+                if rounds == 1 && room && end <= target && *user + bytes <= useful {
                     (*slot, *user) = (end, *user + bytes);
                     group.cells += 1;
                     self.slot = self.slot.max(end);
@@ -554,7 +602,7 @@ impl Cells {
 
     /// Bytes asked for in cell `k`.
     fn bytes(&self, k: usize) -> i64 {
-        let points = self.window(k).map_or(1, |window| window.end - window.first) as i64;
+        let points = self.window(k).map_or(1, |window| window.points) as i64;
         points * self.cell(k).iter().map(|h| h.count).product::<i64>() * self.layout.item
     }
 
@@ -682,13 +730,36 @@ impl Cells {
         let Some(picked) = &self.chosen else { return };
         let (place, at) = there;
         let range = window.first..window.end;
+        let (user, counts) =
+            (picked.points.user(range.clone()), picked.points.counts(range.clone()));
+        if let (Place::Fill, Some(counts)) = (place, counts.list()) {
+            // One element, which goes to each of a run.
+            let first = |k: usize| nest.user + user.of(k);
+            let runs = counts.iter().enumerate();
+            round.moves.extend(runs.map(|(k, n)| self.filled(first(k), i64::from(*n))));
+            return;
+        }
         let addresses = match place {
             Place::Fill => Addresses::Row { first: 0, stride: 0 },
             _ => Addresses::List(range.clone().map(|k| picked.points.inside(k)).collect()),
         };
-        let user = picked.points.user(range.clone());
-        let direction = self.means.direction;
-        round.indexed.push(indexed(nest, (place, at, addresses), user, range.len(), direction));
+        let (direction, there) = (self.means.direction, (place, at, addresses));
+        round.indexed.push(indexed(nest, there, user, counts, range.len(), direction));
+    }
+
+    /// The fill value for so many elements of the caller's array, one behind the other.
+    fn filled(&self, at: i64, count: i64) -> Move {
+        let item = self.layout.item;
+        Move {
+            src: Place::Fill,
+            src_at: 0,
+            src_stride: vec![0],
+            dst: Place::User,
+            dst_at: at,
+            dst_stride: vec![item],
+            count: vec![count],
+            item,
+        }
     }
 
     /// Chunks stored as they are may have spare bytes behind them.

@@ -28,6 +28,7 @@
 //! | [`collective`] | many ranks at once: who owns what, in which round?  |
 //! | [`assign`]  | many files at once: which rank reads which?                       |
 //! | [`simulate`] | what would it take on a machine that is only a model?            |
+//! | [`resident`] | how had a new array best lie, for the sections that are typical of it? |
 //! | [`gaps`]    | which gaps between written pages had better be written, too?      |
 //! | [`error`]   | why can it not be done?                                           |
 //!
@@ -61,6 +62,7 @@ pub mod planner;
 pub mod points;
 pub mod price;
 pub mod request;
+pub mod resident;
 pub mod section;
 pub mod simulate;
 pub mod slabs;
@@ -78,7 +80,7 @@ pub use plan::{
     Round, Transfer,
 };
 pub use planner::Plan;
-pub use points::{Addresses, Index, Lists, Points};
+pub use points::{Addresses, Counts, Index, Lists, Points};
 pub use price::Priced;
 pub use request::Request;
 pub use section::{Range, Section};

@@ -11,7 +11,7 @@
 use alloc::vec::Vec;
 
 use crate::address::round_up;
-use crate::points::Addresses;
+use crate::points::{Addresses, Counts};
 
 /// Reading from disk to memory, or writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,8 +189,10 @@ pub struct Move {
 /// several blocks that go to one address the last one stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedMove {
-    /// Number of blocks.
+    /// Number of addresses on each side.
     pub points: usize,
+    /// Blocks that follow each other at each of them; more than one only of blocks without axes.
+    pub counts: Counts,
     /// From where.
     pub src: Place,
     /// Address there to which those of the blocks are added.
@@ -217,7 +219,7 @@ impl IndexedMove {
     /// Bytes that it moves.
     pub fn bytes(&self) -> i64 {
         let block = self.count.iter().fold(self.item, |bytes, n| bytes.saturating_mul(*n));
-        block.saturating_mul(i64::try_from(self.points).unwrap_or(i64::MAX))
+        block.saturating_mul(i64::try_from(self.counts.blocks(self.points)).unwrap_or(i64::MAX))
     }
 }
 

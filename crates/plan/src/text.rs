@@ -127,7 +127,7 @@ impl Display for IndexedMove {
         write!(
             f,
             "move {} blocks {} at {} > {} at {}: {} B{}",
-            self.points,
+            self.counts.blocks(self.points),
             self.src,
             self.src_at,
             self.dst,

@@ -125,7 +125,10 @@ fn planned<T>(
     let mapped = case.terms.method == Some(Method::Mapped)
         || case.terms.method.is_none() && is_cached(case.terms.cached_permille);
     if ordered || write || chunked || !(mapped && case.terms.mapping) {
-        points.order(write.then_some(item_of(case) as i64));
+        let count = write.then_some(item_of(case) as i64);
+        points.order(count);
+        let how = (bits, count);
+        assert_eq!(points, index.ordered(&case.layout, None, 0..places, how).unwrap());
     }
     let points = Arc::new(points);
     let cell = index.cell(&case.layout).unwrap();
@@ -211,6 +214,13 @@ fn corrupt(m: &mut IndexedMove, dice: &mut Dice) {
             numbers.extend(list);
         }
     }
+    if let (Some(counts), true) = (m.counts.list(), dice.yes()) {
+        let mut counts = counts.to_vec();
+        let k = dice.below(counts.len() as i64) as usize;
+        counts[k] = [counts[k] + 1, counts[k] - 1, u32::MAX, 0, 1000][dice.below(5) as usize];
+        m.counts = Counts::List(counts);
+        return;
+    }
     let k = dice.below(numbers.len() as i64) as usize;
     let old = *numbers[k];
     *numbers[k] = match dice.below(7) {
@@ -269,4 +279,155 @@ fn the_first_index_that_is_outside_is_named() {
     assert_eq!(bad(1, 0, -10, 4), check(&[1], Lists::Outer(&lists)));
     assert_eq!(Ok(()), check(&[0, 1], Lists::Flat(&list)));
     assert_eq!(bad(0, 1, 40, 40), check(&[0, 1], Lists::Flat(&[39, 40])));
+}
+
+/// An index of one list of elements of an array of one axis, packed in memory.
+fn with_list<T>(list: &[i64], item: i64, work: impl FnOnce(&Index) -> T) -> T {
+    let rest = Section::new(vec![Range { start: 0, count: 1, step: 1 }]);
+    work(&Index { axes: &[0], lists: Lists::Flat(list), rest: &rest, point: item, strides: &[0] })
+}
+
+fn plain(len: i64, item: i64) -> Layout {
+    let parts = vec![Part { file: 0, offset: 128, len: len * item }];
+    Layout::Strided(Strided { shape: vec![len], item, strides: vec![item], parts })
+}
+
+fn runs_of(list: &[i64], layout: &Layout, bits: u32) -> Points {
+    with_list(list, 8, |index| {
+        let how = (bits, None);
+        index.ordered(layout, None, 0..list.len(), how).unwrap()
+    })
+}
+
+#[test]
+fn neighbours_are_kept_as_runs() {
+    let layout = plain(1 << 20, 8);
+    // 100 runs of 1000, in no order, overlapping each other.
+    let starts: Vec<i64> = (0..100).map(|k| k * k * 7919 % 900_000).collect();
+    let clustered: Vec<i64> = starts.iter().flat_map(|first| *first..first + 1000).collect();
+    let points = runs_of(&clustered, &layout, 22);
+    // A window of 4 MiB is half of the array: a run across its border is two.
+    let crossing = starts.iter().filter(|first| (**first..*first + 999).contains(&524_287)).count();
+    assert_eq!((100_000, 100 + crossing), (points.len(), points.runs()));
+    let windows = core::mem::size_of_val(points.windows());
+    assert!(points.bytes() <= 20 * points.runs() + 2 * windows, "{}", points.bytes());
+    assert_eq!(100_000, points.windows().iter().map(|window| window.points).sum::<usize>());
+    // What is copied are runs, too.
+    let section = Section::new(vec![Range { start: 0, count: 1, step: 1 }]);
+    let request = Request {
+        layout: &layout,
+        table: None,
+        section: &section,
+        user_stride: &[0],
+        direction: Direction::Read,
+    };
+    let points = Arc::new(points);
+    let chosen = Chosen { points: &points, windows: 0..points.windows().len() };
+    let terms = Terms { mapping: true, cached_permille: 1000, ..Terms::new(1 << 30) };
+    let plan = Plan::indexed(&request, &chosen, &terms).unwrap();
+    let rounds: Vec<Round> = (0..plan.rounds()).map(|k| plan.round(k).unwrap()).collect();
+    let moves = rounds.iter().flat_map(|round| &round.indexed);
+    assert_eq!(100 + crossing, moves.clone().map(|m| m.points).sum::<usize>());
+    assert_eq!(800_000, moves.map(IndexedMove::bytes).sum::<i64>());
+    assert_eq!(800_000, plan.cost().mapped_bytes);
+}
+
+#[test]
+fn what_are_no_runs_is_listed() {
+    let layout = plain(1 << 20, 8);
+    let listed = |list: &[i64]| assert_eq!(list.len(), runs_of(list, &layout, 22).runs());
+    listed(&(0..5000).map(|k| k * k * 7919 % (1 << 20)).collect::<Vec<i64>>());
+    listed(&(0..5000).rev().collect::<Vec<i64>>()); // descending
+    listed(&(0..5000).map(|k| k * 2).collect::<Vec<i64>>()); // every second one
+    listed(&(0..4000).map(|k| k + k / 3 * 5).collect::<Vec<i64>>()); // runs of three
+    listed(&[7; 5000]);
+    // Few looks promise runs, and then there are none.
+    let mut some: Vec<i64> = (0..100_000).map(|k| k * k * 31 % (1 << 20)).collect();
+    for look in 0..16 {
+        let at = look * (100_000 - 64) / 15;
+        some[at..at + 64].iter_mut().zip(0..).for_each(|(one, k)| *one = k);
+    }
+    listed(&some);
+    // In memory they do not follow each other.
+    let list: Vec<i64> = (0..5000).collect();
+    with_list(&list, 16, |index| {
+        assert_eq!(5000, index.place(&layout, None, 0..5000, 22).unwrap().runs());
+    });
+    // Runs of four are the shortest that are worth it.
+    let list: Vec<i64> = (0..4000).map(|k| k + k / 4 * 5).collect();
+    assert_eq!(1000, runs_of(&list, &layout, 40).runs());
+    // From the end, and rows of a table.
+    let list: Vec<i64> = (-5000..0).collect();
+    assert_eq!(1, runs_of(&list, &layout, 40).runs());
+    let rest = Section::whole(&[1000, 4]).unwrap();
+    let layout = Layout::Strided(Strided {
+        shape: vec![1000, 4],
+        item: 8,
+        strides: vec![32, 8],
+        parts: vec![Part { file: 0, offset: 0, len: 32_000 }],
+    });
+    let list: Vec<i64> = (100..300).chain(50..60).collect();
+    let lists: [&[i64]; 1] = [&list];
+    let strides = [0, 8];
+    let mut index = Index {
+        axes: &[0],
+        lists: Lists::Points(&lists),
+        rest: &rest,
+        point: 32,
+        strides: &strides,
+    };
+    assert_eq!(2, index.place(&layout, None, 0..210, 22).unwrap().runs());
+    index.strides = &[0, 16];
+    assert_eq!(210, index.place(&layout, None, 0..210, 22).unwrap().runs());
+}
+
+#[test]
+fn points_are_put_in_order_while_they_are_computed() {
+    let chunked = |encoded| {
+        Chunked::new(vec![200, 300], 4, vec![20, 30], vec![120, 4], encoded, 4000).unwrap()
+    };
+    let parts = |lens: &[i64]| {
+        let part = |(file, len): (usize, &i64)| Part { file: file as u32, offset: 64, len: *len };
+        lens.iter().enumerate().map(part).collect()
+    };
+    let strided = |parts| {
+        Layout::Strided(Strided { shape: vec![200, 300], item: 4, strides: vec![1200, 4], parts })
+    };
+    let layouts = [
+        strided(parts(&[240_000])),
+        strided(parts(&[100_000, 4000, 136_000])),
+        Layout::Chunked(chunked(true)),
+        Layout::Chunked(chunked(false)),
+    ];
+    let random: Vec<i64> = (0..10_000).map(|k| k * k * 7919 % 60_000 - 60_000 * (k % 2)).collect();
+    let clustered: Vec<i64> = (0..10_000).map(|k| k / 50 * 7919 % 59_000 + k % 50).collect();
+    let sorted: Vec<i64> = (0..10_000).map(|k| k * 5).collect();
+    // Ascending by one from the last element to the first.
+    let around: Vec<i64> = (0..10_000).map(|k| k % 100 - 50).collect();
+    let rest = Section::whole(&[200, 300]).unwrap();
+    for layout in &layouts {
+        for list in [&random, &clustered, &sorted, &around] {
+            for (bits, shard) in [(10, None), (14, None), (30, Some(&[2_i64, 3][..]))] {
+                let lists = Lists::Flat(list);
+                let (axes, strides) = ([0, 1], [0, 0]);
+                let index = Index { axes: &axes, lists, rest: &rest, point: 4, strides: &strides };
+                let shard = shard.filter(|_| matches!(layout, Layout::Chunked(_)));
+                for range in [0..10_000, 777..9000] {
+                    let mut expected = index.place(layout, shard, range.clone(), bits).unwrap();
+                    expected.order(Some(4));
+                    let found = index.ordered(layout, shard, range.clone(), (bits, Some(4)));
+                    let found = found.unwrap();
+                    assert_eq!(expected, found);
+                    let lone = |k| index.place(layout, shard, k..k + 1, bits).unwrap().address(0);
+                    let mut each: Vec<i64> = range.map(lone).collect();
+                    each.sort_by_key(|address| address >> found.bits());
+                    let runs = (0..found.runs()).map(|k| (found.address(k), found.count(k)));
+                    let points = runs.flat_map(|(first, n)| (0..n).map(move |k| first + 4 * k));
+                    assert_eq!(each, points.collect::<Vec<i64>>());
+                    let numbers: Vec<i64> = found.windows().iter().map(|w| w.number).collect();
+                    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]));
+                }
+            }
+        }
+    }
 }

@@ -5,10 +5,11 @@
 use numpy::ndarray::{Array1, Array2, Array3};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArray3, PyReadonlyArray2};
 use outcore_plan::distribution::{self as plan, Align, Ghost, Mapping, Pattern};
-use outcore_plan::{PlanError, Section};
+use outcore_plan::{PlanError, Range, Section};
 use pyo3::prelude::*;
 
 use crate::errors::{detached, Class, Fault};
+use crate::key;
 
 /// Ranks arranged in a box.
 #[pyclass(module = "outcore._core", frozen)]
@@ -154,7 +155,43 @@ impl Distribution {
         let global = sections(py, pieces.iter().map(|piece| &piece.global), ndim)?;
         Ok((global, sections(py, pieces.iter().map(|piece| &piece.local), ndim)?))
     }
+
+    /// A key of NumPy as start, count and step of each axis, and the axes of the result: numbers of those
+    /// of the array and whether they are walked downwards, or None.
+    fn section_of(&self, key: &Bound<'_, PyAny>, what: &str) -> PyResult<(Vec<Words>, Axes)> {
+        let found = key::parse(key, self.made.shape(), what)?;
+        found.size()?;
+        let axis = |axis: &key::Axis| match *axis {
+            key::Axis::New => None,
+            key::Axis::Of(number, reversed) => Some((number, reversed)),
+        };
+        let words = found.section.ranges().iter().map(|r| (r.start, r.count, r.step));
+        Ok((words.collect(), found.axes.iter().map(axis).collect()))
+    }
+
+    /// What a rank has of a section: numbers of members, and where it stores them.
+    fn patches<'py>(
+        &self,
+        py: Python<'py>,
+        rank: i64,
+        widths: Vec<(i64, i64)>,
+        all: bool,
+        section: Vec<Words>,
+    ) -> PyResult<(Sections<'py>, Sections<'py>)> {
+        let ranges = section.iter().map(|(start, count, step)| Range::new(*start, *count, *step));
+        let section = Section::new(ranges.collect::<Result<_, _>>().map_err(Fault::from)?);
+        let found = detached(py, || {
+            self.made.patches(rank, &ghosts(&widths), all, &section).map_err(Fault::from)
+        })?;
+        let ndim = self.made.shape().len();
+        let members = sections(py, found.iter().map(|patch| &patch.members), ndim)?;
+        Ok((members, sections(py, found.iter().map(|patch| &patch.local), ndim)?))
+    }
 }
+
+/// Start, count and step.
+type Words = (i64, i64, i64);
+type Axes = Vec<Option<(usize, bool)>>;
 
 impl Distribution {
     fn translated<'py>(

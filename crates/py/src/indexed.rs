@@ -256,6 +256,18 @@ impl IndexSchedule {
     }
 }
 
+/// Elements of a bin, and how many bins there are: whole units of elements.
+#[pyfunction]
+pub fn bins_of(elements: i64, unit: i64, owners: u32, ranks: u32) -> (i64, i64) {
+    divide::bins(elements, unit, owners, ranks)
+}
+
+/// Rounds in which owners with a buffer of `chunk` bytes each move `total` bytes.
+#[pyfunction]
+pub fn rounds_of(total: i64, owners: u32, chunk: i64) -> i64 {
+    divide::rounds(total, owners, chunk)
+}
+
 /// How many elements lie in each of some bins of `width` elements.
 #[pyfunction]
 pub fn count_bins<'py>(

@@ -24,10 +24,12 @@
 //! | `background.rs` | accesses in threads of their own |
 //! | `assign.rs`  | a matrix of requests to an assignment of files to ranks |
 //! | `slabs.rs`   | shapes of pieces under a limit |
+//! | `resident.rs`| what is typical of a new array, to layouts with prices |
 //! | `simulate.rs`| a modelled machine, and what an access takes on it |
 //! | `report.rs`  | a plan to what `explain` shows |
 //! | `measure.rs` | measuring a disk, and its figures |
 //! | `distribution.rs` | which rank owns which index |
+//! | `window.rs`  | parts of a distributed array that this process can see, and their locks |
 //! | `memory.rs`  | the memory budget |
 //! | `errors.rs`  | failures to exceptions |
 
@@ -60,11 +62,13 @@ mod open;
 mod read_many;
 mod records;
 mod report;
+mod resident;
 mod simulate;
 mod slabs;
 mod traffic;
 mod turn;
 mod two_phase;
+mod window;
 
 /// The core of outcore.
 #[pymodule]
@@ -88,6 +92,8 @@ mod _core {
         cut_runs, decode_words, keys_with_places, merge_runs, merge_scratch, sort_words,
     };
     #[pymodule_export]
+    use crate::compute::nonzero::nonzero_places;
+    #[pymodule_export]
     use crate::compute::reduce::{accumulate_products, Reduction};
     #[pymodule_export]
     use crate::compute::stencil::{Rank, StencilPass};
@@ -101,7 +107,9 @@ mod _core {
     #[pymodule_export]
     use crate::errors::error_codes;
     #[pymodule_export]
-    use crate::indexed::{count_bins, cut_bins, divide_elements, IndexSchedule};
+    use crate::indexed::{
+        bins_of, count_bins, cut_bins, divide_elements, rounds_of, IndexSchedule,
+    };
     #[pymodule_export]
     use crate::interrupt::Stop;
     #[pymodule_export]
@@ -122,7 +130,11 @@ mod _core {
     #[pymodule_export]
     use crate::read_many::{read_early, read_many};
     #[pymodule_export]
-    use crate::simulate::{simulate_alone, simulate_together};
+    use crate::resident::resident_layouts;
+    #[pymodule_export]
+    use crate::simulate::{
+        scattered_blocks, simulate_alone, simulate_scattered, simulate_together,
+    };
     #[pymodule_export]
     use crate::slabs::slab_shape;
     #[pymodule_export]
@@ -131,6 +143,9 @@ mod _core {
     use crate::turn::whole_in_turn;
     #[pymodule_export]
     use crate::two_phase::{flush_turns, own_price, Batch, Messages, Owner};
+
+    #[pymodule_export]
+    use crate::window::{Window, WordLocks};
 
     #[pymodule_export]
     use crate::records::{

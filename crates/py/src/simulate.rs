@@ -1,6 +1,8 @@
-//! `_core.simulate_alone`, `_core.simulate_together`: what an access takes on a machine that is a model.
+//! `_core.simulate_alone`, `simulate_together`, `simulate_scattered`: what an access takes on a machine that is a model.
 
-use outcore_plan::simulate::{self as model, Machine, Manner, Outcome, Price};
+use numpy::PyArray1;
+use outcore_plan::simulate::{self as model, Domains, Machine, Manner, Outcome, Price};
+use outcore_plan::simulate::{Scattered, Way};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -20,6 +22,7 @@ pub struct Parts {
     streams: u32,
     disk_rate: i64,
     write_rate: i64,
+    write_seek_ns: i64,
     client_ns: i64,
     depth: u32,
     write_depth: u32,
@@ -43,6 +46,7 @@ impl Parts {
             streams: self.streams,
             disk_rate: self.disk_rate,
             write_rate: self.write_rate,
+            write_seek_ns: self.write_seek_ns,
             client_ns: self.client_ns,
             depth: self.depth,
             write_depth: self.write_depth,
@@ -67,6 +71,7 @@ fn told<'py>(py: Python<'py>, outcome: &Outcome) -> PyResult<Bound<'py, PyDict>>
         ("rounds", outcome.rounds),
         ("io_ns", outcome.io_ns),
         ("exchange_ns", outcome.exchange_ns),
+        ("copy_ns", outcome.copy_ns),
         ("busiest_ns", outcome.busiest_ns),
         ("events", outcome.events),
     ] {
@@ -126,4 +131,71 @@ pub fn simulate_together<'py>(
     let outcome =
         py.detach(|| model::together(&plan.plan, ranks, &machine.machine(), &manner, write));
     told(py, &outcome.map_err(Fault::from)?)
+}
+
+/// Attributes of `outcore.simulate.irregular.Scattered`.
+#[derive(FromPyObject)]
+pub struct Pattern {
+    ranks: u32,
+    blocks: i64,
+    run: i64,
+    itemsize: i64,
+    spread: u32,
+}
+
+impl Pattern {
+    fn scattered(&self) -> Scattered {
+        Scattered {
+            ranks: self.ranks,
+            blocks: self.blocks,
+            run: self.run,
+            item: self.itemsize,
+            spread: self.spread,
+        }
+    }
+}
+
+/// Elements of made-up ranks: each rank on its own or, with owners, these in steps.
+#[pyfunction]
+#[pyo3(signature = (pattern, machine, *, most, owners = None, chunk = 0, groups = 1, in_turn = false, ahead = false, write = false))]
+#[allow(clippy::too_many_arguments, reason = "named in Python")]
+pub fn simulate_scattered<'py>(
+    py: Python<'py>,
+    pattern: Pattern,
+    machine: Parts,
+    most: i64,
+    owners: Option<u32>,
+    chunk: i64,
+    groups: u32,
+    in_turn: bool,
+    ahead: bool,
+    write: bool,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (of, machine) = (pattern.scattered(), machine.machine());
+    let domains = if in_turn { Domains::InTurn } else { Domains::Asked };
+    let outcome = py.detach(|| match owners {
+        None => model::each_alone(&of, &machine, most, write),
+        Some(owners) => {
+            let way = Way { owners, chunk, groups, domains, ahead, most };
+            model::in_steps(&of, &way, &machine, write)
+        }
+    });
+    told(py, &outcome.map_err(Fault::from)?)
+}
+
+/// First elements of the blocks of a rank, in the order of the file.
+#[pyfunction]
+pub fn scattered_blocks<'py>(
+    py: Python<'py>,
+    pattern: Pattern,
+    rank: u32,
+) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    let of = pattern.scattered();
+    of.check().map_err(Fault::from)?;
+    if rank >= of.ranks {
+        let text = format!("rank {rank} of {}", of.ranks);
+        return Err(Fault::from(outcore_plan::error::PlanError::BadLayout(text)).into());
+    }
+    let blocks = py.detach(|| (0..of.blocks).map(|k| of.element(rank, k)).collect());
+    Ok(PyArray1::from_vec(py, blocks))
 }

@@ -22,6 +22,7 @@ Invariants. Each rank makes the same calls of the transport, whatever happened t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -50,6 +51,7 @@ __all__ = [
     "gather",
     "name_of",
     "together",
+    "told",
 ]
 
 # Words of a record that are always sent; longer ones are sent once more, all of one length.
@@ -81,10 +83,36 @@ _CALLS = {
     "CollectiveSchedule.gather_all": Call(24),
     "CollectiveSchedule.scatter_all": Call(25),
     "a computation": Call(30),
+    "create_placed": Call(40),
+    "open_placed": Call(41),
+    "copy_placed": Call(42),
+    "PlacedArray.shift_all": Call(43),
+    "PlacedArray.slabs": Call(44),
+    "PlacedArray.write_slab": Call(45, writes=True),
+    "PlacedArray.read_global_all": Call(46),
+    "PlacedArray.multicast_all": Call(47),
+    "PlacedArray.in_core_all": Call(48),
+    "PlacedArray.flush_all": Call(49),
+    "disk_array": Call(60),
+    # What ranks mean, and what they can; then the sections of all of them.
+    "DiskResidentArray": Call(61),
+    "DiskResidentArray.read": Call(62),
+    "DiskResidentArray.write": Call(63, writes=True),
     "DistArray.redistribute_all": Call(101),
     "DistArray.update_ghosts_all": Call(102),
     "DistArray.gather_all": Call(103),
     "DistArray.accumulate_ghosts_all": Call(104),
+    "DistArray.shared_all": Call(105),
+    "DistArray.fence_all": Call(106),
+    "DistArray.close_all": Call(107),
+    "DistArray.fill_all": Call(108),
+    "DistArray.scale_all": Call(109),
+    "DistArray.copy_all": Call(110),
+    "DistArray.add_all": Call(111),
+    "DistArray.map_all": Call(112),
+    "DistArray.dot_all": Call(113),
+    "DistArray.matmul_all": Call(114),
+    "DistArray.transpose_all": Call(115),
 }
 _NAMES = {call.number: name for name, call in _CALLS.items()}
 
@@ -353,6 +381,33 @@ def together(
                 called = [text.decode(errors="replace") for text in told]
             differ(called)
     return records
+
+
+def told(group: Transport, call: str, work: Callable[[], Any], named: str) -> Any:
+    """
+    Let the first rank do something short, and tell the others what it gives: what JSON can say.
+
+    All return, or all raise. Two synchronisations.
+
+    Parameters
+    ----------
+    work
+        What the first rank does.
+    call, named
+        As for `together`.
+    """
+    if group.size == 1:
+        return work()
+    mine: list[bytes] = []
+
+    def do() -> list[int]:
+        mine.append(b"" if group.rank else json.dumps(work()).encode())
+        return []
+
+    together(group, call, do, lambda: named, same=0, named=named)
+    with Announced(group, named):
+        said = group.allgather_bytes(mine[0])
+    return json.loads(said[0])
 
 
 def _alike(records: _core.Records, same: int) -> bool:

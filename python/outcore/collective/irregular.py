@@ -68,9 +68,6 @@ __all__ = ["CollectiveSchedule", "Manner"]
 #: How elements are moved: by each rank alone, in two phases, or these overlapped.
 Manner = Literal["auto", "direct", "collective", "pipelined"]
 _MANNERS = ("auto", "direct", "collective", "pipelined")
-# Bins, of all ranks together and at most: their counts are sent by each.
-_BINS = 1 << 12
-_COUNTED = 1 << 22
 # The largest chunk that is chosen: more makes no request faster.
 _CHUNK = 64 << 20
 # Buffers of an owner and a rank at once, in chunks: read ahead, sent, received, and put in order.
@@ -210,7 +207,7 @@ class CollectiveSchedule:
         total = sum(records.setting(_NUMBER)) * self._row
         chunk = self._asked or max(min(_CHUNK, *records.setting(_ROOM)), self._row, 1)
         owners = self._io_ranks
-        rounds = max(math.ceil(total / owners / chunk), 1)
+        rounds = _core.rounds_of(total, owners, chunk)
         self._owners = [owner * group.size // owners for owner in range(owners)]
         #: Rounds, and bytes of an owner's buffer.
         self.rounds, self.chunk = rounds, chunk
@@ -279,10 +276,7 @@ class CollectiveSchedule:
             if isinstance(layout.source, ShardSource):
                 unit *= layout.source.per_shard[along]
             unit *= math.prod(points.shape[d] for d in points.axes[1:])
-        most = max(min(_BINS * self._io_ranks, _COUNTED // self._group.size), 64)
-        units = max(math.ceil(elements / max(unit, 1)), 1)
-        width = max(unit, 1) * math.ceil(units / most)
-        return width, max(math.ceil(elements / width), 1)
+        return _core.bins_of(elements, unit, self._io_ranks, self._group.size)
 
     def _exchange_counts(self, failures: Failures) -> NDArray[np.int64]:
         """How many elements each rank has for this one, in each round."""

@@ -146,7 +146,7 @@ class Passes:
         with self._begun(place, "gather_all", stays=False) as plan:
             target = out
             with failures.caught():
-                kept = self._alone._kept
+                kept = self._alone._stored
                 target = staged(out, place, kept, max(plan.most, 1), plan.passes)
             for number in range(plan.passes):
                 flat = positions = np.empty(0, np.int64)
@@ -377,7 +377,7 @@ class Passes:
         def count(found: Bins) -> NDArray[np.int64]:
             own = np.zeros(found.number, np.int64)
             with failures.caught(), _core.Reservation("exchange", slab):
-                own = self._alone._kept.count(found, slab)
+                own = self._alone._stored.count(found, slab)
             self._end(failures, what)
             return group.allgather(own)
 
@@ -390,7 +390,7 @@ class Passes:
         return plan
 
     def _divided(self, shares: list[list[Range]], limits: Limits, unit: int, slab: int) -> _Plan:
-        kept = self._alone._kept
+        kept = self._alone._stored
         ranges = list(itertools.chain.from_iterable(shares))
         turns, first = [], 0
         for share in shares:

@@ -48,8 +48,11 @@ _LARGEST = 64 * 2**20
 # The limit of who has room for all, and what a rank says that failed: more than any number of rounds.
 _NO_LIMIT = _FAILED = 2**63 - 1
 _OURS = {
-    f"DistArray.{name}"
-    for name in ("redistribute_all", "update_ghosts_all", "accumulate_ghosts_all", "gather_all")
+    f"DistArray.{name}_all"
+    for name in (
+        *("redistribute", "update_ghosts", "accumulate_ghosts", "gather"),
+        *("copy", "add", "map", "dot", "matmul", "transpose"),
+    )
 }
 # What ranks tell each other before anything else.
 _PRINT, _LIMIT = range(2)

@@ -100,6 +100,7 @@ ALL = (
     _Module("hdf5", "hdf5", (".h5", ".hdf5", ".he5", ".hdf")),
     _Module("zarr3", "zarr", (".zarr", ".zarr3"), is_folder=True),
     _Module("zarr2", "zarr2", (".zarr2",), is_folder=True),
+    _Module("parts", "parts", (".parts",)),
     _RAW,
 )
 _OF_SUFFIX = {suffix: module for module in ALL for suffix in module.SUFFIXES}
@@ -420,6 +421,37 @@ def discard(path: str, *, format: str | None = None) -> None:
     maker = _maker(outer, format)
     if hasattr(maker, "discard"):
         maker.discard(outer, inner)
+
+
+def take_place(fresh: str, target: str, *, format: str | None = None, exclusive: bool) -> None:
+    """Give a complete array, a file or folder `fresh`, durably the name `target` of what goes."""
+    step = getattr(_maker(target, format), "take_place", None)
+    if step is not None:
+        step(fresh, target, exclusive)
+        return
+    with durable.os_errors("renaming to", target):
+        durable.move_into_place(fresh, target, exclusive=exclusive)
+
+
+def marked(path: str) -> Format | None:
+    """The format whose marks a file or folder bears; of a damaged manifest that of its name."""
+    found = _marked(path, os.path.isdir(path))
+    likely = _OF_SUFFIX.get(_suffix_of(path))
+    return likely if found is None and hasattr(likely, "files") else found
+
+
+def remove(path: str) -> None:
+    """Remove an array that is a file or folder of its own, with all that it is made of."""
+    step = getattr(marked(path), "remove", None)
+    with durable.os_errors("removing", path):
+        if step is not None:
+            step(path)
+        elif os.path.isdir(path) and not os.path.islink(path):
+            import shutil
+
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
 
 
 def format_of_new(path: str, format: str | None = None) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 import threading
@@ -208,6 +209,35 @@ def create_file(path: str, fill: Callable[[int], None], *, exclusive: bool) -> N
             file.close()
 
 
+# Of what is read at once where the system cannot copy by itself.
+_BLOCK = 1 << 20
+
+
+def copy_file(source: str, target: str, *, exclusive: bool) -> None:
+    """Copy a file with its permissions: `target` appears whole and durable, as by `create_file`."""
+    with os_errors("opening", source):
+        fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def fill(made: int) -> None:
+        _copy_bytes(fd, made)
+        os.fchmod(made, stat.S_IMODE(os.fstat(fd).st_mode))
+
+    try:
+        create_file(target, fill, exclusive=exclusive)
+    finally:
+        os.close(fd)
+
+
+def _copy_bytes(source: int, target: int) -> None:
+    with contextlib.suppress(OSError):  # another file system, or one that cannot
+        while os.copy_file_range(source, target, 1 << 30):
+            pass
+    at = os.lseek(target, 0, os.SEEK_CUR)
+    while block := os.pread(source, _BLOCK, at):
+        write_all(target, block, at)
+        at += len(block)
+
+
 @contextlib.contextmanager
 def replacing(path: str, *, exclusive: bool) -> Iterator[str]:
     """
@@ -265,6 +295,41 @@ def begun_name(final: str) -> str:
 
 #: What all names are like under which the core, or Python, makes a file or folder.
 BEGUN = r"\..+\.[0-9a-f]{8}(?:-[0-9a-f-]+)?\.outcore-tmp"
+
+
+def hold(path: str, *, look: bool = False) -> int | None:
+    """
+    Lock a file or folder as one whose maker lives, until the descriptor is closed or the process ends.
+
+    Parameters
+    ----------
+    path
+        What is being made, or may be left of somebody who made it.
+    look
+        The caller wants to know whether that is left, and will remove it.
+
+    Returns
+    -------
+    int or None
+        A descriptor; None if somebody else holds it, or it is gone. Where nothing can be locked: one to
+        its maker, None to who looks.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mine, there = os.fstat(fd), os.stat(path)
+        if (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
+            return fd
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK) and not look:
+            return fd
+    os.close(fd)
+    return None
 
 
 def remove_begun(path: str) -> None:

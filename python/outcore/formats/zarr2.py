@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.formats import durable, zarr_codecs, zarr_dtypes, zarr_grid, zarr_staged
+from outcore.formats.documents import Document, Judge, Stamp, part_of, read_document, read_stamped
 from outcore.formats.layout import ArrayInfo, Chunked, FileSource
 from outcore.formats.spec import Entry, Spec, check_shape
 from outcore.formats.zarr_grid import check_resize, choose_chunks, remove_shrunk, source_of
@@ -28,16 +29,10 @@ from outcore.formats.zarr_staged import discard as discard
 from outcore.formats.zarr_staged import prepare as prepare
 from outcore.formats.zarr_staged import staged as staged
 from outcore.formats.zarr_store import (
-    Document,
-    Judge,
-    Stamp,
     changed_attributes,
     check_writable,
     editing,
     locked,
-    part_of,
-    read_document,
-    read_stamped,
     write_document,
 )
 from outcore.formats.zarr_tree import (

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from outcore.errors import UsageError
+from outcore.formats.documents import MAX_LENGTH, Document, Judge
 from outcore.formats.layout import Codec
 from outcore.formats.zarr_dtypes import DType, with_endian
-from outcore.formats.zarr_store import MAX_LENGTH, Document, Judge
 
 _BLOSC = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
 _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from outcore.errors import UnsupportedError
-from outcore.formats.zarr_store import Document, Judge
+from outcore.formats.documents import Document, Judge
 
 DType = np.dtype[Any]
 

@@ -21,8 +21,8 @@ import numpy as np
 
 from outcore.errors import InternalError, StorageError
 from outcore.formats import durable
+from outcore.formats.documents import MAX_LENGTH, Stamp
 from outcore.formats.layout import ArrayInfo, Chunked, FileSource, Identity, ShardSource
-from outcore.formats.zarr_store import MAX_LENGTH, Stamp
 
 __all__ = ["confirm", "folder_of", "gone", "identified", "identity_of"]
 

@@ -17,15 +17,8 @@ from typing import NamedTuple
 
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable
-from outcore.formats.zarr_store import (
-    Document,
-    Stamp,
-    publish,
-    read_document,
-    refuse_outside,
-    stamp_of,
-    write_document,
-)
+from outcore.formats.documents import Document, Stamp, read_document, stamp_of
+from outcore.formats.zarr_store import publish, refuse_outside, write_document
 
 _MARKS = ("zarr.json", ".zarray", ".zgroup")
 

@@ -23,9 +23,10 @@ from outcore.jobs.calls import repeated
 from outcore.jobs.job import listed, temporaries, temporary_path
 from outcore.jobs.ranks import Ranks, collective
 from outcore.jobs.target import discard
-from outcore.journal import SUFFIX, gather, held, of_ranks
+from outcore.journal import SUFFIX, Journal, gather, held, of_ranks
+from outcore.resident.temporary import is_lock, left_over, remove_left
 
-__all__ = ["SCRATCH", "Unfinished", "clean", "resume", "unfinished"]
+__all__ = ["SCRATCH", "Unfinished", "clean", "half_replaced", "resume", "unfinished"]
 
 #: Instead of an operation, of a temporary array that is no job's.
 SCRATCH = "a temporary array"
@@ -94,6 +95,8 @@ def unfinished(folder: str | os.PathLike[str] = ".") -> list[Unfinished]:
 def _found(folder: str) -> Iterator[Unfinished]:
     with durable.os_errors("listing", folder):
         names = os.listdir(folder)
+    for lock in left_over(folder):
+        yield Unfinished(lock, SCRATCH, (), 0, 0, "left", None, ((lock, None),))
     for name in names:
         path = os.path.join(folder, name)
         scratch = _SCRATCH.fullmatch(name)
@@ -209,6 +212,8 @@ def clean(one: Unfinished) -> None:
     ------
     UsageError
         ``in-use``: it is running; ``file-in-use``: a file in which it left something is open.
+        ``half-replaced``: an array that it updates in place has some of its new rows, and the others are
+        only here.
     StorageError
         Something cannot be removed. The job is listed still.
 
@@ -218,11 +223,23 @@ def clean(one: Unfinished) -> None:
     >>> for one in jobs.unfinished("."):
     ...     jobs.clean(one)
     """
+    if is_lock(one.path):
+        with durable.os_errors("removing", one.path), contextlib.suppress(FileNotFoundError):
+            remove_left(one.path)
+        return
     if one.operation == "unknown" or not one.path.endswith(SUFFIX):
         _remove(one.path)
         return
     # Held while it is removed: nobody goes on with it meanwhile.
     with held(one.path) as journal:
+        if half_replaced(journal):
+            raise UsageError(
+                f"what {one.path!r} updates in place has some of its new rows; the same call with "
+                "resume=True puts in the others. If the array is not needed any more, remove "
+                f"{', '.join(path for path, _ in one.partial)} and then the journal",
+                code="half-replaced",
+                path=one.path,
+            )
         for path, format in one.partial:
             discard(path, format)
         found = temporaries(one.path)
@@ -232,6 +249,15 @@ def clean(one: Unfinished) -> None:
         for path in of_ranks(one.path):
             _remove(path)
         journal.remove()
+
+
+def half_replaced(journal: Journal) -> bool:
+    """Whether what a job updates in place may have some of its new elements, and lack others."""
+    gather(journal)
+    computed = journal.cut.get("computed") if isinstance(journal.cut, dict) else None
+    return (
+        isinstance(computed, int) and computed in journal.done and computed + 1 not in journal.done
+    )
 
 
 def _remove(path: str) -> None:

@@ -13,14 +13,13 @@ Invariants. All ranks make the same calls in the same order, whatever fails.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from outcore.collective.agreement import Announced, together
+from outcore.collective.agreement import Announced, together, told
 from outcore.collective.items import number_of
 from outcore.disk import DiskArray
 from outcore.opening import open
@@ -149,12 +148,7 @@ class Ranks:
 
     def told(self, work: Callable[[], Any]) -> Any:
         """Do something short, the first rank alone, which tells the others: what JSON can say."""
-        if self.size == 1:
-            return work()
-        mine = self.together(lambda: json.dumps(work()) if self.first else "")
-        with Announced(self.group, self.name):
-            said = self.group.allgather_bytes(mine.encode())
-        return json.loads(said[0])
+        return told(self.group, _CALL, work, self.name)
 
     def finished(self, work: Callable[[], object], share: Callable[[], str] = str) -> None:
         """

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -191,8 +190,9 @@ class Place:
             return
         if os.path.isdir(self.outer):
             check_replaceable(self.outer)  # hours have passed
-        with durable.os_errors("renaming to", self.outer):
-            durable.move_into_place(self.partial_outer, self.outer, exclusive=not self.overwrite)
+        formats.take_place(
+            self.partial_outer, self.outer, format=self.format, exclusive=not self.overwrite
+        )
 
 
 def discard(path: str, format: str | None) -> None:
@@ -217,11 +217,8 @@ def _discard(path: str, format: str | None) -> None:
     outer, inner = formats.split_path(path)
     if PARTIAL in os.path.basename(outer):
         durable.remove_begun(outer)
-        with durable.os_errors("removing", outer):
-            if os.path.isdir(outer):
-                shutil.rmtree(outer)
-            elif os.path.lexists(outer):
-                os.unlink(outer)
+        if os.path.lexists(outer):
+            formats.remove(outer)
     elif inner is not None and os.path.lexists(outer):
         formats.discard(path, format=format)
 

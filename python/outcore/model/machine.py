@@ -1,7 +1,7 @@
 """
 A machine as a few numbers: servers with disks, nodes with ranks, a network.
 
-``delta``, ``sp2`` and ``today`` are in the ``.toml`` files beside this one, each with where its figures
+Those that have a name (`NAMES`) are in the ``.toml`` files beside this one, each with where its figures
 are from. ``crates/plan/src/simulate`` says what the parts do.
 
 >>> from outcore.model.machine import machine
@@ -24,7 +24,7 @@ from outcore.errors import UsageError
 
 __all__ = ["NAMES", "Figures", "Machine", "machine"]
 
-NAMES = ("delta", "sp2", "today")
+NAMES = ("delta", "ipsc", "paragon", "red", "sp2", "today")
 _SECOND = 1_000_000_000
 
 
@@ -66,6 +66,8 @@ class Machine:
     block_ns, seek_ns, streams, disk_rate, write_rate
         A block from the disk: a time, more if it follows none of the last places (so many) where the
         disk was, and a rate; the rate of writes.
+    write_seek_ns
+        What a write costs more that follows none of those places; 0: servers put writes in order first.
     client_ns, depth, write_depth
         What a request costs the rank that makes it, and how many it has on their way, reading and
         writing.
@@ -87,6 +89,7 @@ class Machine:
     streams: int
     disk_rate: int
     write_rate: int
+    write_seek_ns: int
     client_ns: int
     depth: int
     write_depth: int
@@ -137,8 +140,9 @@ def machine(name: str | os.PathLike[str] = "today", **changes: int) -> Machine:
     Parameters
     ----------
     name
-        ``"delta"`` (Intel Touchstone Delta), ``"sp2"`` (IBM SP-2), ``"today"``, or the path of a TOML
-        file with all figures of `Machine`. A file may say ``like = "today"`` and give only what differs.
+        ``"delta"`` (Intel Touchstone Delta), ``"ipsc"`` (iPSC/860), ``"paragon"``, ``"red"``
+        (ASCI/Red), ``"sp2"`` (IBM SP-2), ``"today"``, or the path of a TOML file with all figures of
+        `Machine`. A file may say ``like = "today"`` and give only what differs.
     **changes
         Figures to change.
 

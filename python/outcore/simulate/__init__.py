@@ -5,6 +5,16 @@ The plans are those that `read_all` and `write_all` run; the machine is a few nu
 (`outcore.model.machine`), the clock is virtual, no data moves (``crates/plan/src/simulate``).
 """
 
+from outcore.simulate.irregular import Scattered, simulate_scattered
 from outcore.simulate.methods import METHODS, Array, Case, Outcome, plan, simulate
 
-__all__ = ["METHODS", "Array", "Case", "Outcome", "plan", "simulate"]
+__all__ = [
+    "METHODS",
+    "Array",
+    "Case",
+    "Outcome",
+    "Scattered",
+    "plan",
+    "simulate",
+    "simulate_scattered",
+]

@@ -9,19 +9,26 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from outcore.errors import UsageError
 from outcore.hints import nbytes
+from outcore.model import tables
 from outcore.model.chart import Line, chart
-from outcore.model.machine import Machine, machine
+from outcore.model.machine import NAMES, Machine, machine
 from outcore.report import human
+from outcore.simulate import figures, irregular
 from outcore.simulate.cases import CASES, case, written_case
-from outcore.simulate.methods import METHODS, Case, Method, Outcome, simulate
+from outcore.simulate.methods import METHODS, Case, Outcome, simulate
+from outcore.simulate.molecular import MOLECULAR
 from outcore.simulate.paper import CALIBRATED, Cell, Summary, extended, multi, summaries
 from outcore.simulate.programs import TABLES
+
+if TYPE_CHECKING:
+    from outcore.simulate.methods import Method
 
 __all__ = ["TEXT", "arguments", "run"]
 
@@ -37,6 +44,10 @@ methods:
 
 cases: each rank wants --bytes of an array that grows with the ranks
   rows, columns, blocks, cyclic (columns in turn), common (all the same)
+  random, clustered: elements chosen one by one, or 64 in a row; methods then
+    direct      each rank a request for each
+    collective  owners read or write chunks, then elements travel
+    pipelined   at the same time; owners in --groups
 
 Sizes are bytes, or 16MiB, 2GB; times are 50us, 1.5ms; rates are bytes per
 second. Columns of the table: virtual time until the last rank is done,
@@ -48,14 +59,18 @@ nothing is read but --machine and nothing written but --svg. Exit status: 0, or
 outcore simulate --case blocks --bytes 64MiB --write --svg time.svg
 outcore simulate --machine delta --ranks 4,16,64 \\
     --section '(1+8p:16+8p:1, 1:4096:1)' --shape 4096,4096
+outcore simulate --case random --chunk 4MiB --groups 4 --io-ranks 548
 outcore simulate --paper 'passion 10'
+outcore simulate --paper 'irregular 12'
 
 Methods and tables: Thakur, Choudhary, "An Extended Two-Phase Method for
 Accessing Sections of Out-of-Core Arrays", sections 3 to 5; Memik, Kandemir,
 Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
 section 6; Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime
-Library for Parallel I/O", sections 4.3 and 4.5.
-How well the models fit: docs/design/0015-simulated-machines.md.
+Library for Parallel I/O", sections 4.3 to 4.5; No, Choudhary, "Techniques to
+provide Run-Time Support for solving Irregular Problems", sections 3 and 4.
+How well the models fit: docs/design/0015-simulated-machines.md and
+0044-scattered-elements-are-simulated.md.
 """
 _UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
@@ -70,18 +85,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         const="all",
         metavar="TABLE",
         help="the papers' tables, theirs beside ours, or one: 'extended 1' to 'extended 10', "
-        "'multi 4' to 'multi 6', 'passion 3', 4, 10, 11",
+        "'multi 4' to 'multi 6', 'passion 3', 4, 6 to 11; or a figure: 'irregular 9' to 'irregular 15'",
     )
-    add("--machine", metavar="NAME", help="delta, sp2, today (the default), or a TOML file")
+    add("--machine", metavar="NAME", help=f"{', '.join(NAMES)} (today), or a TOML file")
     add("--ranks", default="1000,10000,100000", help="numbers of ranks (1000,10000,100000)")
-    add("--case", default="columns", choices=tuple(CASES), help="what each rank wants (columns)")
+    kinds = (*CASES, *irregular.CASES)
+    add("--case", default="columns", choices=kinds, help="what each rank wants (columns)")
     add("--bytes", default="16MiB", metavar="SIZE", help="how much each rank wants (16MiB)")
     add("--section", help="instead: sections as the papers write them: l:u:s from 1, p the rank")
     add("--shape", default="4096,4096", help="of the array of --section, in elements (4096,4096)")
     add("--itemsize", type=int, default=4, help="bytes of its elements (4)")
     add("--order", choices=("C", "F"), default="F", help="of its elements in the file (F)")
     add("--write", action="store_true", help="simulate writing")
-    add("--methods", default=",".join(METHODS), help=f"some of {','.join(METHODS)}")
+    add("--methods", help="some of the methods above (all)")
+    add("--chunk", metavar="SIZE", help="random, clustered: buffer of an owner (64MiB)")
+    add("--groups", type=int, metavar="N", help="random, clustered: groups of owners (1)")
     add("--io-ranks", type=int, metavar="N", help="so many ranks own parts of the file (all)")
     add("--disks", type=int, metavar="N", help="change the machine: servers with a disk each")
     add("--latency", metavar="TIME", help="what a request costs a server, such as 50us")
@@ -162,6 +180,54 @@ def _numbers(text: str, name: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
+def _simulator(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
+    """Give what simulates a method for a number of ranks."""
+    if words.section is None and words.case in irregular.CASES:
+        return _scattered(words, model)
+    if words.chunk is not None or words.groups is not None:
+        raise UsageError(
+            f"--chunk and --groups are for --case {' and '.join(irregular.CASES)}",
+            code="bad-option",
+        )
+
+    @functools.cache
+    def wanted(ranks: int) -> Case:
+        return _case(words, ranks)
+
+    return lambda ranks, method: simulate(
+        wanted(ranks), model, cast("Method", method), io_ranks=words.io_ranks
+    )
+
+
+def _scattered(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
+    chunk = irregular.CHUNK if words.chunk is None else nbytes(words.chunk)
+    groups = 1 if words.groups is None else words.groups
+
+    def one(ranks: int, method: str) -> Outcome:
+        return irregular.simulate_scattered(
+            irregular.case(words.case, ranks, nbytes(words.bytes), write=words.write),
+            model,
+            cast("irregular.Method", method),
+            chunk=chunk,
+            groups=groups,
+            io_ranks=None if words.io_ranks is None else min(words.io_ranks, ranks),
+        )
+
+    return one
+
+
+def _methods(words: Any) -> list[str]:
+    scattered = words.section is None and words.case in irregular.CASES
+    known: Sequence[str] = irregular.METHODS if scattered else METHODS
+    asked = known if words.methods is None else words.methods.split(",")
+    for name in asked:
+        if name not in known:
+            raise UsageError(
+                f"--methods: {name!r} is none of {', '.join(known)}", code="bad-option"
+            )
+    return list(asked)
+
+
 def _case(words: Any, ranks: int) -> Case:
     if words.section is None:
         return case(words.case, ranks, nbytes(words.bytes), write=words.write)
@@ -174,18 +240,8 @@ def _scale(
 ) -> int:
     model = machine(words.machine or "today", **_changes(words))
     ranks = _numbers(words.ranks, "ranks")
-    methods: list[Method] = []
-    for name in words.methods.split(","):
-        if name not in METHODS:
-            known = ", ".join(METHODS)
-            raise UsageError(f"--methods: {name!r} is none of {known}", code="bad-option")
-        methods.append(name)
-    found: dict[int, dict[str, Outcome]] = {}
-    for count in ranks:
-        wanted = _case(words, count)
-        found[count] = {
-            method: simulate(wanted, model, method, io_ranks=words.io_ranks) for method in methods
-        }
+    methods, simulator = _methods(words), _simulator(words, model)
+    found = {count: {method: simulator(count, method) for method in methods} for count in ranks}
     if words.svg is not None:
         write_picture(words.svg, _picture(words, model, found))
     if words.json:
@@ -253,50 +309,90 @@ def _count(n: int) -> str:
 
 
 def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
-    changes = _changes(words)
-    if words.machine is None:
-        models = [machine("delta", **changes), machine("sp2", **changes)]
-    else:
-        models = [machine(words.machine, **changes)] * 2
-    cells = _cells(words.paper, *models)
+    changes, name = _changes(words), " ".join(words.paper.lower().split())
+    # Of all papers, unless one machine is asked for.
+    asked = None if words.machine is None else machine(words.machine, **changes)
+
+    def model(usual: str) -> Machine:
+        return asked or machine(usual, **changes)
+
+    drawn = _figures(name)
+    cells = [] if drawn and name != "all" else _cells(name, model)
     facts = summaries(cells)
     if words.json:
+        used = [model(usual) for usual in _used(cells, drawn)]
         print_json(
             {
-                "machines": [dataclasses.asdict(model) for model in models],
+                "machines": [dataclasses.asdict(one) for one in used],
                 "calibrated": CALIBRATED,
                 "cells": [{**vars(cell), "ratio": cell.ratio} for cell in cells],
                 "summaries": facts,
+                "points": [
+                    {**vars(point), "rate": point.rate}
+                    for figure in drawn
+                    for point in figures.points(figure, model(_machine_of(figure)))
+                ],
+                "claims": [
+                    vars(claim)
+                    for figure in drawn
+                    for claim in figures.claims(figure, model(_machine_of(figure)))
+                ],
             }
         )
         return 0
     for facts_of in facts:
         table = [c for c in cells if (c.paper, c.table) == (facts_of.paper, facts_of.table)]
         _print_table(facts_of, table)
-    _print_summary(facts, summaries(cells, fitted=False))
-    if words.machine is None and not changes:
-        used = {"sp2" if cell.paper == "multi" else "delta" for cell in cells}
-        for name in sorted(used):
-            print(f"{name} was calibrated on {CALIBRATED[name]}.")
+    for figure in drawn:
+        print("\n".join(figures.lines(figure, model(_machine_of(figure)))) + "\n")
+    if facts:
+        _print_summary(facts, summaries(cells, fitted=False))
+    if asked is None and not changes:
+        for usual in _used(cells, drawn):
+            print(f"{usual} was calibrated on {CALIBRATED[usual]}.")
     return 0
 
 
-def _cells(asked: str, delta: Machine, sp2: Machine) -> list[Cell]:
+def _figures(name: str) -> list[int]:
+    """Give the figures that are asked for."""
+    return [figure for figure in figures.FIGURES if name in ("all", f"irregular {figure}")]
+
+
+def _machine_of(figure: int) -> str:
+    return tables.irregular(figure)[0].machine
+
+
+def _used(cells: Sequence[Cell], drawn: Sequence[int]) -> list[str]:
+    """Give the machines of cells and figures."""
+    of_cells = {
+        "ipsc" if f"{cell.paper} {cell.table}" in MOLECULAR else _MACHINES[cell.paper]
+        for cell in cells
+    }
+    return sorted(of_cells | {_machine_of(figure) for figure in drawn})
+
+
+_MACHINES = {"extended": "delta", "passion": "delta", "multi": "sp2"}
+
+
+def _cells(name: str, model: Callable[[str], Machine]) -> list[Cell]:
     """Give the cells of all tables, or of the one that is asked for."""
-    name = " ".join(asked.lower().split())
+    delta, sp2 = model("delta"), model("sp2")
     if name == "all":
         programs = [cell for table in TABLES.values() for cell in table(delta)]
+        programs += [cell for table in MOLECULAR.values() for cell in table(model("ipsc"))]
         return extended(delta) + multi(sp2) + programs
     if name in TABLES:
         return TABLES[name](delta)
+    if name in MOLECULAR:
+        return MOLECULAR[name](model("ipsc"))
     paper, _, number = name.partition(" ")
     if paper == "extended" and number in map(str, range(1, 9)):
         return extended(delta, table=int(number))
     if paper == "multi" and number in ("4", "5", "6"):
         return [cell for cell in multi(sp2) if cell.table == int(number)]
     raise UsageError(
-        f"--paper {asked!r}: there are 'extended 1' to 'extended 10', 'multi 4' to 'multi 6', "
-        "'passion 3', 'passion 4', 'passion 10', 'passion 11'",
+        f"--paper {name!r}: there are 'extended 1' to 'extended 10', 'irregular 9' to 'irregular 15', "
+        "'multi 4' to 'multi 6', 'passion 3', 'passion 4', 'passion 6' to 'passion 11'",
         code="bad-option",
     )
 

@@ -116,6 +116,8 @@ class Outcome:
         Of two phases; 0 for ranks on their own.
     io_ns, exchange_ns, busiest_ns
         Time in which all waited for servers; time of the exchanges; work of the busiest server.
+    copy_ns
+        Of the exchanges: copies in memory of the rank that copies most.
     events
         Bursts of requests that were looked at; fewer than requests if each stands for many.
     """
@@ -130,6 +132,7 @@ class Outcome:
     rounds: int
     io_ns: int
     exchange_ns: int
+    copy_ns: int
     busiest_ns: int
     events: int
     why: str = ""
@@ -266,7 +269,7 @@ def simulate(
             leaves_out=leaves_out,
             write=case.write,
         )
-        return _outcome(method, found)
+        return outcome_of(method, found)
     gap = machine.figures(case.ranks).gap
     made = plan(case, method, io_ranks=io_ranks, slot=slot, shares=shares, gap=gap)
     return _together(made, case, machine, method, slot)
@@ -287,7 +290,7 @@ def _together(
         slots=_PAPER_SLOTS if paper else _slots(made, slot),
         write=case.write,
     )
-    return _outcome(method, found)
+    return outcome_of(method, found)
 
 
 def _slots(made: _core.Collective, slot: int | None) -> int:
@@ -295,7 +298,8 @@ def _slots(made: _core.Collective, slot: int | None) -> int:
     return made.slots(2 * made.slot_bytes if slot is None else slot)
 
 
-def _outcome(method: str, found: Mapping[str, Any], why: str = "") -> Outcome:
+def outcome_of(method: str, found: Mapping[str, Any], why: str = "") -> Outcome:
+    """Give what the core found as an outcome."""
     return Outcome(method=method, why=why, **found)
 
 
@@ -326,5 +330,5 @@ def _auto(
     elif case.write and made.in_order:
         direct, why = False, in_order(made)
     if direct:
-        return _outcome("auto: direct", own, why)
+        return outcome_of("auto: direct", own, why)
     return dataclasses.replace(both, method="auto: two-phase", why=why)

@@ -40,6 +40,7 @@ def check_transport(transport: Transport) -> None:
         _blobs,
         _agreement,
         _exchanges,
+        _waits,
         _overlapping,
         _shared,
         _split,
@@ -52,6 +53,11 @@ def check_transport(transport: Transport) -> None:
     for check in checks:
         check(transport)
         transport.barrier()
+
+
+def _waits(t: Transport) -> None:
+    # Of ranks that are here, and of itself: nobody is gone.
+    _same([False] * t.size, [t.waits_for(rank, 0.0) for rank in range(t.size)])
 
 
 def _same(expected: object, actual: object) -> None:

@@ -18,7 +18,7 @@ from outcore import errors
 from outcore.errors import CollectiveError, OutcoreError
 from outcore.transport.checks import few
 
-__all__ = ["describe", "failed", "is_everywhere", "mark"]
+__all__ = ["describe", "failed", "is_everywhere", "mark", "rebuilt"]
 
 E = TypeVar("E", bound=BaseException)
 
@@ -83,8 +83,24 @@ def failed(
         code="rank-failed",
         ranks=tuple(ranks),
     )
-    error.__cause__ = _cause(code, facts, cause, first) if mine is None else mine
+    # Who was told of it on the way to here knows less than who was not.
+    told_only = isinstance(mine, CollectiveError) and mine.code == "rank-failed" != code
+    known = None if told_only else mine
+    error.__cause__ = _cause(code, facts, cause, first) if known is None else known
     return mark(error)
+
+
+def rebuilt(said: bytes, rank: int) -> BaseException:
+    """Make the failure of another rank anew, of what `describe` said there; its `rank` tells where."""
+    code, what, facts, text = (*said.decode(errors="replace").split("\n", 3), "", "", "")[:4]
+    cause = _cause(code, facts, text, rank)
+    if isinstance(cause, OutcoreError):
+        return cause
+    error = CollectiveError(
+        f"{what} failed at rank {rank}: [{code}] {text}", code="rank-failed", ranks=(rank,)
+    )
+    error.__cause__ = cause
+    return error
 
 
 def mark(error: E) -> E:

@@ -34,6 +34,7 @@ from outcore.transport.nodememory import NodeMemory
 from outcore.transport.place import CELL, FAR_CELL, HEAD, Place, seat
 from outcore.transport.protocol import Bytes
 from outcore.transport.serial import SerialTransport
+from outcore.transport.service import Service
 from outcore.transport.sharing import GroupShared, share
 from outcore.transport.timeouts import DeferredInterrupt, Patience
 from outcore.transport.watchdog import Watchdog
@@ -84,6 +85,8 @@ class Group:
         self.mishaps = 0
         self.synchronised: int | None = None
         self.in_flight = InFlight(threads=wire.threads)
+        #: Requests to other nodes, when somebody makes them.
+        self.service: Service | None = None
         self._node_barrier = node_barrier
         self._far = place.far
         self._watch = self.watchdog.at_barrier
@@ -201,6 +204,10 @@ class Group:
             self.mishaps += 1
             return self._reasons(said)
 
+    def waits_for(self, rank: int, elapsed: float) -> bool:
+        """Whether a rank of this node is gone, for which this one has waited so long."""
+        return self.watchdog.waits_for(rank, elapsed)
+
     def give_up(self, text: str) -> None:
         """Tell all ranks that this one cannot go on."""
         error = CollectiveError(text, code="rank-failed", ranks=(self.rank,))
@@ -211,6 +218,8 @@ class Group:
         if not self._closed:
             self.in_flight.finish(self)
             self._closed = True
+            if self.service is not None:
+                self.service.close()
             for made in list(self._shares):
                 made.close()
             self._node_barrier.leave()

@@ -139,10 +139,12 @@ class MpiWire:
     def take(self, tag: int) -> bytes | None:
         """Tell a message with this tag, if there is one."""
         status = self._MPI.Status()
-        if not self._comm.Iprobe(self._MPI.ANY_SOURCE, tag, status):
+        # Matched: of two threads that see one message, the other one would wait for it for ever.
+        message = self._comm.Improbe(self._MPI.ANY_SOURCE, tag, status)
+        if message is None:
             return None
         room = np.empty(status.Get_count(self._MPI.BYTE), np.uint8)
-        self._comm.Recv([room, self._MPI.BYTE], status.Get_source(), tag)
+        message.Recv([room, self._MPI.BYTE])
         return room.tobytes()
 
     def close(self) -> None:

@@ -31,8 +31,8 @@ CELL, FAR_CELL = 16384, 1024
 HEAD = 16
 
 # Tags of one group on the wire. MPI promises numbers up to 32767.
-TAG_GATHER, TAG_DATA, TAG_STOP = range(3)
-_TAGS, _TAGS_IN_ALL = 3, 32767
+TAG_GATHER, TAG_DATA, TAG_STOP, TAG_ASK, TAG_ANSWER = range(5)
+_TAGS, _TAGS_IN_ALL = 5, 32767
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Place:
 
     def tag(self, kind: int) -> int:
         """Tag of messages of this group."""
-        # Numbers come again after ten thousand groups, of which few are alive.
+        # Numbers come again after six thousand groups, of which few are alive.
         return (self.context * _TAGS + kind) % (_TAGS_IN_ALL // _TAGS * _TAGS)
 
 

@@ -330,6 +330,42 @@ class Transport(Protocol):
         """
         ...
 
+    def waits_for(self, rank: int, elapsed: float) -> bool:
+        """
+        Look around while this rank waits for a lock that another one of its node holds.
+
+        Not collective.
+
+        Parameters
+        ----------
+        rank
+            Who holds the lock.
+        elapsed
+            Seconds that this rank has waited.
+
+        Returns
+        -------
+        bool
+            Whether that rank ended, or left the group: it will not give the lock back. Of a rank of
+            another node it is not known: False.
+
+        Raises
+        ------
+        CollectiveError
+            The group was stopped, or this is longer than the timeout of the group.
+
+        Examples
+        --------
+        >>> from outcore.testing.sim import SimWorld
+        >>> def look(t):
+        ...     gone = t.waits_for(1 - t.rank, 0.1)
+        ...     t.barrier()
+        ...     return gone
+        >>> SimWorld(2).run(look)
+        [False, False]
+        """
+        ...
+
     def give_up(self, text: str) -> None:
         """
         Tell all ranks that this one cannot go on: they raise `CollectiveError` (``rank-failed``).

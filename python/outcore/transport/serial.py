@@ -92,6 +92,11 @@ class SerialTransport:
         self._check()
         return [said]
 
+    def waits_for(self, rank: int, elapsed: float) -> bool:
+        """Never: another thread of this process has the lock."""
+        self._check()
+        return False
+
     def give_up(self, text: str) -> None:
         """Every call raises from now on."""
         self._failed = text

@@ -107,6 +107,27 @@ class Watchdog:
 
         return Look(self, EXCHANGE, missing)
 
+    # --------------------------------------------------------------------------- at a lock
+
+    def waits_for(self, rank: int, elapsed: float) -> bool:
+        """
+        Whether a rank is gone whose lock this rank has waited for so long. Raises when that is too long.
+
+        Of ranks of other nodes it cannot be known here. The group is not stopped: nobody else waits.
+        """
+        self.check()
+        here = self.place.here
+        if rank in here and rank != self.place.rank and self._gone([here.index(rank)]):
+            return True
+        if self.patience.timeout is not None and elapsed >= self.patience.timeout:
+            raise CollectiveError(
+                f"rank {self.place.rank} waited {elapsed:.3g} s for a lock that rank {rank} holds. If"
+                " it is only slow, raise OUTCORE_TIMEOUT (seconds) or unset it",
+                code="timeout",
+                ranks=(rank,),
+            )
+        return False
+
     # -------------------------------------------------------------------------------- the end
 
     def check(self) -> None:

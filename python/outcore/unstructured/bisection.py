@@ -9,7 +9,7 @@ points are moved and the boxes of their new sets measured in one pass. Where the
 at a time, and that takes fewer passes, all levels below are made there.
 
 Invariants. Both ways make the same sets: sides are chosen by the same box, and cuts by the same rule
-(`cuts`). Ties go by index. Equal input gives equal parts, whatever the budget.
+(`cuts`). Ties go by index. Equal input gives equal parts, whatever budget and number of ranks.
 
 Reference: PASSION report, section 4.4.1; Berger, Bokhari (1987).
 """
@@ -24,7 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.unstructured.curves import ordered_keys
-from outcore.unstructured.cuts import Cuts, Elements, Ties, behind, find_cuts
+from outcore.unstructured.cuts import Cuts, Elements, Equal, Ties, behind, find_cuts
+from outcore.unstructured.indirect import in_pieces, scatter
+from outcore.unstructured.placing import Placing
 from outcore.unstructured.points import Points
 from outcore.unstructured.tables import Table, slabs, too_small
 
@@ -61,7 +63,14 @@ def bisect(points: Points, parts: int, within: int, table: Table, memory: int) -
     sets = _Sets.whole(points, parts)
     while (active := sets.active()).first.size:
         memory_left = memory - held
-        batches = _batches(active.number, memory_left // (points.each + _SORTED))
+        fits = memory_left // (points.each + _SORTED)
+        if points.share.size > 1:
+            if active.first.size >= points.share.size and int(active.number.max()) <= fits:
+                _finish_together(points, active, within, table)
+                return
+            sets = _level(points, active, within, table, memory_left)
+            continue
+        batches = _batches(active.number, fits)
         depth = math.ceil(math.log2(int(active.parts.max())))
         if batches is not None and len(batches) <= _PASSES * depth:
             for batch in batches:
@@ -127,29 +136,22 @@ def _longest(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.
 def _level(points: Points, sets: _Sets, within: int, table: Table, memory: int) -> _Sets:
     """Halve each of some sets; the halves."""
     count = sets.first.size
-    number_of = np.full(int((sets.first + sets.parts).max()), -1, np.int64)
-    number_of[sets.first] = np.arange(count)
     axis = _longest(sets.low, sets.high)
     rows = np.arange(count)
     left = np.array([_before(int(parts), within) for parts in sets.parts])
     shares = zip(sets.weight, left, sets.parts, strict=True)
     twice = np.array([2 * int(w) * int(k) // int(of) for w, k, of in shares], np.int64)
 
-    def walk() -> Iterator[_Walked]:
-        owners = slabs(table, points.rows)
-        for low, _, x, weight in points.slabs():
-            part = next(owners)[2]
-            known = part < number_of.size
-            node = np.where(known, number_of[np.where(known, part, 0)], -1)
-            which = np.flatnonzero(node >= 0)
-            node = node[which]
-            key = ordered_keys(x[which, axis[node]])
-            heavy = None if weight is None else weight[which]
-            yield low, part, which, Elements(node, key, heavy), x
+    def keyed(one: _Walked) -> Elements:
+        return Elements(one.node, ordered_keys(one.x[one.which, axis[one.node]]), one.weight)
 
     def passes() -> Iterator[Elements]:
-        for _, _, _, some, _ in walk():
-            yield some
+        return (keyed(one) for one in _walk(points, sets, table))
+
+    def equal() -> Equal:
+        for some in passes():
+            tied = np.flatnonzero(some.key == cuts.key[some.node])
+            yield some.node[tied], None if some.weight is None else some.weight[tied]
 
     cuts = find_cuts(
         passes,
@@ -159,9 +161,10 @@ def _level(points: Points, sets: _Sets, within: int, table: Table, memory: int) 
         ordered_keys(sets.high[rows, axis]),
         sets.weight,
         memory,
+        points.share,
         weighted=points.weighted,
     )
-    ties = Ties(cuts.below)
+    ties = Ties(cuts.below, equal, points.share)
     halves = _Sets(
         np.stack([sets.first, sets.first + left], axis=1).ravel(),
         np.stack([left, sets.parts - left], axis=1).ravel(),
@@ -170,22 +173,45 @@ def _level(points: Points, sets: _Sets, within: int, table: Table, memory: int) 
         np.full((2 * count, points.axes), np.inf),
         np.full((2 * count, points.axes), -np.inf),
     )
-    for low, part, which, some, x in walk():
-        half = 2 * some.node + _is_behind(some, cuts, ties)
-        moved = part.copy()
-        moved[which] = halves.first[half]
-        table[low : low + part.size] = moved
+    for one in _walk(points, sets, table):
+        half = 2 * one.node + _is_behind(keyed(one), cuts, ties)
+        moved = one.part.copy()
+        moved[one.which] = halves.first[half]
+        table[one.low : one.low + moved.size] = moved
         np.add.at(halves.number, half, 1)
-        np.add.at(halves.weight, half, 1 if some.weight is None else some.weight)
+        np.add.at(halves.weight, half, 1 if one.weight is None else one.weight)
         for a in range(points.axes):
-            own = x[which, a]
+            own = one.x[one.which, a]
             np.minimum.at(halves.low[:, a], half, own)
             np.maximum.at(halves.high[:, a], half, own)
-    return halves
+    low, high = points.share.box(halves.low, halves.high)
+    number, weight = (points.share.total(one) for one in (halves.number, halves.weight))
+    return _Sets(halves.first, halves.parts, number, weight, low, high)
 
 
-#: First index of a slab, its parts, which points are in a set, these, all coordinates.
-_Walked = tuple[int, NDArray[np.int32], NDArray[np.int64], Elements, NDArray[np.float64]]
+@dataclass(frozen=True, slots=True)
+class _Walked:
+    """A slab: its first index, parts, which of it are in a set, their sets and weights; all of it."""
+
+    low: int
+    part: NDArray[np.int32]
+    which: NDArray[np.int64]
+    node: NDArray[np.int64]
+    weight: NDArray[np.int64] | None
+    x: NDArray[np.float64]
+
+
+def _walk(points: Points, sets: _Sets, table: Table) -> Iterator[_Walked]:
+    """The points of this rank that are in some sets, slab by slab."""
+    number_of = np.full(int((sets.first + sets.parts).max()), -1, np.int64)
+    number_of[sets.first] = np.arange(sets.first.size)
+    owners = slabs(table, points.rows, points.begin, points.end)
+    for low, _, x, weight in points.slabs():
+        part = next(owners)[2]
+        known = part < number_of.size
+        node = np.where(known, number_of[np.where(known, part, 0)], -1)
+        which = np.flatnonzero(node >= 0)
+        yield _Walked(low, part, which, node[which], None if weight is None else weight[which], x)
 
 
 def _is_behind(some: Elements, cuts: Cuts, ties: Ties) -> NDArray[np.bool_]:
@@ -223,19 +249,13 @@ def _finish(points: Points, sets: _Sets, within: int, table: Table) -> None:
     node = np.empty(total, np.int32)
     x = np.empty((total, points.axes))
     weights = np.empty(total, np.int64) if points.weighted else None
-    number_of = np.full(int((sets.first + sets.parts).max()), -1, np.int64)
-    number_of[sets.first] = np.arange(sets.first.size)
-    owners, filled = slabs(table, points.rows), 0
-    for low, _, data, weight in points.slabs():
-        part = next(owners)[2]
-        known = part < number_of.size
-        found = np.where(known, number_of[np.where(known, part, 0)], -1)
-        mine = np.flatnonzero(found >= 0)
-        to = slice(filled, filled + mine.size)
-        which[to], node[to], x[to] = mine + low, found[mine], data[mine]
-        if weights is not None and weight is not None:
-            weights[to] = weight[mine]
-        filled += mine.size
+    filled = 0
+    for one in _walk(points, sets, table):
+        to = slice(filled, filled + one.which.size)
+        which[to], node[to], x[to] = one.which + one.low, one.node, one.x[one.which]
+        if weights is not None and one.weight is not None:
+            weights[to] = one.weight
+        filled = to.stop
     order = np.argsort(node, kind="stable")
     begins = np.searchsorted(node[order], np.arange(sets.first.size + 1))
     part = node  # its memory: each set reads no other's
@@ -248,6 +268,36 @@ def _finish(points: Points, sets: _Sets, within: int, table: Table) -> None:
             slab = np.array(table[low : min(low + points.rows, points.count)])
             slab[which[begin:end] - low] = part[begin:end]
             table[low : low + slab.size] = slab
+
+
+def _finish_together(points: Points, sets: _Sets, within: int, table: Table) -> None:
+    """All levels of some sets: each rank has neighbouring ones, whole, of about as many points."""
+    share, count = points.share, sets.first.size
+    mine = np.zeros(count, np.int64)
+    for one in _walk(points, sets, table):
+        mine += np.bincount(one.node, minlength=count)
+    placing = Placing(mine, share)
+    begins, total = placing.begins, int(placing.begins[-1])
+    index, at = share.table((total,), np.int64), share.table((total, points.axes), np.float64)
+    heavy = share.table((total,), np.int64) if points.weighted else None
+    for one in _walk(points, sets, table):
+        order, place = placing.places(one.node)
+        for some in in_pieces(place.size, 16 * points.axes + 32):
+            rows = order[some]
+            scatter(index, place[some], one.which[rows] + one.low)
+            scatter(at, place[some], one.x[one.which[rows]])
+            if heavy is not None and one.weight is not None:
+                scatter(heavy, place[some], one.weight[rows])
+    share.barrier()
+    owner = (begins[:-1] + begins[1:]) * share.size // max(2 * total, 1)
+    for n in np.flatnonzero(owner == share.ranks.rank):
+        some = slice(int(begins[n]), int(begins[n + 1]))
+        part = np.empty(some.stop - some.start, np.int32)
+        weights, which = None if heavy is None else heavy[some], index[some]
+        whole = np.arange(part.size)
+        _divide(at[some], weights, whole, int(sets.first[n]), int(sets.parts[n]), within, part)
+        for piece in in_pieces(part.size):
+            scatter(table, which[piece], part[piece])
 
 
 def _divide(

@@ -28,6 +28,7 @@ from outcore.unstructured.tables import Table, too_small
 __all__ = ["along_curve", "hilbert_keys", "ordered_keys"]
 
 _SIGN = np.uint64(1 << 63)
+Places = NDArray[np.int64]
 
 
 def ordered_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
@@ -111,7 +112,7 @@ def along_curve(points: Points, parts: int, table: Table, memory: int) -> None:
     table
         Gets the part of each point: int32, of shape (n,); zeros.
     memory
-        Bytes for keys or counters, beside the slabs of a pass.
+        Bytes for keys or counters, beside the slabs of a pass; equal on all ranks.
     """
     if parts == 1:
         return
@@ -119,7 +120,8 @@ def along_curve(points: Points, parts: int, table: Table, memory: int) -> None:
         raise too_small(f"a partition into {parts} parts", parts * 512, ", or make fewer parts")
     cuts = range(1, parts)
     twice = np.array([2 * points.weight * cut // parts for cut in cuts], np.int64)
-    if points.count * 72 <= memory:
+    share = points.share
+    if share.size == 1 and points.count * 72 <= memory:
         keys = np.empty(points.count, np.uint64)
         weights = np.empty(points.count, np.int64) if points.weighted else None
         for low, high, x, weight in points.slabs():
@@ -149,16 +151,21 @@ def along_curve(points: Points, parts: int, table: Table, memory: int) -> None:
         ends[1] * whole.astype(np.uint64),
         points.weight * whole,
         memory // 2,
+        share,
         weighted=points.weighted,
     )
     values, first = np.unique(found.key, return_index=True)
-    ties = Ties(found.below[first])
-    begin = 0
+
+    def tied(some: Elements) -> tuple[Places, Places, Places | None]:
+        group = np.searchsorted(values, some.key)
+        which = np.flatnonzero(values[np.minimum(group, values.size - 1)] == some.key)
+        return which, group[which], None if some.weight is None else some.weight[which]
+
+    ties = Ties(found.below[first], lambda: (tied(some)[1:] for some in passes()), share)
+    begin = points.begin
     for some in passes():
         part = np.searchsorted(found.key, some.key, side="left").astype(np.int32)
-        group = np.searchsorted(values, some.key)
-        tied = np.flatnonzero(values[np.minimum(group, values.size - 1)] == some.key)
-        weight = None if some.weight is None else some.weight[tied]
-        part[tied] = np.searchsorted(twice, ties.middles(group[tied], weight), side="left")
+        which, group, weight = tied(some)
+        part[which] = np.searchsorted(twice, ties.middles(group, weight), side="left")
         table[begin : begin + part.size] = part
         begin += part.size

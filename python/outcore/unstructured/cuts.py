@@ -6,7 +6,8 @@ the elements for that would move several times their bytes, and what fits memory
 result.
 Idea. An element has a node (the set it belongs to by now), a key and a weight. Keys of an interval are
 counted in bins, a pass for all cuts together; the interval becomes the bin that has the cut, until so
-few elements are left that they fit in memory, or until it is one key.
+few elements are left that they fit in memory, or until it is one key. Ranks that share the elements add
+their counters up.
 
 The rule. In a node of weight W, in the order of key, then of index, let P be the weight of all elements
 before one of weight w. It lies behind the cut at weight T if P + w / 2 > T: if its middle does. Elements
@@ -29,6 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore.unstructured.share import Share
 from outcore.unstructured.tables import too_small
 
 __all__ = ["NOWHERE", "Cuts", "Elements", "Pass", "Ties", "behind", "find_cuts"]
@@ -50,7 +52,7 @@ class Elements:
     weight: NDArray[np.int64] | None
 
 
-#: Walks through all elements that belong to a node, in the order of their indices.
+#: Walks through all elements of this rank that belong to a node, in the order of their indices.
 Pass = Callable[[], Iterator[Elements]]
 
 
@@ -85,6 +87,7 @@ def find_cuts(
     high: NDArray[np.uint64],
     total: NDArray[np.int64],
     memory: int,
+    share: Share,
     *,
     weighted: bool,
 ) -> Cuts:
@@ -102,7 +105,9 @@ def find_cuts(
     total
         Of each cut, the weight of its node.
     memory
-        Bytes for counters and collected elements.
+        Bytes for counters and collected elements; equal on all ranks.
+    share
+        The ranks that have the elements.
     weighted
         Weights are not all 1.
 
@@ -111,12 +116,12 @@ def find_cuts(
     Cuts
         With their keys.
     """
-    search = _Search(node, twice, low.copy(), high.copy(), memory, weighted)
+    search = _Search(node, twice, low.copy(), high.copy(), memory, share, weighted)
     nothing = total <= 0
     search.low[nothing] = search.high[nothing] = NOWHERE
     left: int | None = None
     while search.begin():
-        if left is not None and left * _COLLECTED <= memory:
+        if left is not None and left * _COLLECTED * min(share.size, 2) <= memory:
             search.collect(passes())
             break
         left = search.count(passes())
@@ -133,10 +138,11 @@ class _Search:
         low: NDArray[np.uint64],
         high: NDArray[np.uint64],
         memory: int,
+        share: Share,
         weighted: bool,
     ) -> None:
         self.node, self.twice, self.low, self.high = node, twice, low, high
-        self.memory, self.weighted = memory, weighted
+        self.memory, self.share, self.weighted = memory, share, weighted
         self.below = np.zeros(len(node), np.int64)
         self.alone = len(node) > 0 and int(node[-1]) == 0
         nodes = int(node[-1]) + 1 if len(node) else 0
@@ -175,7 +181,8 @@ class _Search:
     def count(self, slabs: Iterator[Elements]) -> int:
         """One pass: each interval becomes one of its bins. Number of elements in those."""
         intervals = self.lows.size
-        bins = min(self.memory // (intervals * 8 * (3 if self.weighted else 2)), _MOST_BINS)
+        tables = (3 if self.weighted else 2) + (2 if self.share.size > 1 else 0)  # sums over ranks
+        bins = min(self.memory // (intervals * 8 * tables), _MOST_BINS)
         if bins < 2:
             raise too_small(
                 f"counting for {intervals} cuts", intervals * 64, ", or make fewer parts"
@@ -192,6 +199,8 @@ class _Search:
             else:
                 np.add.at(weights, place, some.weight)
                 np.add.at(numbers, place, 1)
+        weights = self.share.total(weights)
+        numbers = self.share.total(numbers) if self.weighted else weights
         upto = weights.reshape(intervals, bins).cumsum(axis=1)
         chosen = np.empty(self.todo.size, np.int64)
         for n, (cut, at) in enumerate(zip(self.todo, self.interval, strict=True)):
@@ -216,10 +225,17 @@ class _Search:
             keys.append(some.key)
             if some.weight is not None:
                 weights.append(some.weight)
-        interval, key = np.concatenate(intervals), np.concatenate(keys)
+        nothing = np.empty(0, np.int64)
+        columns = [
+            np.concatenate([nothing, *intervals]),
+            np.concatenate([nothing.view("u8"), *keys]),
+        ]
+        if self.weighted:
+            columns.append(np.concatenate([nothing, *weights]))
+        interval, key, *heavy = self.share.gathered(columns)
         order = np.lexsort((key, interval))
         interval, key = interval[order], key[order]
-        weight = np.concatenate(weights)[order] if weights else np.ones(key.size, np.int64)
+        weight = heavy[0][order] if heavy else np.ones(key.size, np.int64)
         upto = weight.cumsum()
         begins = np.searchsorted(interval, np.arange(self.lows.size + 1))
         for cut, at in zip(self.todo, self.interval, strict=True):
@@ -232,6 +248,10 @@ class _Search:
             self.below[cut] = (int(upto[first - 1]) if first else 0) - base
 
 
+#: Sets of some elements, and their weights; None: 1.
+Equal = Iterator[tuple[NDArray[np.int64], NDArray[np.int64] | None]]
+
+
 class Ties:
     """
     Middles of elements whose key is that of a cut, in the order of their indices.
@@ -240,16 +260,25 @@ class Ties:
     ----------
     below
         Of each set of equal elements, the weight of the node before it.
+    equal
+        Walks through the elements of this rank that have such a key, by their sets and weights.
+    share
+        The ranks that have the elements: those of lower ranks go before.
     """
 
-    def __init__(self, below: NDArray[np.int64]) -> None:
+    def __init__(self, below: NDArray[np.int64], equal: Callable[[], Equal], share: Share) -> None:
         self._before = below.copy()
+        if share.size > 1:
+            mine = np.zeros(below.size, np.int64)
+            for group, weight in equal():
+                np.add.at(mine, group, 1 if weight is None else weight)
+            self._before += share.sums(mine)[0]
 
     def middles(
         self, group: NDArray[np.int64], weight: NDArray[np.int64] | None
     ) -> NDArray[np.int64]:
         """
-        2 P + w of the next elements.
+        2 P + w of the next elements of this rank.
 
         Parameters
         ----------

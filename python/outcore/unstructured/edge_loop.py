@@ -18,11 +18,10 @@ Reference: PASSION report, section 4.4.3, Figure 7 and Table 5 (`oc_get_partitio
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,23 +29,22 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore import _core
-from outcore.disk import DiskArray
-from outcore.errors import FormatError, UnsupportedError, UsageError, advice
-from outcore.formats.layout import Strided
-from outcore.formats.scratch import scratch_folder
-from outcore.jobs import InMemory, Source, collective, opened
+from outcore.errors import FormatError, UnsupportedError, UsageError
+from outcore.jobs import Source, collective
 from outcore.jobs.ranks import Ranks
+from outcore.journal import Steps
 from outcore.schedule import Block, Buffer, Load, Run, Schedule, Section, Step, Store, divided
 from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
 from outcore.unstructured.indirect import THREADS, Indirect, scratch
 from outcore.unstructured.localize import COMBINE
+from outcore.unstructured.operands import Operand, neutral, refuse_shared, to_read, to_update
 from outcore.unstructured.partition import Partition
-from outcore.unstructured.tables import Table, native, room, too_small
+from outcore.unstructured.share import Share, scratch_name
+from outcore.unstructured.staging import Kept, put_in_place, refuse_interrupted
+from outcore.unstructured.tables import room, too_small
 
 __all__ = ["Kernel", "edge_loop"]
 
-#: Steps that are taken to find out whether two arrays in memory share an element.
-_WORK = 10**6
 #: Called with the edges of a block in local numbers, and by name with the rows of all arrays.
 Kernel = Callable[..., None]
 
@@ -62,6 +60,7 @@ def edge_loop(
     nodes: int | None = None,
     partition: Partition | None = None,
     updated: Sequence[int] | None = None,
+    resume: bool = False,
     comm: outcore.Communicator | outcore.Transport | None = None,
 ) -> None:
     """
@@ -96,6 +95,10 @@ def edge_loop(
     updated
         Columns of `edges` whose nodes the kernel adds to; by default all. What it adds to others is
         lost.
+    resume
+        The loop can go on after a kill: the same call does so, on any number of ranks. `edges` is an
+        `EdgeSchedule` that is kept in a folder, and `updates` are on disk. They do not change until all
+        new rows are durable, in files beside them; so nothing is added twice.
     comm
         A communicator of mpi4py, or a transport: its ranks share the blocks. Collective then; `updates`
         are on disk, and an `EdgeSchedule` is one that each rank has opened.
@@ -105,15 +108,16 @@ def edge_loop(
     UsageError
         ``shape-mismatch``: an array has not one row for each node (edge). ``bad-out``: an array is read
         and updated, updated twice, or cannot be written. ``bad-function``: the kernel returned
-        something. ``bad-option``, ``bad-dtype``, ``bad-value``, and as `edge_schedule`.
+        something. ``bad-option``, ``bad-dtype``, ``bad-value``, and as `edge_schedule`. ``other-job``,
+        ``half-replaced``: an interrupted loop has left new rows of what is updated, and this call is not
+        the one that goes on with it.
     SectionError
         ``index-out-of-bounds``: an edge names a node that is not there. Nothing was changed.
     BudgetError
         The blocks do not fit half of the memory budget; a schedule made with more ``bytes_per_node`` has
         smaller ones.
     UnsupportedError
-        ``unsupported-feature``: ranks update an array in chunks, parts of which belong to several of
-        them.
+        ``unsupported-feature``: ranks update an array in memory, or a loop that can go on does.
     CollectiveError
         With `comm`, on all ranks: a rank failed, or called something else.
 
@@ -132,11 +136,19 @@ def edge_loop(
     it adds to nodes of others is dropped there.
 
     Arrays that the kernel reads are read as they were before the loop. If it raises, blocks before have
-    been stored and others not: begin again with copies of `updates`.
+    been stored and others not: begin again with copies of `updates`, or take ``resume=True``, with which
+    they have not changed. That takes one more file for each of `updates`, as large, which is written,
+    and copied at the end; every few seconds what was written is flushed. A loop that has ended leaves
+    nothing behind: called again, it is another one, and adds again. While rows are copied at the end
+    `updates` are half old and half new, and a call that does not complete them is refused.
+
+    What several ranks update in chunks is kept in such files, too, without a journal, and so are arrays
+    with codecs if there are several blocks: a chunk has nodes of several of them, and is encoded once,
+    by one.
 
     While a kernel runs, the next block is read and the last one written in the background. Half of the
     memory budget is taken. Edges without a schedule are inspected first (`edge_schedule`), into memory
-    or temporary arrays on disk, of several ranks by the first one. Writes are as those of `DiskArray`:
+    or temporary arrays on disk, by all ranks together. Writes are as those of `DiskArray`:
     `DiskArray.flush` makes them durable.
 
     References
@@ -160,20 +172,49 @@ def edge_loop(
     ranks = Ranks.of(comm, "edge_loop")
     with contextlib.ExitStack() as stack:
         loop = _Loop(stack, reads or {}, updates, edge_data or {}, kernel)
-        if ranks.size > 1:
-            loop.refuse_ranks()
-        ranks.alike(lambda: f"edge_loop: {loop.told()}, {_told(edges)}", int(outcore.memory()))
+        loop.refuse_memory(ranks, edges, resume=resume)
+        told = f"edge_loop: {loop.told()}, {_told(edges)}, resume={resume}"
+        budget = ranks.alike(lambda: told, int(outcore.memory()))
         schedule = loop.scheduled(stack, edges, nodes, partition, updated, ranks)
         loop.check(schedule)
-        plan = loop.plan(schedule)
-        if plan.held > room():
-            raise too_small(
-                f"the largest block of {schedule!r}",
-                plan.held,
-                f", or make a schedule with bytes_per_node={loop.node_bytes}",
-            )
-        mine = _share(plan, schedule, ranks)
-        ranks.finished(lambda: loop.run(plan, schedule, mine))
+        share = stack.enter_context(Share(ranks, budget, [one.table.path for one in loop.updates]))
+        if resume:
+            _kept(stack, loop, schedule, share)
+        else:
+            ranks.together(lambda: refuse_interrupted(loop.updates))
+            # Ranks, or blocks, have rows of the same chunks.
+            shared = [one.is_shared(ranks.size, schedule.blocks) for one in loop.updates]
+            staged = [n for n, is_shared in enumerate(shared) if is_shared]
+            into = [loop.updates[n] for n in staged]
+            rows = [share.table(one.table.shape, one.dtype, counted=True) for one in into]
+            for table in rows:
+                stack.callback(table.close)
+            plan = loop.plan(schedule, staged)
+            loop.refuse_large(plan, schedule)
+            mine = _share(plan, schedule, ranks)
+            ranks.finished(lambda: loop.run(plan, schedule, mine, rows))
+            if staged:
+                ranks.finished(put_in_place(rows, into, ranks, share.room))
+
+
+def _kept(stack: contextlib.ExitStack, loop: _Loop, schedule: EdgeSchedule, share: Share) -> None:
+    """A loop that can go on after a kill."""
+    ranks = share.ranks
+    plan = loop.plan(schedule, range(len(loop.updates)))
+    loop.refuse_large(plan, schedule)
+    words = {"kernel": getattr(loop.kernel, "__qualname__", type(loop.kernel).__name__)}
+    others = [*loop.reads, *loop.edge_data]
+    kept = Kept(ranks, loop.updates, others, words | schedule._said(), schedule.blocks)
+    stack.callback(kept.release)
+    try:
+        kept.begin()
+        if not kept.is_computed:
+            mine = _share(plan, schedule, ranks)
+            kept.run(partial(loop.run, plan, schedule, mine, kept.rows))
+        kept.replace(share.room)
+    except BaseException as error:
+        kept.failed(error)
+        raise
 
 
 def _told(edges: Source | EdgeSchedule) -> str:
@@ -206,30 +247,6 @@ def _share(plan: Schedule, schedule: EdgeSchedule, ranks: Ranks) -> range:
     return mine
 
 
-@dataclass(frozen=True)
-class _Array:
-    """One array of a loop."""
-
-    name: str
-    table: Table
-    combine: str | None = None
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of its rows in memory."""
-        return native(self.table.dtype)
-
-    @property
-    def tail(self) -> tuple[int, ...]:
-        """Shape of a row."""
-        return tuple(self.table.shape[1:])
-
-    @property
-    def row(self) -> int:
-        """Elements of a row."""
-        return int(np.prod(self.tail, dtype=np.int64))
-
-
 class _Loop:
     """The arguments of one call."""
 
@@ -249,9 +266,9 @@ class _Loop:
                 "its name, and edges= is the edges",
                 code="bad-value",
             )
-        self.updates = [_updated(stack, name, what) for name, what in updates.items()]
-        self.reads = _read(stack, reads)
-        self.edge_data = _read(stack, edge_data)
+        self.updates = [to_update(stack, name, what) for name, what in updates.items()]
+        self.reads = to_read(stack, reads)
+        self.edge_data = to_read(stack, edge_data)
         self.kernel = kernel
         if not self.updates:
             raise UsageError("updates= is empty; the loop would change nothing", code="bad-value")
@@ -261,7 +278,7 @@ class _Loop:
                     f"{one.name!r} is a single number; give a row for each node (edge)",
                     code="shape-mismatch",
                 )
-        _refuse_shared(self.updates, [*self.reads, *self.edge_data])
+        refuse_shared(self.updates, [*self.reads, *self.edge_data])
 
     @property
     def node_bytes(self) -> int:
@@ -305,35 +322,48 @@ class _Loop:
                 bytes_per_node=self.node_bytes,
                 bytes_per_edge=sum(one.row * one.dtype.itemsize for one in self.edge_data),
                 out=out,
+                comm=ranks.comm,
             )
 
         if ranks.size == 1:
             return stack.enter_context(made(None))
-        folder = ranks.told(lambda: _scratch([one.table.path for one in self.updates]))
+        folder = ranks.told(lambda: scratch_name([one.table.path for one in self.updates]))
         if ranks.first:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        ranks.finished(lambda: made(folder).close() if ranks.first else None)
-        return stack.enter_context(EdgeSchedule.open(folder))
+        return stack.enter_context(made(folder))
 
     def check(self, schedule: EdgeSchedule) -> None:
         """Refuse arrays that do not fit the schedule."""
         self._check_rows(self.updates + self.reads, schedule.nodes, "node")
         self._check_rows(self.edge_data, schedule.edges, "edge")
 
-    def refuse_ranks(self) -> None:
-        """Refuse arrays that several ranks cannot update."""
+    def refuse_memory(self, ranks: Ranks, edges: Any, *, resume: bool) -> None:
+        """Refuse what several ranks, or a loop that is to go on after a kill, would not find."""
         for one in self.updates:
-            layout = getattr(getattr(one.table, "info", None), "layout", None)
-            if not isinstance(layout, Strided):
-                why = "it is in memory" if layout is None else "a chunk has nodes of several ranks"
+            if one.in_memory and (resume or ranks.size > 1):
+                who = "a loop that can go on" if resume else "ranks"
                 raise UnsupportedError(
-                    f"ranks cannot update {one.name!r}: {why}; use an array on disk that is stored "
-                    "whole (.npy, raw, HDF5 without chunks)",
+                    f"{who} cannot update {one.name!r}: it is in memory; use an array on disk",
                     code="unsupported-feature",
                 )
+        if resume and not (isinstance(edges, EdgeSchedule) and edges._folder):
+            raise UsageError(
+                "resume=True needs the schedule with which the loop began; make one with "
+                "outcore.edge_schedule(..., out=folder), and open it with EdgeSchedule.open",
+                code="missing-argument",
+            )
+
+    def refuse_large(self, plan: Schedule, schedule: EdgeSchedule) -> None:
+        """Refuse blocks that do not fit."""
+        if plan.held > room():
+            raise too_small(
+                f"the largest block of {schedule!r}",
+                plan.held,
+                f", or make a schedule with bytes_per_node={self.node_bytes}",
+            )
 
     @staticmethod
-    def _check_rows(arrays: Sequence[_Array], rows: int, what: str) -> None:
+    def _check_rows(arrays: Sequence[Operand], rows: int, what: str) -> None:
         for one in arrays:
             if one.table.shape[0] != rows:
                 raise UsageError(
@@ -344,9 +374,11 @@ class _Loop:
 
     # The schedule
 
-    def plan(self, schedule: EdgeSchedule) -> Schedule:
+    def plan(self, schedule: EdgeSchedule, staged: Sequence[int] = ()) -> Schedule:
         """
         The loop as a schedule: a step for each block.
+
+        New rows of the `staged` ones of `updates` go to arrays of their own, which are its last ones.
 
         Its arrays are the local edges, then those of `edge_data` by the numbers of edges, then `reads`
         and `updates` by the index. Blocks of a step stand in that order; behind them what the kernel
@@ -354,6 +386,7 @@ class _Loop:
         """
         table = schedule._blocks
         edges, own, off, space = (table[:, n] for n in range(4))
+        names = [one.name for one in [*self.edge_data, *self.reads, *self.updates]]
         order = _order(schedule)
         edge_begins = np.r_[0, edges.cumsum()]
         node_begins = np.r_[0, (own + space).cumsum()]
@@ -367,48 +400,59 @@ class _Loop:
         buffers += [Buffer(most_own * one.row, one.dtype, copies=3) for one in self.updates]
         buffers += [Buffer(most_rows * one.row, one.dtype) for one in self.updates]
 
+        into = {n: 1 + len(names) + k for k, n in enumerate(staged)}
+
         def make(step: int) -> Step:
             number = int(order[step])
             count, mine, all_rows = int(edges[number]), int(own[number]), int(rows[number])
             at = slice(int(edge_begins[number]), int(edge_begins[number]) + count)
-            first = int(node_begins[number])
+            begin = int(node_begins[number])
             sections: list[Section] = [(at, slice(0, columns))]
             sections += [(at, *_whole(one.tail)) for one in self.edge_data]
-            needed, kept = slice(first, first + all_rows), slice(first, first + mine)
+            needed, kept = slice(begin, begin + all_rows), slice(begin, begin + mine)
             sections += [(needed, *_whole(one.tail)) for one in self.reads]
             sections += [(kept, *_whole(one.tail)) for one in self.updates]
             shapes = [tuple(part.stop - part.start for part in section) for section in sections]
             shapes += [(all_rows, *one.tail) for one in self.updates]
-            stored = range(len(sections) - len(self.updates), len(sections))
+            first = len(sections) - len(self.updates)
+            stored = range(first, len(sections))
             # Without edges nothing is read, and what the kernel would add is nothing.
             loaded = range(len(sections)) if count else stored
             return Step(
                 tuple(Block(n, shape) for n, shape in enumerate(shapes)),
                 tuple(Load(n, sections[n], n) for n in loaded),
-                tuple(Store(n, sections[n], n) for n in stored),
+                tuple(Store(into.get(n - first, n), sections[n], n) for n in stored),
                 kernel=0,
                 work=count,
             )
 
-        names = [one.name for one in [*self.edge_data, *self.reads, *self.updates]]
-        return Schedule(
-            "edge_loop", ("edges", *names), tuple(buffers), schedule.blocks, make, (self.compute,)
-        )
+        told = ("edges", *names, *(f"{self.updates[n].name}, new" for n in staged))
+        return Schedule("edge_loop", told, tuple(buffers), schedule.blocks, make, (self.compute,))
 
-    def arrays(self, schedule: EdgeSchedule) -> list[Any]:
-        """The arrays of the plan."""
+    def arrays(self, schedule: EdgeSchedule, rows: Sequence[Any] = ()) -> list[Any]:
+        """The arrays of the plan, with those for new rows."""
         return [
             schedule._local,
             *(Indirect(one.table, schedule._numbers) for one in self.edge_data),
             *(Indirect(one.table, schedule._index) for one in [*self.reads, *self.updates]),
+            *(Indirect(one, schedule._index) for one in rows),
         ]
 
-    def run(self, plan: Schedule, schedule: EdgeSchedule, steps: range) -> None:
-        """Do some steps."""
+    def run(
+        self,
+        plan: Schedule,
+        schedule: EdgeSchedule,
+        steps: range,
+        rows: Sequence[Any] = (),
+        done: Steps | None = None,
+        stored: Callable[[int], object] = lambda number: None,
+    ) -> None:
+        """Do some steps, but for those that are done."""
         if len(steps):
+            arrays, before = self.arrays(schedule, rows), Steps() if done is None else done
             with (
                 _core.Reservation("gather", THREADS * scratch()),
-                Run(plan, self.arrays(schedule), steps=steps) as run,
+                Run(plan, arrays, steps=steps, done=before, stored=stored) as run,
             ):
                 run.finish()
 
@@ -419,7 +463,7 @@ class _Loop:
         before, added = data[-2 * count : -count], data[-count:]
         given = dict(zip(_names(self.edge_data + self.reads), data[: -2 * count], strict=True))
         for one, rows in zip(self.updates, added, strict=True):
-            rows[...] = _neutral(one)
+            rows[...] = neutral(one)
             given[one.name] = rows
         for rows in [edges, *data[: -2 * count]]:
             rows.flags.writeable = False
@@ -441,88 +485,9 @@ class _Loop:
             COMBINE[str(one.combine)](old, rows[: len(old)], out=old)
 
 
-def _scratch(near: Sequence[str]) -> str:
-    """A folder that all ranks see, for a schedule of this loop alone; named as temporary arrays are."""
-    name = f".outcore-scratch-{os.getpid()}-{os.urandom(6).hex()}.loop"
-    return os.path.join(scratch_folder(near), name)
-
-
-def _names(arrays: Sequence[_Array]) -> list[str]:
+def _names(arrays: Sequence[Operand]) -> list[str]:
     return [one.name for one in arrays]
 
 
 def _whole(tail: tuple[int, ...]) -> tuple[slice, ...]:
     return tuple(slice(0, n) for n in tail)
-
-
-def _read(stack: contextlib.ExitStack, arrays: Mapping[str, Source]) -> list[_Array]:
-    tables = stack.enter_context(opened(*arrays.values()))
-    return [_Array(name, table) for name, table in zip(arrays, tables, strict=True)]
-
-
-def _updated(stack: contextlib.ExitStack, name: str, what: Any) -> _Array:
-    array, combine = what if isinstance(what, tuple) else (what, "add")
-    if combine not in COMBINE:
-        raise UsageError(
-            f"updates[{name!r}]: {combine!r} is no way to combine{advice(combine, COMBINE)} Known: "
-            f"{', '.join(COMBINE)}",
-            code="bad-option",
-        )
-    if isinstance(array, str | os.PathLike):
-        array = stack.enter_context(outcore.open(os.fspath(array), "r+"))
-    elif isinstance(array, np.ndarray):
-        if not array.flags.writeable:
-            raise UsageError(f"updates[{name!r}] cannot be written to", code="bad-out")
-        array = InMemory(array, f"updates[{name!r}]")
-    elif not isinstance(array, DiskArray):
-        raise UsageError(
-            f"updates[{name!r}] is a {type(array).__name__}; give a path, a DiskArray or a NumPy array, "
-            "which is changed in place",
-            code="bad-out",
-        )
-    elif not array.writable:
-        raise UsageError(
-            f"updates[{name!r}], {array.path!r}, was opened for reading; open it with mode 'r+'",
-            code="bad-out",
-            path=array.path,
-        )
-    if array.dtype.kind not in ("iufc" if combine == "add" else "iuf"):
-        raise UsageError(
-            f"updates[{name!r}] has dtype {array.dtype}, which cannot be combined by {combine!r}",
-            code="bad-dtype",
-        )
-    return _Array(name, array, combine)
-
-
-def _neutral(one: _Array) -> Any:
-    """What changes nothing when it is combined."""
-    if one.combine == "add":
-        return 0
-    if one.dtype.kind == "f":
-        return np.inf if one.combine == "min" else -np.inf
-    limits = np.iinfo(one.dtype)
-    return limits.max if one.combine == "min" else limits.min
-
-
-def _refuse_shared(updates: Sequence[_Array], others: Sequence[_Array]) -> None:
-    """Refuse what is updated and used otherwise, too: a kernel would see new values or old ones."""
-    for n, one in enumerate(updates):
-        for other in [*updates[:n], *others]:
-            if _same(one.table, other.table):
-                raise UsageError(
-                    f"{one.name!r} and {other.name!r} are the same array; what is updated can be used "
-                    "in no other way, so add to a copy",
-                    code="bad-out",
-                )
-
-
-def _same(a: Table, b: Table) -> bool:
-    if isinstance(a, InMemory) and isinstance(b, InMemory):
-        work: Any = _WORK  # NumPy's types know no number
-        try:
-            return bool(np.shares_memory(a.data, b.data, max_work=work))
-        except np.exceptions.TooHardError:
-            return True  # strides that nobody knows what to think of
-    if isinstance(a, InMemory) or isinstance(b, InMemory):
-        return False
-    return bool(os.path.realpath(a.path) == os.path.realpath(b.path))

@@ -31,19 +31,26 @@ from typing import Any, Protocol, Self, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
+import outcore
 from outcore import _core
+from outcore.disk import DiskArray
 from outcore.errors import FormatError, UsageError
-from outcore.jobs import Source, opened
-from outcore.unstructured.groups import Groups, all_owners, check_edges
+from outcore.formats import durable
+from outcore.jobs import Source, collective, opened
+from outcore.jobs.ranks import Ranks
+from outcore.unstructured.groups import Groups, all_owners
 from outcore.unstructured.partition import Partition
+from outcore.unstructured.share import Share
 from outcore.unstructured.tables import (
+    Released,
     Table,
+    check_edges,
     forget_manifest,
     in_folder,
     new_table,
     open_table,
+    promised,
     read_manifest,
-    room,
     slabs,
     too_small,
     write_manifest,
@@ -99,7 +106,7 @@ class _ByNumber:
         return positions
 
 
-class EdgeSchedule:
+class EdgeSchedule(Released):
     """
     What `outcore.edge_loop` needs of a mesh; made by `outcore.edge_schedule`, or opened.
 
@@ -128,6 +135,8 @@ class EdgeSchedule:
     ) -> None:
         self._nodes, self._edges, self._ranks = nodes, edges, ranks
         self._local, self._numbers, self._index = local, numbers, index
+        #: Where it is kept, if it is.
+        self._folder: str | None = None
         #: Of each block: edges, own nodes, nodes of others, room in the index, rank.
         self._blocks: NDArray[np.int64] = np.asarray(blocks[...], np.int64)
 
@@ -208,17 +217,11 @@ class EdgeSchedule:
         2
         """
         words = read_manifest(folder, _KIND)
-        try:
+        with promised(folder, "schedule"):
             names = ("nodes", "edges", "ranks", "columns", "blocks", "copies", "index")
             nodes, edges, ranks, columns, blocks, copies, index = (
                 operator.index(words[name]) for name in names
             )
-        except (KeyError, TypeError) as error:
-            raise FormatError(
-                f"the manifest in {os.fspath(folder)!r} lacks {error}; make the schedule again",
-                code="bad-metadata",
-                path=os.fspath(folder),
-            ) from None
         with contextlib.ExitStack() as stack:
             shapes = {
                 "local": (copies, columns),
@@ -241,7 +244,15 @@ class EdgeSchedule:
                     path=os.fspath(folder),
                 )
             stack.pop_all()
+        found._folder = os.fspath(folder)
         return found
+
+    def _said(self) -> dict[str, Any]:
+        """What tells it from others, of a schedule that is kept: whoever makes it anew says so last."""
+        path = os.path.realpath(os.path.join(str(self._folder), f"{_KIND}.json"))
+        with durable.os_errors("looking at", path):
+            found = os.stat(path)
+        return {"schedule": path, "schedule time": [found.st_mtime_ns, found.st_size]}
 
     def close(self) -> None:
         """
@@ -255,17 +266,12 @@ class EdgeSchedule:
         for table in (self._local, self._numbers, self._index):
             table.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         blocks = "1 block" if self.blocks == 1 else f"{self.blocks} blocks"
         return f"<EdgeSchedule: {self._edges} edges of {self._nodes} nodes, {blocks}>"
 
 
+@collective
 def edge_schedule(
     edges: Source,
     nodes: SupportsIndex,
@@ -275,6 +281,7 @@ def edge_schedule(
     bytes_per_node: int = 64,
     bytes_per_edge: int = 0,
     out: str | os.PathLike[str] | None = None,
+    comm: outcore.Communicator | outcore.Transport | None = None,
 ) -> EdgeSchedule:
     """
     Find once what a loop over edges needs, for `outcore.edge_loop`.
@@ -302,6 +309,10 @@ def edge_schedule(
     out
         A folder that keeps it, for `EdgeSchedule.open`. By default arrays of it that fit an eighth of
         the memory budget are in memory, others are temporary arrays on disk.
+    comm
+        A communicator of mpi4py, or a transport: its ranks share the work, and each opens the result.
+        Collective then; of several ranks `out` is needed, a folder that all of them see, and each has
+        opened the `partition`.
 
     Returns
     -------
@@ -317,11 +328,16 @@ def edge_schedule(
         ``index-out-of-bounds``: an edge names a node that is not there; the message says which edge.
     BudgetError
         All edges of a single node do not fit, or a slab of 64 edges does not.
+    CollectiveError
+        With `comm`, on all ranks: a rank failed, or called something else.
 
     Notes
     -----
-    Not collective: equal arguments and budgets give equal schedules. One rank makes it with `out`, and
-    all open it.
+    Equal arguments and budgets give equal schedules, on any number of ranks; of several the least budget
+    counts. Without `comm` it is not collective. With it each rank walks over its part of the edges, what
+    is counted is added up, and each localizes blocks of about as many edges as others. Tables that all
+    need are temporary files then, 16 bytes for each node of a partition and 8 k for each edge of a
+    block, in ``OUTCORE_SCRATCH`` or beside `out`.
 
     A few passes are made over the edges: one or more to count, until all blocks fit, and one to
     distribute. It keeps 4 k + 8 bytes for each edge of each block that it touches, 8 for each node, and
@@ -351,18 +367,36 @@ def edge_schedule(
             "these nodes",
             code="bad-partition",
         )
+    ranks = Ranks.of(comm, "edge_schedule")
     with contextlib.ExitStack() as stack:
         (found,) = stack.enter_context(opened(edges))
         check_edges(found)
+        columns = _columns(updated, int(found.shape[1]))
+        told = f"edge_schedule: {found.shape}, {sizes}, {partition!r}, {columns}, {out}"
+        budget = ranks.alike(lambda: told, int(outcore.memory()))
+        near = [found.path] if isinstance(found, DiskArray) else []
+        if out is not None:
+            near.insert(0, os.fspath(out))
+        share = stack.enter_context(Share(ranks, budget, near))
+        share.needs(out, "an edge schedule")
         order: _Order = _ByNumber(count)
         if partition is not None:
-            order = stack.enter_context(PartOrder(partition, counted=True))
-        stack.enter_context(_core.Reservation("edge schedule", room()))
-        columns = _columns(updated, int(found.shape[1]))
-        making = _Making(found, count, order, columns, bytes_per_node, bytes_per_edge)
+            order = stack.enter_context(PartOrder(partition, share))
+        stack.enter_context(_core.Reservation("edge schedule", share.room))
+        making = _Making(found, count, order, columns, bytes_per_node, bytes_per_edge, share)
         making.cut()
         levels = None if partition is None else partition.levels
-        return making.schedule(out, 1 if levels is None else levels[1])
+        made = making.schedule(out, 1 if levels is None else levels[1])
+    return ranks.together(lambda: EdgeSchedule.open(str(out))) if made is None else made
+
+
+def _say(folder: str | os.PathLike[str], blocks: NDArray[np.int64], words: dict[str, int]) -> None:
+    """The arrays in a folder are complete."""
+    path = in_folder(folder, "blocks")
+    with contextlib.closing(new_table(blocks.shape, np.int64, path=path)) as kept:
+        kept[...] = blocks
+        kept.flush()
+    write_manifest(folder, _KIND, words)
 
 
 def _columns(updated: Sequence[int] | None, columns: int) -> list[int]:
@@ -382,9 +416,16 @@ class _Making:
     """One inspection."""
 
     def __init__(
-        self, edges: Table, nodes: int, order: _Order, updated: list[int], node: int, edge: int
+        self,
+        edges: Table,
+        nodes: int,
+        order: _Order,
+        updated: list[int],
+        node: int,
+        edge: int,
+        share: Share,
     ) -> None:
-        self.edges, self.nodes, self.order = edges, nodes, order
+        self.edges, self.nodes, self.order, self.share = edges, nodes, order, share
         columns = int(edges.shape[1])
         # Two blocks of edges and of data on them. Of nodes, what is updated is read, held, written and
         # added to at once.
@@ -394,7 +435,7 @@ class _Making:
         def choose(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             return all_owners(owners[:, updated])
 
-        self.groups = Groups(edges, nodes, order.positions, self.owner, choose)
+        self.groups = Groups(edges, nodes, order.positions, self.owner, choose, share)
         #: Positions at which blocks begin, and one past the last.
         self.begins = np.unique(order.begins)
         self.counts, self.others = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -406,7 +447,7 @@ class _Making:
 
     def cut(self) -> None:
         """Find blocks that fit, and count their edges."""
-        limit = room() - room() // _PIECE
+        limit = self.share.room - self.share.room // _PIECE
         # A first guess, so that few passes do: edges in proportion to nodes.
         share = self.edges.shape[0] / max(self.nodes, 1) * self.edge_cost + self.node_cost
         self.divide(np.diff(self.begins) * share / limit)
@@ -432,7 +473,7 @@ class _Making:
         own = np.diff(self.begins)
         number = np.minimum(np.ceil(pieces).astype(np.int64), own)
         total = int(np.maximum(number, 1).sum())
-        if total * 256 > room() // 2:
+        if total * 256 > self.share.room // 2:
             raise too_small(f"an edge schedule of {total} blocks", 512 * total, "")
         begins = [
             begin + np.arange(parts, dtype=np.int64) * size // parts
@@ -440,51 +481,67 @@ class _Making:
         ]
         self.begins = np.concatenate([*begins, self.begins[-1:]])
 
-    def schedule(self, out: str | os.PathLike[str] | None, ranks: int) -> EdgeSchedule:
-        """Distribute edges, and localize block by block."""
+    def schedule(self, out: str | os.PathLike[str] | None, levels: int) -> EdgeSchedule | None:
+        """Distribute edges, and localize block by block; None where several ranks have made it."""
+        share = self.share
         if out is not None:
-            os.makedirs(out, exist_ok=True)
-            forget_manifest(out, _KIND)
-        near = self.groups.near
+            folder = out
+
+            def begin() -> None:
+                os.makedirs(folder, exist_ok=True)
+                forget_manifest(folder, _KIND)
+
+            share.ranks.once(begin)
         copies, columns = int(self.counts.sum()), int(self.edges.shape[1])
         blocks = np.zeros((self.counts.size, 5), np.int64)
         part = np.searchsorted(self.order.begins, self.begins[:-1], side="right") - 1
         blocks[:, _EDGES], blocks[:, _OWN] = self.counts, np.diff(self.begins)
-        blocks[:, _SPACE], blocks[:, _RANK] = self.others, part % ranks
+        blocks[:, _SPACE], blocks[:, _RANK] = self.others, part % levels
         size = int(blocks[:, _OWN].sum() + blocks[:, _SPACE].sum())
 
         def table(name: str, shape: tuple[int, ...], dtype: Any) -> Table:
-            return new_table(shape, dtype, near, None if out is None else in_folder(out, name))
+            return share.table(shape, dtype, None if out is None else in_folder(out, name))
 
         local = table("local", (copies, columns), np.int32)
         numbers = table("numbers", (copies,), np.int64)
         index = table("index", (size,), np.int64)
-        positions = new_table((copies, columns), np.int64, near, counted=True)
+        positions = share.table((copies, columns), np.int64, counted=True)
         self.groups.distribute(positions, numbers)
-        begin, place, piece = 0, 0, room() // 32
-        for number, (edges, own, _, space, _) in enumerate(blocks.tolist()):
-            first = int(self.begins[number])
-            off = self._localize(positions, local, begin, begin + edges, first, first + own)
-            for low in range(first, first + own, piece):
-                high = min(low + piece, first + own)
-                index[place + low - first : place + high - first] = self.order.at(low, high)
-            index[place + own : place + own + off.size] = off
-            blocks[number, _OFF] = off.size
-            begin, place = begin + edges, place + own + space
+        self._localize_all(positions, local, index, blocks)
         positions.close()
+        words = {"nodes": self.nodes, "edges": int(self.edges.shape[0]), "columns": columns}
+        words |= {"blocks": len(blocks), "copies": copies, "index": size, "ranks": levels}
         if out is not None:
             for one in (local, numbers, index):
                 one.flush()
-            with contextlib.closing(
-                new_table(blocks.shape, np.int64, path=in_folder(out, "blocks"))
-            ) as kept:
-                kept[...] = blocks
-                kept.flush()
-            words = {"nodes": self.nodes, "edges": int(self.edges.shape[0]), "columns": columns}
-            words |= {"blocks": len(blocks), "copies": copies, "index": size, "ranks": ranks}
-            write_manifest(out, _KIND, words)
+            share.barrier()
+            share.ranks.once(lambda: _say(folder, blocks, words))
+        if share.size > 1:
+            return None
         edges = int(self.edges.shape[0])
-        return EdgeSchedule(self.nodes, edges, ranks, local, numbers, index, blocks)
+        found = EdgeSchedule(self.nodes, edges, levels, local, numbers, index, blocks)
+        found._folder = None if out is None else os.fspath(out)
+        return found
+
+    def _localize_all(
+        self, positions: Table, local: Table, index: Table, blocks: NDArray[np.int64]
+    ) -> None:
+        """Each rank those in whose middles its part of the edges lies."""
+        ends = blocks[:, _EDGES].cumsum()
+        places = np.r_[0, (blocks[:, _OWN] + blocks[:, _SPACE]).cumsum()]
+        owner = (2 * ends - blocks[:, _EDGES]) * self.share.size // max(2 * int(ends[-1:].sum()), 1)
+        owner = np.minimum(owner, self.share.size - 1)
+        off, piece = np.zeros(len(blocks), np.int64), self.share.room // 32
+        for number in np.flatnonzero(owner == self.share.ranks.rank).tolist():
+            edges, own = blocks[number, :2].tolist()
+            first, place, end = (int(of[number]) for of in (self.begins, places, ends))
+            away = self._localize(positions, local, end - edges, end, first, first + own)
+            for low in range(first, first + own, piece):
+                high = min(low + piece, first + own)
+                index[place + low - first : place + high - first] = self.order.at(low, high)
+            index[place + own : place + own + away.size] = away
+            off[number] = away.size
+        blocks[:, _OFF] = self.share.total(off)
 
     def _localize(
         self, positions: Table, local: Table, begin: int, end: int, first: int, last: int
@@ -494,7 +551,7 @@ class _Making:
 
         In pieces: a block has as many edges as a loop has room for, which needs less for each.
         """
-        rows = max(room() // _PIECE // (_LOCALIZED * int(self.edges.shape[1])), 64)
+        rows = max(self.share.room // _PIECE // (_LOCALIZED * int(self.edges.shape[1])), 64)
         away = np.empty(0, np.int64)
         for _, _, slab in slabs(positions, rows, begin, end):
             foreign = slab[(slab < first) | (slab >= last)]

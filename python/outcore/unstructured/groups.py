@@ -5,10 +5,10 @@ Problem. Edges are stored in any order, and a partition wants its own ones toget
 nor the table of where nodes live fits in memory.
 Idea. One pass over the edges counts how many each group has, so that its place in the result is known.
 The second pass writes them there, slab by slab: those of a slab that go to one group are neighbours
-there.
+there. Ranks share both passes.
 
 Invariants. Within a group edges stand in the order of their numbers. A group's edges follow from its
-owners alone, so budgets and slabs change nothing.
+owners alone, so budgets, slabs and ranks change nothing.
 
 Reference: PASSION report, section 4.4.2 (an indirection array element is assigned to the partition that
 has most of what it requires) and Table 5 (`oc_gen_pal`).
@@ -22,33 +22,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.disk import DiskArray
-from outcore.errors import UsageError
 from outcore.unstructured.indirect import scatter
-from outcore.unstructured.tables import (
-    Table,
-    check_indices,
-    new_table,
-    refuse_dtype,
-    room,
-    rows_in,
-    slabs,
-)
+from outcore.unstructured.placing import Placing
+from outcore.unstructured.share import Share
+from outcore.unstructured.tables import Table, check_indices, rows_in, slabs
 
-__all__ = ["Groups", "all_owners", "check_edges", "most_owners"]
+__all__ = ["Groups", "all_owners", "most_owners"]
 
 #: From the owners of each edge's elements, (r, k), to rows and the group of each, ascending by row.
 Choose = Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], NDArray[np.int64]]]
-
-
-def check_edges(edges: Table) -> None:
-    """Raise `UsageError` unless this is a table of integers with a row for each edge."""
-    if edges.ndim != 2 or not edges.shape[1]:
-        raise UsageError(
-            f"edges have shape {edges.shape}; give (m, k): a row of k elements for each edge",
-            code="bad-shape",
-        )
-    refuse_dtype(edges, "iu", "edges", "give integers: the elements that each edge joins")
 
 
 def most_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -109,10 +91,12 @@ class Groups:
         The group that owns each of these values.
     choose
         Which groups work on an edge.
+    share
+        The ranks that walk over the edges together.
 
     Notes
     -----
-    The caller has reserved `room()` bytes, of which a slab and what is computed with it take half.
+    The caller has reserved `Share.room` bytes, of which a slab and what is computed with it take half.
     """
 
     def __init__(
@@ -122,17 +106,20 @@ class Groups:
         values: Callable[[NDArray[Any]], NDArray[np.int64]],
         owner: Callable[[NDArray[np.int64]], NDArray[np.int64]],
         choose: Choose,
+        share: Share,
     ) -> None:
         self._edges, self._elements = edges, elements
         self._values, self._owner, self._choose = values, owner, choose
         self._columns = int(edges.shape[1])
-        self._slab = rows_in(room() // 2, self._columns * 176 + 64, "edges")
-        #: Where each group begins in the tables, and one past the last; set by `count`.
-        self.begins = np.zeros(1, np.int64)
+        self._slab = rows_in(share.room // 2, self._columns * 176 + 64, "edges")
+        self._share = share
+        self._begin, self._end = share.rows(int(edges.shape[0]))
+        self._placing = Placing(np.zeros(0, np.int64), share)
 
     def count(self, groups: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """
-        One pass: how many edges each group has, and how many times these name elements of others.
+        One pass: how many edges each group has, and how many times these name elements of others; of all
+        ranks together.
 
         Parameters
         ----------
@@ -140,15 +127,20 @@ class Groups:
             How many groups there are.
         """
         counts, others = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-        for low, _, slab in slabs(self._edges, self._slab):
+        for low, _, slab in slabs(self._edges, self._slab, self._begin, self._end):
             check_indices(slab, self._elements, low, "edges")
             owners = self._owner(self._values(slab))
             rows, group = self._choose(owners)
             counts += np.bincount(group, minlength=groups)
             foreign = (owners[rows] != group[:, None]).sum(axis=1)
             np.add.at(others, group, foreign)
-        self.begins = np.r_[0, counts.cumsum()]
-        return counts, others
+        self._placing = Placing(counts, self._share)
+        return np.diff(self.begins), self._share.total(others)
+
+    @property
+    def begins(self) -> NDArray[np.int64]:
+        """Where each group begins in the tables, and one past the last; known after `count`."""
+        return self._placing.begins
 
     def distribute(self, values: Table, numbers: Table) -> None:
         """
@@ -161,29 +153,19 @@ class Groups:
         numbers
             Gets the number of each edge: shape (begins[-1],).
         """
-        filled = self.begins[:-1].copy()
-        for low, _, slab in slabs(self._edges, self._slab):
+        for low, _, slab in slabs(self._edges, self._slab, self._begin, self._end):
             kept = self._values(slab)
             rows, group = self._choose(self._owner(kept))
-            # Few groups are sorted in linear time.
-            few = group.astype(np.uint16) if filled.size <= 1 << 16 else group
-            order = np.argsort(few, kind="stable")
-            rows, group = rows[order], group[order]
-            counts = np.bincount(group, minlength=filled.size)
-            place = np.arange(group.size) + (filled - (counts.cumsum() - counts))[group]
+            order, place = self._placing.places(group)
+            rows = rows[order]
             scatter(values, place, kept[rows])
             scatter(numbers, place, rows + low)
-            filled += counts
+        self._share.barrier()
 
-    def tables(self, near: list[str]) -> tuple[Table, Table]:
-        """Temporary tables for `distribute`."""
+    def tables(self) -> tuple[Table, Table]:
+        """Tables for `distribute`."""
         size = int(self.begins[-1])
         return (
-            new_table((size, self._columns), np.int64, near),
-            new_table((size,), np.int64, near),
+            self._share.table((size, self._columns), np.int64),
+            self._share.table((size,), np.int64),
         )
-
-    @property
-    def near(self) -> list[str]:
-        """Paths beside which temporary tables go."""
-        return [self._edges.path] if isinstance(self._edges, DiskArray) else []

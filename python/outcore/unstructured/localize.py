@@ -15,19 +15,28 @@ Reference: PASSION report, section 4.4.2 and Table 5 (`oc_gen_pal`, `oc_localize
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
-from typing import Any, Literal, Self, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
+from outcore.disk import DiskArray
 from outcore.errors import UsageError, advice
 from outcore.jobs import Source, opened
-from outcore.unstructured.groups import Groups, check_edges, most_owners
+from outcore.unstructured.groups import Groups, most_owners
 from outcore.unstructured.indirect import gather, in_pieces, scatter, scratch
-from outcore.unstructured.tables import as_table, check_indices, native, room, too_small
+from outcore.unstructured.share import Share
+from outcore.unstructured.tables import (
+    Released,
+    as_table,
+    check_edges,
+    native,
+    part_number,
+    room,
+    too_small,
+)
 from outcore.unstructured.translation import TranslationTable
 
 __all__ = ["COMBINE", "AllocationList", "Combine", "LocalEdges"]
@@ -192,7 +201,7 @@ class LocalEdges:
             )
 
 
-class AllocationList:
+class AllocationList(Released):
     """
     Which edges belong to which part: a partition allocation list.
 
@@ -236,10 +245,11 @@ class AllocationList:
         self._table = table
         with opened(edges) as (found,), _core.Reservation("allocation list", room()):
             check_edges(found)
-            groups = Groups(found, table.elements, _as_they_are, self._owner, most_owners)
+            share = Share.alone([found.path] if isinstance(found, DiskArray) else [])
+            groups = Groups(found, table.elements, _as_they_are, self._owner, most_owners, share)
             groups.count(table.parts)
             self._begins = groups.begins
-            self._edges, self._numbers = groups.tables(groups.near)
+            self._edges, self._numbers = groups.tables()
             groups.distribute(self._edges, self._numbers)
 
     def _owner(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -287,8 +297,7 @@ class AllocationList:
         >>> outcore.AllocationList([[0, 1], [3, 2]], table).edges(1)
         (array([[3, 2]]), array([1]))
         """
-        number = operator.index(part)
-        check_indices(np.array(number), self.parts, 0, "the number of a part, ")
+        number = part_number(part, self.parts)
         some = slice(int(self._begins[number]), int(self._begins[number + 1]))
         return self._edges[some], self._numbers[some]
 
@@ -325,7 +334,7 @@ class AllocationList:
         >>> local.off, local.off_part, local.off_offset
         (array([2]), array([1], dtype=int32), array([0]))
         """
-        number = operator.index(part)
+        number = part_number(part, self.parts)
         edges, numbers = self.edges(number)
         needed = edges.size * 96
         if needed > room():
@@ -362,12 +371,6 @@ class AllocationList:
         """
         self._edges.close()
         self._numbers.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<AllocationList: {int(self._begins[-1])} edges of {self.parts} parts>"

@@ -20,26 +20,33 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
+import outcore
 from outcore import _core
 from outcore.disk import DiskArray
-from outcore.errors import FormatError, UsageError, advice
-from outcore.jobs import Source, opened
+from outcore.errors import UsageError, advice
+from outcore.jobs import Source, collective, opened
+from outcore.jobs.ranks import Ranks
 from outcore.unstructured import bisection, curves, graphs
 from outcore.unstructured.points import Points, Weights
+from outcore.unstructured.share import Share
 from outcore.unstructured.tables import (
+    Released,
     Table,
     as_table,
+    check_edges,
     check_indices,
     forget_manifest,
     in_folder,
     new_table,
     open_table,
+    part_number,
+    promised,
     read_manifest,
     refuse_dtype,
     room,
@@ -59,7 +66,7 @@ _KIND = "partition"
 _MOST = 2**31 - 1
 
 
-class Partition:
+class Partition(Released):
     """
     Which part each element belongs to; made by `outcore.partition`, `Partition.blocks` or `open`.
 
@@ -116,7 +123,7 @@ class Partition:
             )
         refuse_dtype(self._table, "iu", "part", "give integers: the number of each element's part")
         self._counts = np.zeros(self._parts, np.int64)
-        with _core.Reservation("partition", room()):
+        with _core.Reservation("partition", self._held):
             for low, _, slab in slabs(self._table, self._rows()):
                 check_indices(slab, self._parts, low, "part")
                 self._counts += np.bincount(slab.astype(np.intp), minlength=self._parts)
@@ -152,7 +159,7 @@ class Partition:
         """
         parts = _count(parts, "parts")
         table = new_table((elements,), np.int32)
-        with _core.Reservation("partition", room()):
+        with _core.Reservation("partition", min(room(), 32 * max(elements, 1))):
             rows = rows_in(room(), 32, "parts")
             for low in range(0, elements, rows):
                 high = min(low + rows, elements)
@@ -232,10 +239,9 @@ class Partition:
         >>> outcore.Partition.blocks(7, 3).members(2)
         array([5, 6])
         """
-        number = operator.index(part)
-        check_indices(np.array(number), self._parts, 0, "the number of a part, ")
+        number = part_number(part, self._parts)
         found, filled = np.empty(int(self._counts[number]), np.int64), 0
-        with _core.Reservation("partition", room()):
+        with _core.Reservation("partition", self._held):
             for low, _, slab in slabs(self._table, self._rows()):
                 mine = np.flatnonzero(slab == number)
                 found[filled : filled + mine.size] = mine + low
@@ -269,7 +275,7 @@ class Partition:
                 code="bad-partition",
             )
         table = new_table((self.elements,), np.int32, self._near())
-        with _core.Reservation("partition", room()):
+        with _core.Reservation("partition", self._held):
             for low, high, slab in slabs(self._table, self._rows()):
                 table[low:high] = slab // self._levels[1]
         return Partition(value_of(table), self._levels[0], method=self._method)
@@ -304,7 +310,7 @@ class Partition:
         path = in_folder(folder, "part")
         forget_manifest(folder, _KIND)
         with (
-            _core.Reservation("partition", room()),
+            _core.Reservation("partition", self._held),
             contextlib.closing(new_table((self.elements,), np.int32, path=path)) as target,
         ):
             for low, high, slab in slabs(self._table, self._rows()):
@@ -313,13 +319,7 @@ class Partition:
         self._say(folder)
 
     def _say(self, folder: str | os.PathLike[str]) -> None:
-        words = {
-            "elements": self.elements,
-            "parts": self._parts,
-            "method": self._method,
-            "levels": self._levels,
-        }
-        write_manifest(folder, _KIND, words)
+        _say(folder, self.elements, self._parts, self._method, self._levels)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Self:
@@ -351,18 +351,12 @@ class Partition:
         <Partition: 4 elements in 2 parts, blocks>
         """
         words = read_manifest(folder, _KIND)
-        try:
+        with promised(folder, "partition"):
             elements, parts = operator.index(words["elements"]), operator.index(words["parts"])
             levels = (
                 None if words["levels"] is None else tuple(map(operator.index, words["levels"]))
             )
             method = str(words["method"])
-        except (KeyError, TypeError) as error:
-            raise FormatError(
-                f"the manifest in {os.fspath(folder)!r} lacks {error}; make the partition again",
-                code="bad-metadata",
-                path=os.fspath(folder),
-            ) from None
         table = open_table(folder, "part", (elements,), "i")
         return cls(value_of(table), parts, method=method, levels=levels)  # type: ignore[arg-type]
 
@@ -377,25 +371,30 @@ class Partition:
         """
         self._table.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         levels = "" if self._levels is None else f", levels {self._levels}"
         return (
             f"<Partition: {self.elements} elements in {self._parts} parts, {self._method}{levels}>"
         )
 
+    @property
+    def _each(self) -> int:
+        """Bytes of an element in a pass."""
+        return 4 * int(self._table.dtype.itemsize) + 24
+
     def _rows(self) -> int:
-        return rows_in(room(), 4 * self._table.dtype.itemsize + 24, "parts")
+        return rows_in(room(), self._each, "parts")
+
+    @property
+    def _held(self) -> int:
+        """Bytes that a pass takes."""
+        return min(room(), self._each * self.elements)
 
     def _near(self) -> list[str]:
         return [self._table.path] if isinstance(self._table, DiskArray) else []
 
 
+@collective
 def partition(
     coordinates: Source | int,
     parts: int,
@@ -405,6 +404,7 @@ def partition(
     edges: Source | None = None,
     levels: tuple[int, int] | None = None,
     out: str | os.PathLike[str] | None = None,
+    comm: outcore.Communicator | outcore.Transport | None = None,
 ) -> Partition:
     """
     Divide the elements of an unstructured problem into parts of equal weight.
@@ -431,6 +431,9 @@ def partition(
     out
         A folder that keeps it, as `Partition.save` does. By default it is in memory if 4 bytes for each
         element fit an eighth of the memory budget, else a temporary array on disk.
+    comm
+        A communicator of mpi4py, or a transport: its ranks share the work, and each opens the result.
+        Collective then; of several ranks `out` is needed, a folder that all of them see.
 
     Returns
     -------
@@ -448,11 +451,16 @@ def partition(
         ``needs-pymetis``: the package is not installed.
     BudgetError
         A graph for METIS, or counters for so many parts, do not fit half of the memory budget.
+    CollectiveError
+        With `comm`, on all ranks: a rank failed, or called something else.
 
     Notes
     -----
-    Not collective: equal arguments give equal partitions, on any rank and within any budget. One rank
-    makes it with `out`, and all open it.
+    Equal arguments give equal partitions, on any rank, on any number of ranks and within any budget.
+    Without `comm` it is not collective. With it each rank walks through its part of the coordinates, and
+    counters are added up; as soon as there are as many sets as ranks, each has some of these whole, by
+    way of temporary files, in ``OUTCORE_SCRATCH`` or beside `out`, as large as coordinates and weights.
+    METIS works on one rank, while the others wait.
 
     Sizes differ by at most one, without weights. With weights, each cut lies where the middle of an
     element's weight passes the wanted sum, so a cut is at most half an element off. Ties go by index.
@@ -487,84 +495,125 @@ def partition(
         )
     parts = _count(parts, "parts")
     two = _levels(levels, parts)
-    within = 1 if two is None else two[1]
-    if method == "metis":
-        return _by_metis(coordinates, parts, weights, edges, within, two, out)
-    if isinstance(coordinates, int):
+    if method != "metis" and isinstance(coordinates, int):
         raise UsageError(
             f"method={method!r} needs coordinates, not their number; give an array of shape (n, d)",
             code="missing-argument",
         )
-    sources = [coordinates] if weights is None else [coordinates, weights]
-    with opened(*sources) as tables, _core.Reservation("partition", room()):
-        points = Points(tables[0], tables[1] if weights is not None else None, room() // 3)
-        table = _new(points.count, out, [one.path for one in tables if isinstance(one, DiskArray)])
+    ranks = Ranks.of(comm, "partition")
+    given: dict[str, Source] = {}
+    if not isinstance(coordinates, int):
+        given["coordinates"] = coordinates
+    if weights is not None:
+        given["weights"] = weights
+    if edges is not None:
+        given["edges"] = edges
+    with opened(*given.values()) as tables:
+        inputs = dict(zip(given, tables, strict=True))
+        told = f"partition: {_told(inputs)}, {parts} parts, {method}, {two}, {out}"
+        near = [] if out is None else [os.fspath(out)]
+        near += [one.path for one in tables if isinstance(one, DiskArray)]
+        with Share(ranks, ranks.alike(lambda: told, int(outcore.memory())), near) as share:
+            share.needs(out, "a partition")
+            if method == "metis":
+                if isinstance(coordinates, int):
+                    count = coordinates
+                else:
+                    count = inputs["coordinates"].shape[0] if inputs["coordinates"].ndim else 0
+                table = _by_metis(count, inputs, parts, 1 if two is None else two[1], out, share)
+            else:
+                table = _by_place(method, inputs, parts, 1 if two is None else two[1], out, share)
+            if ranks.size == 1:
+                found = Partition(value_of(table), parts, method=method, levels=two)
+                if out is not None:
+                    table.flush()
+                    found._say(out)
+                return found
+            ranks.together(table.flush)
+            count = int(table.shape[0])
+            ranks.once(lambda: _say(str(out), count, parts, method, two))
+    return ranks.together(lambda: Partition.open(str(out)))
+
+
+def _told(inputs: Mapping[str, Table]) -> str:
+    """Arrays, for a comparison between ranks."""
+    return ", ".join(f"{name} {one.shape} {one.dtype}" for name, one in inputs.items())
+
+
+def _by_place(
+    method: str,
+    inputs: Mapping[str, Table],
+    parts: int,
+    within: int,
+    out: str | os.PathLike[str] | None,
+    share: Share,
+) -> Table:
+    """By coordinates."""
+    memory = share.room
+    with _core.Reservation("partition", memory):
+        points = Points(inputs["coordinates"], inputs.get("weights"), memory // 3, share)
+        table = _new(points.count, out, share)
         if points.count:
-            memory = room() - room() // 3
+            memory -= memory // 3
             if method == "rcb":
                 bisection.bisect(points, parts, within, table, memory)
             else:
                 curves.along_curve(points, parts, table, memory)
-    return _made(table, parts, method, two, out)
+    return table
 
 
 def _by_metis(
-    coordinates: Source | int,
+    count: int,
+    inputs: Mapping[str, Table],
     parts: int,
-    weights: Source | None,
-    edges: Source | None,
     within: int,
-    levels: tuple[int, int] | None,
     out: str | os.PathLike[str] | None,
-) -> Partition:
+    share: Share,
+) -> Table:
+    """By edges; the first rank alone."""
+    graphs.pymetis()  # before anything is read
+    edges = inputs.get("edges")
     if edges is None:
         raise UsageError(
             "method='metis' cuts a graph; give its edges=, integers of shape (m, 2)",
             code="missing-argument",
         )
-    graphs.pymetis()  # before anything is read
-    if isinstance(coordinates, int):
-        count = coordinates
-    else:
-        with opened(coordinates) as (found,):
-            count = found.shape[0] if found.ndim else 0
-    with opened(edges, *([] if weights is None else [weights])) as tables:
-        table = tables[0]
-        if table.ndim != 2 or not table.shape[1]:
-            raise UsageError(
-                f"edges have shape {table.shape}; give (m, k): a row of k elements for each edge",
-                code="bad-shape",
-            )
-        refuse_dtype(table, "iu", "edges", "give integers: the elements that each edge joins")
+    check_edges(edges)
+    table = _new(count, out, share)
+
+    def work() -> None:
         heavy = None
-        if weights is not None:
-            heavy = Weights(tables[1], count, rows_in(room(), 64, "weights"))
-        part = graphs.by_metis(table, count, heavy, parts, within)
-        target = _new(count, out, [])
-        target[:] = part
-    return _made(target, parts, "metis", levels, out)
+        if "weights" in inputs:
+            rows = rows_in(room(), 64, "weights")
+            heavy = Weights(inputs["weights"], count, rows, Share.alone())
+        table[:] = graphs.by_metis(edges, count, heavy, parts, within)
+
+    share.ranks.finished(lambda: work() if share.ranks.first else None)
+    return table
 
 
-def _new(elements: int, out: str | os.PathLike[str] | None, near: Sequence[str]) -> Table:
+def _new(elements: int, out: str | os.PathLike[str] | None, share: Share) -> Table:
     if out is None:
-        return new_table((elements,), np.int32, near)
-    path = in_folder(out, "part")
-    forget_manifest(out, _KIND)
-    return new_table((elements,), np.int32, path=path)
+        return share.table((elements,), np.int32)
+    path = os.path.join(os.fspath(out), "part.npy")
+
+    def begin() -> None:
+        in_folder(out, "part")
+        forget_manifest(out, _KIND)
+
+    share.ranks.once(begin)
+    return share.table((elements,), np.int32, path)
 
 
-def _made(
-    table: Table,
+def _say(
+    folder: str | os.PathLike[str],
+    elements: int,
     parts: int,
     method: str,
     levels: tuple[int, int] | None,
-    out: str | os.PathLike[str] | None,
-) -> Partition:
-    found = Partition(value_of(table), parts, method=method, levels=levels)
-    if out is not None:
-        table.flush()
-        found._say(out)
-    return found
+) -> None:
+    words = {"elements": elements, "parts": parts, "method": method, "levels": levels}
+    write_manifest(folder, _KIND, words)
 
 
 def _count(parts: Any, name: str) -> int:

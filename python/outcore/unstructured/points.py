@@ -3,8 +3,8 @@ Points that are partitioned: coordinates and weights, slab by slab.
 
 Problem. Coordinates come in memory or on disk, in any real dtype, perhaps with NaN; weights may be
 floating point, whose sums would depend on slabs.
-Idea. One object walks through both, in float64 and in integers. Weights that are not small integers are
-rounded once, to multiples of a fraction of the largest.
+Idea. One object walks through both, in float64 and in integers; of several ranks each through its share.
+Weights that are not small integers are rounded once, to multiples of a fraction of the largest.
 
 Invariants. All sums of weights are exact. What is walked over was checked by the first pass.
 
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.errors import UsageError
+from outcore.unstructured.share import Share
 from outcore.unstructured.tables import Table, refuse_dtype, rows_in, slabs
 
 __all__ = ["Points", "Slab", "Weights"]
@@ -43,6 +44,8 @@ class Points:
         Of shape (n,), at least 0; None: all 1.
     memory
         Bytes for the slabs of a pass, and what is computed with them.
+    share
+        The ranks that walk through them together.
 
     Raises
     ------
@@ -51,7 +54,9 @@ class Points:
         0.
     """
 
-    def __init__(self, coordinates: Table, weights: Table | None, memory: int) -> None:
+    def __init__(
+        self, coordinates: Table, weights: Table | None, memory: int, share: Share
+    ) -> None:
         if coordinates.ndim not in (1, 2) or (coordinates.ndim == 2 and not coordinates.shape[1]):
             raise UsageError(
                 f"coordinates have shape {coordinates.shape}; give (n, d): a row for each point, d at "
@@ -61,12 +66,14 @@ class Points:
         refuse_dtype(coordinates, "fiu", "coordinates", "give integers or floating-point numbers")
         self.count: int = coordinates.shape[0]
         self.axes: int = coordinates.shape[1] if coordinates.ndim == 2 else 1
-        self._coordinates = coordinates
+        self._coordinates, self.share = coordinates, share
+        #: The points of this rank: the first, and one past the last.
+        self.begin, self.end = share.rows(self.count)
         each = self.axes * (3 * coordinates.dtype.itemsize + 16) + 120
         if weights is not None:
             each += 3 * weights.dtype.itemsize + 16
         self.rows = min(rows_in(memory, each, "coordinates"), max(self.count, 1))
-        self.weights = None if weights is None else Weights(weights, self.count, self.rows)
+        self.weights = None if weights is None else Weights(weights, self.count, self.rows, share)
         #: Sum of all weights.
         self.weight: int = self.count if self.weights is None else self.weights.total
         #: Least and greatest coordinates.
@@ -83,9 +90,9 @@ class Points:
         return 8 * self.axes + 28
 
     def slabs(self) -> Iterator[Slab]:
-        """All points, in the order of their indices."""
+        """All points of this rank, in the order of their indices."""
         weights = None if self.weights is None else self.weights.slabs()
-        for low, high, data in slabs(self._coordinates, self.rows):
+        for low, high, data in slabs(self._coordinates, self.rows, self.begin, self.end):
             x = data.reshape(high - low, self.axes).astype(np.float64, copy=False)
             weight = None if weights is None else next(weights)
             yield low, high, x, weight
@@ -93,7 +100,7 @@ class Points:
     def _measure(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         lowest = np.full(self.axes, np.inf)
         highest = np.full(self.axes, -np.inf)
-        for low, _, data in slabs(self._coordinates, self.rows):
+        for low, _, data in slabs(self._coordinates, self.rows, self.begin, self.end):
             x = data.reshape(-1, self.axes).astype(np.float64, copy=False)
             least, most = x.min(axis=0), x.max(axis=0)
             if not (np.isfinite(least).all() and np.isfinite(most).all()):
@@ -105,7 +112,7 @@ class Points:
                 )
             np.minimum(lowest, least, out=lowest)
             np.maximum(highest, most, out=highest)
-        return lowest, highest
+        return self.share.box(lowest, highest)
 
 
 class Weights:
@@ -123,9 +130,11 @@ class Weights:
         How many elements there are.
     rows
         Of a slab.
+    share
+        The ranks that walk through them together.
     """
 
-    def __init__(self, weights: Table, count: int, rows: int) -> None:
+    def __init__(self, weights: Table, count: int, rows: int, share: Share) -> None:
         if weights.shape != (count,):
             raise UsageError(
                 f"weights have shape {weights.shape}; there are {count} elements, so give ({count},)",
@@ -133,9 +142,10 @@ class Weights:
             )
         refuse_dtype(weights, "fiu", "weights", "give integers or floating-point numbers")
         self._table, self._rows = weights, rows
+        self._begin, self._end = share.rows(count)
         #: Largest weight, and the integer that it becomes; None where weights are integers as they are.
         self._scale: tuple[float, float] | None = None
-        largest = self._largest()
+        largest = share.largest(self._largest())
         most = 1 << (_BITS - max(count, 1).bit_length())
         if count and largest == 0:
             raise UsageError(
@@ -145,11 +155,12 @@ class Weights:
         if count and (weights.dtype.kind == "f" or largest > most):
             self._scale = float(largest), float(most)
         #: Their sum.
-        self.total = sum(int(slab.sum()) for slab in self.slabs())
+        mine = sum(int(slab.sum()) for slab in self.slabs())
+        self.total = int(share.total(np.array([mine], np.int64))[0])
 
     def slabs(self) -> Iterator[NDArray[np.int64]]:
-        """All of them, in the order of elements."""
-        for _, _, data in slabs(self._table, self._rows):
+        """Those of this rank, in the order of elements."""
+        for _, _, data in slabs(self._table, self._rows, self._begin, self._end):
             if self._scale is None:
                 yield data.astype(np.int64)
             else:
@@ -158,8 +169,8 @@ class Weights:
                 yield np.rint(data.astype(np.float64) / largest * becomes).astype(np.int64)
 
     def _largest(self) -> Any:
-        largest: Any = 0
-        for low, _, data in slabs(self._table, self._rows):
+        largest: Any = 0.0 if self._table.dtype.kind == "f" else 0
+        for low, _, data in slabs(self._table, self._rows, self._begin, self._end):
             wrong = ~np.isfinite(data) | (data < 0)
             if wrong.any():
                 row = int(np.argmax(wrong))

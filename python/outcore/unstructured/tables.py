@@ -16,9 +16,10 @@ from __future__ import annotations
 import builtins
 import contextlib
 import json
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,14 +35,18 @@ from outcore.jobs.outputs import temporary
 from outcore.opening import create, open
 
 __all__ = [
+    "Released",
     "Table",
     "as_table",
+    "check_edges",
     "check_indices",
     "forget_manifest",
     "in_folder",
     "native",
     "new_table",
     "open_table",
+    "part_number",
+    "promised",
     "read_manifest",
     "refuse_dtype",
     "room",
@@ -147,6 +152,20 @@ def new_table(
     return temporary(Result(shape, dtype), scratch_folder(near))
 
 
+class Released:
+    """What is released by `close`, or at the end of a ``with`` block."""
+
+    def close(self) -> None:
+        """Release it."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 def as_table(array: Any, name: str = "an array in memory") -> Table:
     """An array of either kind, as a table."""
     return array if isinstance(array, DiskArray | InMemory) else InMemory(np.asarray(array), name)
@@ -237,6 +256,13 @@ def check_indices(indices: NDArray[Any], length: int, first: int, name: str) -> 
     )
 
 
+def part_number(part: SupportsIndex, parts: int) -> int:
+    """The number of a part, of so many; raises if there is no such part."""
+    number = operator.index(part)
+    check_indices(np.array(number), parts, 0, "the number of a part, ")
+    return number
+
+
 # Folders
 
 
@@ -308,6 +334,19 @@ def read_manifest(folder: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     return words
 
 
+@contextlib.contextmanager
+def promised(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """Raise `FormatError` where words of a manifest are missing, or are no numbers."""
+    try:
+        yield
+    except (KeyError, TypeError) as error:
+        raise FormatError(
+            f"the manifest in {os.fspath(folder)!r} lacks {error}; make the {what} again",
+            code="bad-metadata",
+            path=os.fspath(folder),
+        ) from None
+
+
 def open_table(
     folder: str | os.PathLike[str], name: str, shape: tuple[int, ...], kinds: str, mode: str = "r"
 ) -> Table:
@@ -359,6 +398,16 @@ def refuse_dtype(array: Table, kinds: str, name: str, wanted: str) -> None:
         raise UsageError(
             f"{name} has dtype {array.dtype}; {wanted}", code="bad-dtype", path=_path(array)
         )
+
+
+def check_edges(edges: Table) -> None:
+    """Raise `UsageError` unless this is a table of integers with a row for each edge."""
+    if edges.ndim != 2 or not edges.shape[1]:
+        raise UsageError(
+            f"edges have shape {edges.shape}; give (m, k): a row of k elements for each edge",
+            code="bad-shape",
+        )
+    refuse_dtype(edges, "iu", "edges", "give integers: the elements that each edge joins")
 
 
 def _path(array: Table) -> str | None:

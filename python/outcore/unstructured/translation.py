@@ -16,8 +16,7 @@ architectures", Journal of Parallel and Distributed Computing 22 (1994), on tran
 
 from __future__ import annotations
 
-import operator
-from typing import Any, Self, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,10 +26,12 @@ from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.unstructured.indirect import gather, scatter
 from outcore.unstructured.partition import Partition
+from outcore.unstructured.placing import Placing
+from outcore.unstructured.share import Share
 from outcore.unstructured.tables import (
-    Table,
+    Released,
     check_indices,
-    new_table,
+    part_number,
     room,
     rows_in,
     slabs,
@@ -42,7 +43,7 @@ __all__ = ["PartOrder", "TranslationTable"]
 _EACH = 96
 
 
-class PartOrder:
+class PartOrder(Released):
     """
     The order of elements by parts, then by their numbers: a permutation, and its inverse.
 
@@ -50,31 +51,37 @@ class PartOrder:
     ----------
     partition
         A `Partition`; it is read once here.
-    counted
-        It only lives within an operation (`new_table`).
+    share
+        The ranks that make it together, for as long as their inspection lasts; by default it is this
+        process's, for as long as it likes.
     """
 
-    def __init__(self, partition: Partition, *, counted: bool = False) -> None:
-        counts = partition.counts
-        #: Position at which each part begins, and one past the last.
-        self.begins: NDArray[np.int64] = np.r_[0, counts.cumsum()]
+    def __init__(self, partition: Partition, share: Share | None = None) -> None:
         part: Any = partition._table
-        near = [part.path] if isinstance(part, DiskArray) else []
+        counted = share is not None
+        if share is None:
+            share = Share.alone([part.path] if isinstance(part, DiskArray) else [])
         size = partition.elements
-        self._positions: Table = new_table((size,), np.int64, near, counted=counted)
-        self._order: Table = new_table((size,), np.int64, near, counted=counted)
-        filled = self.begins[:-1].copy()
-        with _core.Reservation("translation table", room()):
-            for low, high, slab in slabs(part, rows_in(room(), _EACH, "parts")):
-                order = np.argsort(slab, kind="stable")
-                ordered = slab[order].astype(np.int64)
-                first = np.searchsorted(ordered, ordered)  # of those in the same part
-                position = filled[ordered] + np.arange(order.size) - first
+        begin, end = share.rows(size)
+        self._positions = share.table((size,), np.int64, counted=counted)
+        self._order = share.table((size,), np.int64, counted=counted)
+        with _core.Reservation("translation table", min(share.room, _EACH * (end - begin))):
+            rows = rows_in(share.room, _EACH, "parts")
+            mine = partition.counts
+            if share.size > 1:
+                mine[:] = 0
+                for _, _, slab in slabs(part, rows, begin, end):
+                    mine += np.bincount(slab, minlength=partition.parts)
+            placing = Placing(mine, share)
+            #: Position at which each part begins, and one past the last.
+            self.begins = placing.begins
+            for low, high, slab in slabs(part, rows, begin, end):
+                order, position = placing.places(slab)
                 by_index = np.empty(order.size, np.int64)
                 by_index[order] = position
                 self._positions[low:high] = by_index
                 scatter(self._order, position, order + low)
-                filled += np.bincount(ordered, minlength=partition.parts)
+        share.barrier()
 
     def positions(self, indices: NDArray[Any]) -> NDArray[np.int64]:
         """Where elements stand; the caller has checked them, and counted what they take."""
@@ -99,14 +106,8 @@ class PartOrder:
         self._positions.close()
         self._order.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class TranslationTable:
+class TranslationTable(Released):
     """
     Part and offset of each element of a partition.
 
@@ -241,8 +242,7 @@ class TranslationTable:
         >>> outcore.TranslationTable(outcore.Partition.blocks(6, 2)).members(1)
         array([3, 4, 5])
         """
-        number = operator.index(part)
-        check_indices(np.array(number), self.parts, 0, "the number of a part, ")
+        number = part_number(part, self.parts)
         begins = self._places.begins
         return self._places.at(int(begins[number]), int(begins[number + 1]))
 
@@ -256,12 +256,6 @@ class TranslationTable:
         >>> outcore.TranslationTable(outcore.Partition.blocks(6, 2)).close()
         """
         self._places.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<TranslationTable: {self.elements} elements in {self.parts} parts>"

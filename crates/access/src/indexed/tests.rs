@@ -152,6 +152,46 @@ fn a_schedule_moves_what_its_index_means_and_serves_its_layout_only() {
     assert_eq!(0, Arena::global().used());
 }
 
+/// Elements of a float64 array: 40 runs of 500, in no order, two of them the same.
+fn clustered() -> Vec<i64> {
+    (0..40).flat_map(|k| (k * 7919 % 19 * 1000)..(k * 7919 % 19 * 1000 + 500)).collect()
+}
+
+#[test]
+fn a_schedule_of_neighbours_holds_runs_and_a_list_of_them_may_be_larger_than_memory() {
+    // The indices take twice as much as there is.
+    let list: Vec<i64> = clustered().into_iter().cycle().take(60_000).collect();
+    let bytes = 256 << 10;
+    let _one = budget(bytes);
+    assert!(8 * list.len() as u64 > bytes);
+    let dir = TestDir::new("indexed-runs");
+    let (array, path) = array(&dir);
+    let rest = section(&[(0, 1, 1), (0, 1, 1)]);
+    let (axes, lists, strides) = ([0, 1], Lists::Flat(&list), [0, 0]);
+    let index = Index { axes: &axes, lists, rest: &rest, point: 1, strides: &strides };
+    let hints = Hints { threads: Some(1), ..Hints::default() };
+    Arena::global().reset_peak();
+    let schedule = array.schedule(&index, &hints).unwrap();
+    let held = schedule.bytes() as u64;
+    assert_eq!(held, Arena::global().used());
+    assert!(held < list.len() as u64 / 4, "{held}");
+    let expected: Vec<u8> = list.iter().map(|k| (k % 251) as u8).collect();
+    let mut memory = vec![0; list.len()];
+    let how = (Direction::Read, User::of(&mut memory, 0), &hints);
+    array.run_schedule(&schedule, how, &Never).unwrap();
+    assert!(expected == memory);
+    // The last of several values for one element is in the last run that has it.
+    let values: Vec<u8> = (0..list.len()).map(|k| (k / 500 % 253) as u8).collect();
+    let mut after = std::fs::read(&path).unwrap();
+    list.iter().zip(&values).for_each(|(k, value)| after[*k as usize] = *value);
+    let how = (Direction::Write, User::of(&mut values.clone(), 0), &hints);
+    array.run_schedule(&schedule, how, &Never).unwrap();
+    assert!(after == std::fs::read(&path).unwrap());
+    assert!(Arena::global().peak() <= bytes, "{}", Arena::global().peak());
+    drop(schedule);
+    assert_eq!(0, Arena::global().used());
+}
+
 #[test]
 fn blocks_that_are_large_are_sections() {
     let _one = budget(64 << 20);

@@ -73,6 +73,21 @@ impl Place {
     }
 }
 
+#[test]
+fn a_budget_that_shrinks_forgets_which_chunks_were_there() {
+    let Some(place) = Place::new("chunk-cache-shrinks", 16 * START) else { return };
+    let again = |place: &Place| (0..4).for_each(|chunk| place.keep_as(chunk, CacheUse::Again));
+    again(&place);
+    assert_eq!(Vec::<i64>::new(), place.found(0..4));
+    place.arena.set_limit(LEN as u64);
+    place.arena.set_limit(16 * START);
+    // As at first: they are not chunks that come again.
+    again(&place);
+    assert_eq!(Vec::<i64>::new(), place.found(0..4));
+    again(&place);
+    assert_eq!(vec![0, 1, 2, 3], place.found(0..4));
+}
+
 /// Lets the clock of file times go on.
 fn tick() {
     std::thread::sleep(Duration::from_millis(20));

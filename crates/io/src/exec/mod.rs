@@ -94,6 +94,11 @@ impl<'a> User<'a> {
         self.origin as i64
     }
 
+    /// Its lowest byte, and one past the highest, from the first element on.
+    pub fn bounds(&self) -> (i64, i64) {
+        (self.low, self.high)
+    }
+
     /// The same bytes, with another one as the first element: so many after it.
     #[must_use]
     pub fn shifted(self, by: i64) -> User<'a> {

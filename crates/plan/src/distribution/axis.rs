@@ -162,6 +162,19 @@ impl Axis {
         }
     }
 
+    /// Coordinates that may own some of a range: all that do, and of turns all there are.
+    pub fn candidates(&self, range: &Range) -> core::ops::Range<i64> {
+        if range.count == 0 {
+            return 0..0;
+        }
+        if !self.is_in_one_piece() {
+            return 0..self.over;
+        }
+        // Blocks ascend with the indices, or descend.
+        let (a, b) = (self.owner(range.start), self.owner(range.stop() - 1));
+        a.min(b)..a.max(b) + 1
+    }
+
     /// Number of indices below `x` that coordinate `c` owns.
     pub fn below(&self, c: i64, x: i64) -> i64 {
         match self.rule {

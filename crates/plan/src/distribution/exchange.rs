@@ -59,7 +59,12 @@ impl<'a> Parts<'a> {
     }
 
     /// Ranges of axis `d` at coordinate `c`, of the indices in `window`.
-    fn strips(&self, d: usize, c: i64, window: (i64, i64)) -> Result<Vec<Strip>, PlanError> {
+    pub(super) fn strips(
+        &self,
+        d: usize,
+        c: i64,
+        window: (i64, i64),
+    ) -> Result<Vec<Strip>, PlanError> {
         let (axis, ghost) = self.axis(d);
         axis.strips(c, ghost, self.all, window)
     }
@@ -78,7 +83,7 @@ impl<'a> Parts<'a> {
     }
 
     /// The rank at these coordinates along the axes of the array, in copy number `copy`.
-    fn rank(&self, along: &[i64], copy: i64) -> Result<i64, PlanError> {
+    pub(super) fn rank(&self, along: &[i64], copy: i64) -> Result<i64, PlanError> {
         let grid = &self.distribution.grid;
         let mut coordinates = vec![0; grid.ndim()];
         for (mapping, c) in self.distribution.mappings.iter().zip(along) {
@@ -96,10 +101,10 @@ impl<'a> Parts<'a> {
 }
 
 /// Parts of two axes that meet: where they are stored at the source and at the target.
-type Intersection = (Range, Range);
+pub(super) type Intersection = (Range, Range);
 
 /// Per axis: coordinates of the other side that meet this one, and where.
-type Met = Vec<Vec<(i64, Vec<Intersection>)>>;
+pub(super) type Met = Vec<Vec<(i64, Vec<Intersection>)>>;
 
 /// The part of rank `me` in bringing what ranks have (`source`) to where it is wanted (`target`).
 pub fn exchange_plan(
@@ -229,7 +234,7 @@ fn meet(
 
 /// Where two lists of strips meet, in the order of the first, then of the second. Both are disjoint
 /// and sorted.
-fn meet_strips(a: &[Strip], b: &[Strip]) -> Vec<Intersection> {
+pub(super) fn meet_strips(a: &[Strip], b: &[Strip]) -> Vec<Intersection> {
     let (Some(from), Some(upto)) = (b.first(), b.iter().map(|s| s.global.stop()).max()) else {
         return vec![];
     };
@@ -257,7 +262,7 @@ fn stored(strip: &Strip, part: &Range) -> Range {
 }
 
 /// Calls with every combination of coordinates that meet along all axes.
-fn each_combination(
+pub(super) fn each_combination(
     met: &Met,
     mut call: impl FnMut(&[i64], &[&Vec<Intersection>]) -> Result<(), PlanError>,
 ) -> Result<(), PlanError> {
@@ -271,7 +276,7 @@ fn each_combination(
 }
 
 /// The sections that lists of intersections make, at one of the two ends.
-fn message(
+pub(super) fn message(
     peer: i64,
     lists: &[&Vec<Intersection>],
     end: impl Fn(&Intersection) -> Range,

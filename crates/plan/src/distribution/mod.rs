@@ -21,19 +21,25 @@
 //! | [`grid`]     | which rank has which coordinates? |
 //! | [`axis`]     | one axis: which coordinate owns an index, which ranges has a coordinate? |
 //! | [`exchange`] | who sends what to whom when a distribution changes, or ghosts are combined? |
+//! | [`patches`]  | what does a rank have of a section? |
+//! | [`locate`]   | which ranks have a section, and where? |
 //! | [`traffic`]  | what goes in which round, and what is done with it where it comes? |
 
 mod axis;
 mod exchange;
 mod grid;
+mod locate;
 mod owners;
+mod patches;
 mod pattern;
 mod traffic;
 
 pub use axis::{Ghost, Strip};
 pub use exchange::{accumulate_plan, exchange_plan, Parts};
 pub use grid::Grid;
+pub use locate::Located;
 pub use owners::{Distribution, Mapping, Piece};
+pub use patches::Patch;
 pub use pattern::{Align, Pattern};
 pub use traffic::{Message, Operation, Traffic};
 

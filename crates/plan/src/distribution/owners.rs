@@ -271,7 +271,7 @@ fn normalize(len: i64, over: i64, mapping: &mut Mapping) -> Result<(), PlanError
 }
 
 /// The sections that strips along each axis make, the last axis fastest.
-fn products(strips: &[Vec<Strip>]) -> Result<Vec<Piece>, PlanError> {
+pub(super) fn products(strips: &[Vec<Strip>]) -> Result<Vec<Piece>, PlanError> {
     let count = strips.iter().try_fold(1_i64, |n, axis| n.checked_mul(axis.len() as i64));
     let Some(count) = count.filter(|n| *n <= MOST_PIECES) else {
         return bad(format!(

@@ -392,6 +392,41 @@ proptest! {
     }
 
     #[test]
+    fn a_section_is_divided_among_those_who_own_it(
+        case in case(),
+        cuts in prop::collection::vec((0..40_i64, 0..40_i64, 1..5_i64), 3),
+        widths in prop::collection::vec((0..3_i64, 0..3_i64), 3),
+    ) {
+        let made = case.make();
+        let axes = case.shape.iter().zip(&cuts);
+        let range = |(len, (start, stop, step)): (&i64, &(i64, i64, i64))| {
+            let (start, stop) = (start % (len + 1), stop % (len + 1));
+            Range::new(start, ((stop - start).max(0) + step - 1) / step, *step).unwrap()
+        };
+        let section = Section::new(axes.map(range).collect());
+        let all: Vec<Ghost> = widths.iter().map(|(low, high)| Ghost { low: *low, high: *high }).collect();
+        let asked = &all[..case.shape.len()];
+        let ghosts = if made.check_ghosts(asked).is_ok() { asked } else { &[] };
+        let mut seen = Vec::new();
+        for patch in made.locate(&section, ghosts).unwrap() {
+            prop_assert_eq!(made.copies() as usize, patch.ranks.len());
+            for (member, stored) in patch.members.indices().zip(patch.stored.indices()) {
+                let place = |(k, r): (&i64, &Range)| r.start + k * r.step;
+                let index: Vec<i64> = member.iter().zip(section.ranges()).map(place).collect();
+                prop_assert_eq!(made.owner(&index).unwrap(), patch.ranks[0]);
+                for rank in &patch.ranks {
+                    let pieces = made.pieces(*rank, ghosts, false).unwrap();
+                    prop_assert!(enumerated(&pieces).contains(&(index.clone(), stored.clone())));
+                }
+                seen.push(member);
+            }
+        }
+        seen.sort_unstable();
+        let counts = section.ranges().iter().map(|r| (0..r.count).collect()).collect::<Vec<_>>();
+        prop_assert_eq!(product(&counts), seen);
+    }
+
+    #[test]
     fn an_exchange_brings_everything_once(
         (a, b) in (shape(), prop::sample::select(vec![1, 2, 4, 6, 12]))
             .prop_flat_map(|(s, n)| (onto(s.clone(), n), onto(s, n))),
@@ -523,4 +558,15 @@ fn traffic_is_told_without_a_run() {
                 from 0: 4 in rounds 0 to 1: [1, 0:2], [1, 2:4]\n\
                 from 2: 4 in rounds 2 to 3: [2, 0:2], [2, 2:4]";
     assert_eq!(told, reverse.to_string());
+}
+
+#[test]
+fn a_section_that_is_not_of_the_array_is_nowhere() {
+    let made = simple(&[6], &[2], &[Pattern::Block(None)]).unwrap();
+    let range = |start, count| Range::new(start, count, 1).unwrap();
+    let outside = made.locate(&Section::new(vec![range(4, 3)]), &[]);
+    assert!(matches!(outside, Err(PlanError::OutOfBounds { axis: 0, len: 6, .. })));
+    let flat = made.locate(&Section::new(vec![range(0, 1), range(0, 1)]), &[]);
+    assert!(matches!(flat, Err(PlanError::BadSection { .. })));
+    assert_eq!(Ok(vec![]), made.locate(&Section::new(vec![range(0, 0)]), &[]));
 }

@@ -11,7 +11,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::index::Divide;
+use super::grid::Divide;
 use crate::error::PlanError;
 
 fn outside(position: usize, value: i64, len: i64) -> PlanError {
@@ -24,6 +24,29 @@ fn bin(divide: Divide, bins: usize, element: i64) -> Option<usize> {
         return None;
     }
     usize::try_from(divide.of(element).0).ok().filter(|bin| *bin < bins)
+}
+
+/// Bins of an owner, at most.
+const BINS: i64 = 1 << 12;
+/// Counts of bins that ranks tell each other, of all of them.
+const COUNTED: i64 = 1 << 22;
+/// Bins, however many ranks there are.
+const LEAST: i64 = 64;
+
+/// Elements of a bin, and how many bins there are: whole `unit`s (chunks, shards) of elements. Each rank sends a count of
+/// each bin to all, so there are fewer of them the more ranks there are.
+pub fn bins(elements: i64, unit: i64, owners: u32, ranks: u32) -> (i64, i64) {
+    let ceil = |a: i64, b: i64| (a.max(1) - 1) / b.max(1) + 1;
+    let most = (BINS * i64::from(owners)).min(COUNTED / i64::from(ranks.max(1))).max(LEAST);
+    let unit = unit.max(1);
+    let width = unit.saturating_mul(ceil(ceil(elements, unit), most));
+    (width, ceil(elements, width))
+}
+
+/// Rounds in which owners with a buffer of `chunk` bytes each move `total` bytes.
+pub fn rounds(total: i64, owners: u32, chunk: i64) -> i64 {
+    let each = i128::from(owners.max(1)) * i128::from(chunk.max(1));
+    i64::try_from((i128::from(total.max(1)) - 1) / each + 1).unwrap_or(i64::MAX)
 }
 
 /// How many elements lie in each of some bins of `width` elements.
@@ -123,6 +146,24 @@ mod tests {
                 assert!(counts.iter().max() <= Some(&(2 * 1000 / (owners * rounds) as i64)));
             }
         }
+    }
+
+    #[test]
+    fn bins_are_whole_units_and_fewer_for_more_ranks() {
+        assert_eq!((1, 100), bins(100, 1, 4, 4));
+        assert_eq!((60, 2), bins(100, 60, 4, 4));
+        // 4 Ki bins of each owner, of whole units; 4 Mi counts of all ranks; 64 at least.
+        assert_eq!((1 << 16, 1 << 14), bins(1 << 30, 1, 4, 4));
+        assert_eq!((66_000, 16_269), bins(1 << 30, 1000, 4, 4));
+        assert_eq!((1 << 16, 1 << 14), bins(1 << 30, 1, 256, 256));
+        assert_eq!((1 << 24, 64), bins(1 << 30, 1, 100_000, 100_000));
+        assert_eq!((1, 1), bins(0, 1, 4, 4));
+    }
+
+    #[test]
+    fn rounds_are_as_many_as_buffers_need() {
+        assert_eq!([1, 1, 1, 2], [0, 1, 32, 33].map(|total| rounds(total, 4, 8)));
+        assert_eq!(i64::MAX, rounds(i64::MAX, 1, 1));
     }
 
     #[test]

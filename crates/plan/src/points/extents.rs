@@ -60,21 +60,23 @@ impl Extents {
             let address = if inside { points.inside(k) } else { points.file[k] };
             sieve.base + address
         };
+        let bytes = |k: usize| points.count(k).saturating_mul(sieve.block);
         let first = range.clone().map(address).min().unwrap_or(0);
         let units = ((1_i64 << points.bits.min(40)) + sieve.block) / sieve.unit + 2;
         let mut open: Option<(i64, i64)> = None;
         if (number as i64).saturating_mul(8) < units {
-            let mut found: Vec<i64> = range.clone().map(address).collect();
+            let mut found: Vec<(i64, i64)> =
+                range.clone().map(|k| (address(k), bytes(k))).collect();
             found.sort_unstable();
-            for low in found {
-                extents.join(&mut open, low, low + sieve.block, sieve);
+            for (low, bytes) in found {
+                extents.join(&mut open, low, low + bytes, sieve);
             }
         } else {
             let base = first & -sieve.unit;
             let mut marks = vec![0_u64; (units as usize).div_ceil(64)];
             for k in range.clone() {
                 let low = address(k) - base;
-                for unit in low / sieve.unit..=(low + sieve.block - 1) / sieve.unit {
+                for unit in low / sieve.unit..=(low + bytes(k) - 1) / sieve.unit {
                     marks[unit as usize / 64] |= 1 << (unit % 64);
                 }
             }

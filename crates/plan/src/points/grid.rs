@@ -78,6 +78,26 @@ impl Grid {
     }
 }
 
+/// Division of small numbers: a processor takes ten times as long for numbers of 64 bits as for these.
+#[derive(Clone, Copy)]
+pub(super) struct Divide {
+    by: i64,
+    small: u32,
+}
+
+impl Divide {
+    pub fn by(by: i64) -> Divide {
+        Divide { by, small: u32::try_from(by).unwrap_or(0) }
+    }
+
+    pub fn of(self, i: i64) -> (i64, i64) {
+        match (u32::try_from(i), self.small) {
+            (Ok(i), small) if small > 0 => (i64::from(i / small), i64::from(i % small)),
+            _ => (i / self.by, i % self.by),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,14 +1,11 @@
-//! What is asked for by index lists, checked, and turned into addresses.
+//! What is asked for by index lists, checked.
 
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::grid::Grid;
-use super::list::{bounds, Addresses, Points};
-use crate::address::round_up;
 use crate::error::PlanError;
-use crate::layout::{Chunked, Layout, Part, Strided};
+use crate::layout::{Layout, Strided};
 use crate::section::{Range, Section};
 
 /// How the lists belong together.
@@ -39,7 +36,7 @@ pub struct Index<'a> {
 }
 
 /// One loop over the points: what an index of it adds to the address in the file.
-enum Source<'a> {
+pub(super) enum Source<'a> {
     /// One list for each of some axes.
     Lists(Vec<(usize, &'a [i64])>),
     /// One list of flat numbers.
@@ -48,19 +45,13 @@ enum Source<'a> {
     Regular(usize),
 }
 
-struct Loop<'a> {
-    len: usize,
-    source: Source<'a>,
-    user: i64,
+pub(super) struct Loop<'a> {
+    pub len: usize,
+    pub source: Source<'a>,
+    pub user: i64,
 }
 
-/// How a coordinate becomes an address.
-enum Rule<'a> {
-    Strided(&'a Strided),
-    Chunked { layout: &'a Chunked, grid: Grid, cell_bits: u32 },
-}
-
-fn shape_of(layout: &Layout) -> &[i64] {
+pub(super) fn shape_of(layout: &Layout) -> &[i64] {
     match layout {
         Layout::Strided(layout) => &layout.shape,
         Layout::Chunked(layout) => &layout.shape,
@@ -72,8 +63,8 @@ fn outside(axis: usize, position: usize, value: i64, len: i64) -> PlanError {
 }
 
 /// Counted from the front.
-fn wrapped(value: i64, len: i64) -> i64 {
-    value + (len & (value >> 63))
+pub(super) fn wrapped(value: i64, len: i64) -> i64 {
+    value.wrapping_add(len & (value >> 63))
 }
 
 /// Refuses the first index that is not inside an axis of `len` elements.
@@ -187,7 +178,7 @@ impl<'a> Index<'a> {
     }
 
     /// The loops over all points, the slowest first.
-    fn loops(&self, layout: &Layout) -> Result<Vec<Loop<'a>>, PlanError> {
+    pub(super) fn loops(&self, layout: &Layout) -> Result<Vec<Loop<'a>>, PlanError> {
         let mut loops = Vec::new();
         match self.lists {
             Lists::Points(lists) => {
@@ -293,216 +284,5 @@ impl<'a> Index<'a> {
         product
             .filter(|n| i64::try_from(*n).is_ok())
             .ok_or(PlanError::TooLarge("the number of points"))
-    }
-
-    /// The addresses of points `range`, in the order of the loops. The index was checked. Windows have
-    /// `1 << bits` bytes. Chunks are windows where they are smaller, or encoded: and chunks that are
-    /// written must be, because none may be made twice. `shard` is the number of chunks in a shard
-    /// along each axis of the array: chunks of a shard follow each other.
-    pub fn place(
-        &self,
-        layout: &Layout,
-        shard: Option<&[i64]>,
-        range: core::ops::Range<usize>,
-        bits: u32,
-    ) -> Result<Points, PlanError> {
-        let rule = Rule::of(layout, self.axes, shard)?;
-        let loops = self.loops(layout)?;
-        let (cell_bits, bits) = match (&rule, layout) {
-            (Rule::Chunked { cell_bits, .. }, Layout::Chunked(layout)) if layout.encoded => {
-                (*cell_bits, *cell_bits)
-            }
-            (Rule::Chunked { cell_bits, .. }, _) => (*cell_bits, bits.min(*cell_bits)),
-            (Rule::Strided(_), _) => (62, bits.min(62)),
-        };
-        let shape = shape_of(layout);
-        let number = range.len();
-        let mut file = vec![0_i64; number];
-        let row = match loops.as_slice() {
-            [only] => Some(only.user),
-            _ => None,
-        };
-        let mut user = if row.is_some() { Vec::new() } else { vec![0_i64; number] };
-        // The innermost loop runs through; what the others add is found once for each run of it.
-        let Some((inner, outer)) = loops.split_last() else {
-            return Err(PlanError::BadLayout("an index without lists".into()));
-        };
-        let mut at = range.start;
-        let mut done = 0;
-        while done < number {
-            let first = at % inner.len;
-            let run = (inner.len - first).min(number - done);
-            let mut left = at / inner.len;
-            let (mut base, mut memory) = (0_i64, 0_i64);
-            for one in outer.iter().rev() {
-                let k = left % one.len;
-                left /= one.len;
-                let mut address = [0];
-                self.add(&rule, &one.source, k, shape, &mut address);
-                base += address[0];
-                memory += k as i64 * one.user;
-            }
-            let part = &mut file[done..done + run];
-            if base != 0 {
-                part.fill(base);
-            }
-            self.add(&rule, &inner.source, first, shape, part);
-            if row.is_none() {
-                let addresses = user[done..done + run].iter_mut().enumerate();
-                addresses.for_each(|(k, a)| *a = memory + (first + k) as i64 * inner.user);
-            }
-            done += run;
-            at += run;
-        }
-        let user = match row {
-            Some(stride) => Addresses::Row { first: range.start as i64 * stride, stride },
-            None => Addresses::List(user),
-        };
-        if let Layout::Strided(layout) = layout {
-            Padded::new(&layout.parts, bits).pad(&mut file);
-        }
-        let grid = match rule {
-            Rule::Strided(_) => Grid::default(),
-            Rule::Chunked { grid, .. } => grid,
-        };
-        let bounds = bounds(&file);
-        Ok(Points { file, user, bits, cell_bits, grid, bounds, windows: Vec::new() })
-    }
-
-    /// Adds to addresses what the indices of one loop from `first` on give.
-    fn add(
-        &self,
-        rule: &Rule,
-        source: &Source,
-        first: usize,
-        shape: &[i64],
-        addresses: &mut [i64],
-    ) {
-        let run = first..first + addresses.len();
-        match source {
-            Source::Lists(lists) => {
-                for (axis, list) in lists {
-                    let indices = list[run.clone()].iter().map(|i| wrapped(*i, shape[*axis]));
-                    rule.add(self.axes, *axis, indices, addresses);
-                }
-            }
-            Source::Flat(list) => {
-                let elements: i64 = self.axes.iter().map(|d| shape[*d]).product();
-                let mut below = 1;
-                for axis in self.axes.iter().rev() {
-                    let len = shape[*axis];
-                    let of = |i: &i64| wrapped(*i, elements) / below % len;
-                    rule.add(self.axes, *axis, list[run.clone()].iter().map(of), addresses);
-                    below *= len;
-                }
-            }
-            Source::Regular(axis) => {
-                let range = self.rest.ranges()[*axis];
-                let indices = run.map(|k| range.start + k as i64 * range.step);
-                rule.add(self.axes, *axis, indices, addresses);
-            }
-        }
-    }
-}
-
-impl<'a> Rule<'a> {
-    fn of(
-        layout: &'a Layout,
-        axes: &[usize],
-        shard: Option<&[i64]>,
-    ) -> Result<Rule<'a>, PlanError> {
-        let chunked = match layout {
-            Layout::Strided(layout) => return Ok(Rule::Strided(layout)),
-            Layout::Chunked(layout) => layout,
-        };
-        let grid = Grid::new(chunked, axes, shard)?;
-        let bytes = chunked.chunk_bytes();
-        let cell_bits = 64 - (bytes - 1).max(1).leading_zeros();
-        match grid.cells.checked_mul(1_i64 << cell_bits.min(62)) {
-            Some(_) if cell_bits < 62 => Ok(Rule::Chunked { layout: chunked, grid, cell_bits }),
-            _ => Err(PlanError::TooLarge("the array")),
-        }
-    }
-
-    /// Adds what indices along one axis give.
-    fn add(
-        &self,
-        axes: &[usize],
-        axis: usize,
-        indices: impl Iterator<Item = i64>,
-        addresses: &mut [i64],
-    ) {
-        match self {
-            Rule::Strided(layout) => {
-                let stride = layout.strides[axis];
-                addresses.iter_mut().zip(indices).for_each(|(a, i)| *a += i * stride);
-            }
-            Rule::Chunked { layout, grid, cell_bits } => {
-                let (chunk, stride) = (layout.chunk[axis], layout.strides[axis]);
-                let place = axes.iter().position(|d| *d == axis).unwrap_or(0);
-                let divide = Divide::by(chunk);
-                addresses.iter_mut().zip(indices).for_each(|(a, i)| {
-                    let (number, rest) = divide.of(i);
-                    *a += (grid.part(place, number) << cell_bits) + rest * stride;
-                });
-            }
-        }
-    }
-}
-
-/// The parts of a strided array, each moved up so that it begins with a window: no window has points of two.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Padded {
-    /// In the concatenation, and in that of the parts that were moved up: first byte of each part.
-    starts: Vec<(i64, i64)>,
-}
-
-impl Padded {
-    pub fn new(parts: &[Part], bits: u32) -> Padded {
-        let (mut plain, mut padded) = (0_i64, 0_i64);
-        let starts = parts.iter().map(|part| {
-            let start = (plain, padded);
-            plain = plain.saturating_add(part.len);
-            padded = round_up(padded.saturating_add(part.len), 1 << bits);
-            start
-        });
-        Padded { starts: starts.collect() }
-    }
-
-    fn pad(&self, addresses: &mut [i64]) {
-        if self.starts.len() < 2 {
-            return;
-        }
-        for address in addresses {
-            let part = self.starts.partition_point(|(plain, _)| plain <= address) - 1;
-            let (plain, padded) = self.starts[part];
-            *address += padded - plain;
-        }
-    }
-
-    /// The part in which a padded address lies, and where that part begins.
-    pub fn part(&self, address: i64) -> (usize, i64) {
-        let part = self.starts.partition_point(|(_, padded)| *padded <= address).max(1) - 1;
-        (part, self.starts.get(part).map_or(0, |(_, padded)| *padded))
-    }
-}
-
-/// Division of small numbers: a processor takes ten times as long for numbers of 64 bits as for these.
-#[derive(Clone, Copy)]
-pub(super) struct Divide {
-    by: i64,
-    small: u32,
-}
-
-impl Divide {
-    pub fn by(by: i64) -> Divide {
-        Divide { by, small: u32::try_from(by).unwrap_or(0) }
-    }
-
-    pub fn of(self, i: i64) -> (i64, i64) {
-        match (u32::try_from(i), self.small) {
-            (Ok(i), small) if small > 0 => (i64::from(i / small), i64::from(i % small)),
-            _ => (i / self.by, i % self.by),
-        }
     }
 }

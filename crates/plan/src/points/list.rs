@@ -39,6 +39,46 @@ impl core::fmt::Debug for Shared {
     }
 }
 
+/// How many blocks, one behind the other on both sides, each address of a move stands for.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Counts {
+    /// One each.
+    One,
+    /// Listed.
+    List(Vec<u32>),
+    /// Those of some runs of an access: nothing is copied.
+    Shared(Arc<Points>, Range<usize>),
+}
+
+/// Without the numbers.
+impl core::fmt::Debug for Counts {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.list() {
+            None => write!(f, "one block each"),
+            Some(list) => write!(f, "counts of {} runs", list.len()),
+        }
+    }
+}
+
+impl Counts {
+    /// The numbers, where they are listed; none where each is 1.
+    pub fn list(&self) -> Option<&[u32]> {
+        match self {
+            Counts::One => None,
+            Counts::List(list) => Some(list),
+            Counts::Shared(points, range) => Some(&points.counts[range.clone()]),
+        }
+    }
+
+    /// Blocks at so many addresses.
+    pub fn blocks(&self, number: usize) -> u64 {
+        match self.list() {
+            None => number as u64,
+            Some(list) => list.iter().map(|n| u64::from(*n)).sum(),
+        }
+    }
+}
+
 impl Shared {
     fn list(&self) -> &[i64] {
         match (&self.points.user, self.user) {
@@ -67,11 +107,6 @@ impl Addresses {
         }
     }
 
-    /// As a list of so many.
-    pub(super) fn listed(&self, number: usize) -> Vec<i64> {
-        (0..number).map(|k| self.of(k)).collect()
-    }
-
     /// Lowest and highest address of so many points, at least one; of shared ones bounds that are perhaps wider.
     pub fn span(&self, number: usize) -> (i64, i64) {
         match self {
@@ -93,6 +128,17 @@ impl Addresses {
             None => (sign(self.of(0)) | sign(self.of(number - 1))) >= 0,
         }
     }
+
+    /// Whether runs of blocks of `item` bytes at the addresses begin at `low` or above, their last ones at `high` or
+    /// below.
+    pub(crate) fn hold(&self, runs: &[u32], item: i64, low: i64, high: i64) -> bool {
+        let holds = |(k, blocks): (usize, &u32)| {
+            let (first, more) = (self.of(k), i64::from(*blocks) - 1);
+            let last = more.checked_mul(item).and_then(|past| first.checked_add(past));
+            more >= 0 && first >= low && last.is_some_and(|last| last <= high)
+        };
+        runs.iter().enumerate().all(holds)
+    }
 }
 
 /// Lowest and highest of some addresses.
@@ -111,7 +157,8 @@ pub(super) fn bounds(list: &[i64]) -> (i64, i64) {
     (least, rest.chain(high).fold(i64::MIN, i64::max))
 }
 
-/// Points of one access, with their addresses.
+/// Points of one access, with their addresses: one by one, or as runs of points whose blocks lie one behind the
+/// other, on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Points {
     /// Strided layouts: bytes from element `[0, ..., 0]`, through the concatenation of the parts, each of
@@ -119,6 +166,13 @@ pub struct Points {
     pub(super) file: Vec<i64>,
     /// In the caller's array. No two points have the same address.
     pub(super) user: Addresses,
+    /// Points of each run, whose addresses are those of its first one; empty where each point is listed.
+    /// A run lies in one window.
+    pub(super) counts: Vec<u32>,
+    /// Bytes from one point of a run to the next.
+    pub(super) step: i64,
+    /// Points, those inside of runs included.
+    pub(super) number: usize,
     /// A window has `1 << bits` of these addresses.
     pub(super) bits: u32,
     /// A chunk has `1 << cell_bits` of them; as many as there are in strided layouts.
@@ -136,10 +190,12 @@ pub struct Points {
 pub struct Window {
     /// Its number: addresses shifted by the bits of a window.
     pub number: i64,
-    /// Its first point.
+    /// Its first run, or point where each is listed.
     pub first: usize,
-    /// One past its last point.
+    /// One past its last.
     pub end: usize,
+    /// Points, those inside of runs included.
+    pub points: usize,
     /// Different addresses among them, if somebody asked.
     pub distinct: usize,
 }
@@ -147,12 +203,43 @@ pub struct Window {
 impl Points {
     /// Number of points.
     pub fn len(&self) -> usize {
-        self.file.len()
+        self.number
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.file.is_empty()
+        self.number == 0
+    }
+
+    /// Number of runs; of points where each is listed.
+    pub fn runs(&self) -> usize {
+        self.file.len()
+    }
+
+    /// A window has two to the power of this many addresses.
+    pub fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    /// Points of run `k`.
+    pub fn count(&self, k: usize) -> i64 {
+        self.counts.get(k).map_or(1, |n| i64::from(*n))
+    }
+
+    /// Points of each of some runs.
+    pub(crate) fn counts(self: &Arc<Points>, range: Range<usize>) -> Counts {
+        match self.counts.is_empty() {
+            true => Counts::One,
+            false => Counts::Shared(Arc::clone(self), range),
+        }
+    }
+
+    /// Points of some runs.
+    pub(crate) fn points_of(&self, range: Range<usize>) -> usize {
+        match self.counts.get(range.clone()) {
+            Some(counts) if !counts.is_empty() => counts.iter().map(|n| *n as usize).sum(),
+            _ => range.len(),
+        }
     }
 
     /// The windows that hold points, ascending; none before [`Points::order`].
@@ -170,17 +257,17 @@ impl Points {
         window.number >> (self.cell_bits - self.bits)
     }
 
-    /// The address of a point: see `file`.
+    /// The address of the first point of run `k`: see `file`.
     pub fn address(&self, k: usize) -> i64 {
         self.file[k]
     }
 
-    /// Address of a point inside its chunk, or in the file.
+    /// Address of the first point of a run inside its chunk, or in the file.
     pub(crate) fn inside(&self, k: usize) -> i64 {
         self.file[k] & ((1_i64 << self.cell_bits) - 1)
     }
 
-    /// Addresses of some points in the caller's array.
+    /// Addresses of some runs in the caller's array.
     pub(crate) fn user(self: &Arc<Points>, range: Range<usize>) -> Addresses {
         match &self.user {
             Addresses::Row { stride, .. } => {
@@ -194,7 +281,7 @@ impl Points {
         }
     }
 
-    /// Addresses of some points in the file.
+    /// Addresses of some runs in the file.
     pub(crate) fn there(self: &Arc<Points>, range: Range<usize>) -> Addresses {
         // Those of a window, or of all points: each is looked at once.
         let bounds = match self.windows.is_empty() {
@@ -214,7 +301,9 @@ impl Points {
             Addresses::List(list) => list.capacity(),
             _ => 0,
         };
-        8 * (self.file.capacity() + user) + self.windows.capacity() * core::mem::size_of::<Window>()
+        8 * (self.file.capacity() + user)
+            + 4 * self.counts.capacity()
+            + self.windows.capacity() * core::mem::size_of::<Window>()
     }
 }
 
@@ -231,8 +320,7 @@ impl Chosen<'_> {
     /// Number of points.
     pub fn len(&self) -> usize {
         match self.points.windows().get(self.windows.clone()) {
-            Some([first, .., last]) => last.end - first.first,
-            Some([only]) => only.end - only.first,
+            Some(some) if !some.is_empty() => some.iter().map(|window| window.points).sum(),
             _ => self.points.len(),
         }
     }

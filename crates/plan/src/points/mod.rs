@@ -5,7 +5,8 @@
 //!
 //! Idea. [`Index`] is what is asked for: lists along some axes of the array, and regular ranges along the
 //! others. [`Points`] is what a plan is made of: for each point its address in the file (or its chunk and the
-//! address there) and its address in the caller's array, perhaps ordered by *windows*: stretches of the file
+//! address there) and its address in the caller's array; of points that follow each other on both sides, those of the
+//! first one and their number; perhaps ordered by *windows*: stretches of the file
 //! of a power of two, or chunks. Within a window points keep the order of the caller, so that of several
 //! values for one element the last one wins, and no full sort is needed: a window is read as a whole, or the pages of
 //! it that are wanted, and its points are copied out of a cache.
@@ -14,6 +15,7 @@
 //! |-----------|--------------------------------------------------------|
 //! | `list`    | where does each of them lie, in the file and in memory? |
 //! | `index`   | which elements, and is each of them inside the array?  |
+//! | `place`   | which addresses do they have, and which are runs?      |
 //! | `grid`    | which number has the chunk of a point?                 |
 //! | `order`   | in which window does each point lie?                   |
 //! | `extents` | which parts of the file do points of a window touch?   |
@@ -30,9 +32,10 @@ mod grid;
 mod index;
 mod list;
 mod order;
+mod place;
 pub(crate) mod reach;
 pub(crate) mod strided;
 
 pub use grid::Grid;
 pub use index::{Index, Lists};
-pub use list::{Addresses, Chosen, Points, Shared, Window};
+pub use list::{Addresses, Chosen, Counts, Points, Shared, Window};

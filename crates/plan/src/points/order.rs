@@ -3,15 +3,18 @@
 //! Problem. A file is read fastest in its order, and caches want neighbours together; but to sort 10^8
 //! addresses takes longer than to copy the elements. Idea. Only the number of the window counts, and that has
 //! few digits: one pass of counting and moving for most files, two for the largest. The order
-//! within a window stays, so that of several values for one element the last one wins.
+//! within a window stays, so that of several values for one element the last one wins. Where one pass does, it
+//! is the one that computes the addresses (`place.rs`): they are computed twice, which takes less than to
+//! write them down in no order first.
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::list::{Addresses, Points, Window};
 
 /// Bits of one pass: so many streams are written side by side that the caches still hold their ends.
-const DIGIT: u32 = 11;
+pub(super) const DIGIT: u32 = 11;
 
 impl Points {
     /// Whether the windows of the points ascend already.
@@ -34,15 +37,20 @@ impl Points {
             let number = self.file[first] >> self.bits;
             let same = self.file[first..].iter().take_while(|a| **a >> self.bits == number);
             let end = first + same.count();
-            let distinct = match count {
-                Some(item) => {
-                    distinct(&self.file[first..end], number << self.bits, self.bits, item)
-                }
-                None => end - first,
-            };
-            self.windows.push(Window { number, first, end, distinct });
+            self.windows.push(self.window(first..end, count));
             first = end;
         }
+    }
+
+    /// The window of some runs, all that there are in it.
+    pub(super) fn window(&self, runs: Range<usize>, count: Option<i64>) -> Window {
+        let number = self.file[runs.start] >> self.bits;
+        let points = self.points_of(runs.clone());
+        let distinct = match count {
+            Some(item) => self.distinct(runs.clone(), number << self.bits, item),
+            None => points,
+        };
+        Window { number, first: runs.start, end: runs.end, points, distinct }
     }
 
     fn sort(&mut self) {
@@ -54,48 +62,61 @@ impl Points {
         let digits = 64 - (high - low).leading_zeros();
         let passes = digits.div_ceil(DIGIT).max(1);
         let width = digits.div_ceil(passes);
-        let mut user = self.user.listed(number);
-        let mut file = core::mem::take(&mut self.file);
-        let (mut other_file, mut other_user) = (vec![0_i64; number], vec![0_i64; number]);
         for pass in 0..passes {
             let shift = pass * width;
             let digit = |address: &i64| {
                 (((address >> self.bits) - low) >> shift) as usize & ((1 << width) - 1)
             };
             let mut places = vec![0_usize; 1 << width];
-            file.iter().for_each(|address| places[digit(address)] += 1);
+            self.file.iter().for_each(|address| places[digit(address)] += 1);
             let mut sum = 0;
             for place in &mut places {
                 sum += core::mem::replace(place, sum);
             }
-            for (address, memory) in file.iter().zip(&user) {
-                let place = &mut places[digit(address)];
-                other_file[*place] = *address;
-                other_user[*place] = *memory;
+            let (mut file, mut user) = (vec![0_i64; number], vec![0_i64; number]);
+            let mut counts = vec![0_u32; self.counts.len()];
+            let mut put = |k: usize, memory: i64| {
+                let address = self.file[k];
+                let place = &mut places[digit(&address)];
+                (file[*place], user[*place]) = (address, memory);
+                if let Some(count) = counts.get_mut(*place) {
+                    *count = self.counts[k];
+                }
                 *place += 1;
+            };
+            match &self.user {
+                Addresses::Row { first, stride } => {
+                    (0..number).for_each(|k| put(k, first + k as i64 * stride));
+                }
+                other => {
+                    let list = other.list().unwrap_or(&[]);
+                    list.iter().enumerate().for_each(|(k, memory)| put(k, *memory));
+                }
             }
-            core::mem::swap(&mut file, &mut other_file);
-            core::mem::swap(&mut user, &mut other_user);
+            self.file = file;
+            self.user = Addresses::List(user);
+            self.counts = counts;
         }
-        self.file = file;
-        self.user = Addresses::List(user);
     }
-}
 
-/// Different addresses in a window that begins at `base`.
-fn distinct(addresses: &[i64], base: i64, bits: u32, item: i64) -> usize {
-    let room = ((1_i64 << bits) / item.max(1)) as usize + 1;
-    if addresses.len() * 64 < room {
-        // A few points of a large window.
-        let mut sorted: Vec<i64> = addresses.to_vec();
-        sorted.sort_unstable();
-        sorted.dedup();
-        return sorted.len();
+    /// Different addresses in a window that begins at `base`.
+    fn distinct(&self, runs: Range<usize>, base: i64, item: i64) -> usize {
+        let addresses = &self.file[runs.clone()];
+        let room = ((1_i64 << self.bits) / item.max(1)) as usize + 1;
+        if self.counts.is_empty() && addresses.len() * 64 < room {
+            // A few points of a large window.
+            let mut sorted: Vec<i64> = addresses.to_vec();
+            sorted.sort_unstable();
+            sorted.dedup();
+            return sorted.len();
+        }
+        let mut seen = vec![0_u64; room.div_ceil(64)];
+        for (k, address) in runs.zip(addresses) {
+            let place = ((address - base) / item) as usize;
+            for place in place..place + self.count(k) as usize {
+                seen[place / 64] |= 1 << (place % 64);
+            }
+        }
+        seen.iter().map(|word| word.count_ones() as usize).sum()
     }
-    let mut seen = vec![0_u64; room.div_ceil(64)];
-    for address in addresses {
-        let place = ((address - base) / item) as usize;
-        seen[place / 64] |= 1 << (place % 64);
-    }
-    seen.iter().map(|word| word.count_ones() as usize).sum()
 }

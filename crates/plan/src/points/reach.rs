@@ -13,9 +13,9 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::extents::{Extents, Sieve};
-use super::list::{Addresses, Points};
+use super::list::{Addresses, Counts, Points};
 use crate::address::{round_up, PAGE};
-use crate::choose::{is_cached, SMALL};
+use crate::choose::{is_cached, time, times, AROUND, SMALL};
 use crate::emit::{add, cut_direct_reads, cut_requests, requests, Means};
 use crate::error::PlanError;
 use crate::nest::Nest;
@@ -58,8 +58,15 @@ pub(crate) struct Spot<'a> {
 }
 
 impl Reach {
-    /// The way for points of blocks like `cell`.
-    pub fn choose(cell: &Nest, means: Means, terms: &Terms) -> Result<(Reach, Method), PlanError> {
+    /// The way for points of blocks like `cell`, of which runs have some.
+    pub fn choose(
+        points: &Points,
+        cell: &Nest,
+        means: Means,
+        terms: &Terms,
+    ) -> Result<(Reach, Method), PlanError> {
+        let mean = (points.len() / points.runs().max(1)) as i64;
+        let mean = mean.saturating_mul(cell.extent(0));
         let read = means.direction == Direction::Read;
         let cached = is_cached(terms.cached_permille);
         let direct = terms.direct && means.total >= SMALL;
@@ -75,7 +82,7 @@ impl Reach {
             Some(Method::List) if read => (Way::Gather(channel), Method::List),
             None if terms.mapping && (cached || !read) => (Way::Mapped, Method::Mapped),
             // What is long goes where it belongs without a copy, and many requests at once.
-            None if read && cell.run_level() == 0 && cell.extent(0) >= terms.straight => {
+            None if read && cell.run_level() == 0 && mean >= terms.straight => {
                 (Way::Straight, Method::List)
             }
             None if read => (Way::Gather(channel), Method::List),
@@ -85,6 +92,38 @@ impl Reach {
         let gap = if method == Method::Window { terms.cached_gap } else { terms.gap };
         let fetches = !read && way == Way::Mapped && terms.stored && !cached;
         Ok((Reach { way, gap, unit: terms.block.max(PAGE), fetches }, method))
+    }
+
+    /// The way with calls for what is cached, and its name.
+    pub fn by_calls(&self, terms: &Terms) -> (Reach, Method) {
+        let way = Way::Gather(Channel::Cached);
+        (Reach { way, gap: terms.cached_gap, fetches: false, ..*self }, Method::Window)
+    }
+
+    /// Nanoseconds that a read of a window's cached points takes, out of a mapping that is made for it or by calls:
+    /// from exactly the pages that hold some.
+    pub fn price(&self, spot: &Spot, range: Range<usize>, terms: &Terms) -> i64 {
+        let r = &terms.rates;
+        let Some(faults) = terms.faults else { return 0 };
+        let gap = if self.way == Way::Mapped { 1 } else { self.gap };
+        let extents = Reach { gap, ..*self }.extents(spot, range.clone(), 0).list;
+        let bytes = extents.iter().fold(0, |all: i64, e| all.saturating_add(e.high - e.low));
+        if let Way::Gather(_) = self.way {
+            let each = r.call_ns.saturating_add(r.lone_ns);
+            let calls = (extents.len() as i64).saturating_mul(each);
+            // Each finds its place among the extents.
+            let found = (range.len() as i64).saturating_mul(4 * r.piece_ps) / 1000;
+            return calls.saturating_add(time(bytes, r.pread)).saturating_add(found);
+        }
+        let (mut around, mut last) = (0_i64, -1);
+        for extent in &extents {
+            let (first, end) = (extent.low / AROUND, (extent.high - 1) / AROUND);
+            around += end - first + i64::from(first != last);
+            last = end;
+        }
+        let calls = r.fresh_map_ns / faults.chunks.max(1);
+        let entered = around.saturating_mul(r.fault_ns) / 1000 * faults.absent;
+        calls.saturating_add(entered).saturating_add(times(bytes / PAGE, r.touch_ns))
     }
 
     /// Whether something of the file goes through a slot.
@@ -120,9 +159,9 @@ impl Reach {
 
     /// Counts a window's points.
     pub fn cost(&self, spot: &Spot, range: Range<usize>, means: Means, cost: &mut Cost) {
-        let number = range.len() as i64;
+        let number = spot.points.points_of(range.clone()) as i64;
         if self.sieves() {
-            for extent in self.extents(spot, range, 0).list {
+            for extent in self.extents(spot, range.clone(), 0).list {
                 let len = match self.channel() {
                     Channel::Direct => round_up(extent.high - extent.low, means.block),
                     _ => extent.high - extent.low,
@@ -137,8 +176,13 @@ impl Reach {
             Way::Gather(_) => {}
             Way::Straight => {
                 let level = cell.run_level();
-                let each = requests(cell.extent(level), means.request);
-                let calls = number.saturating_mul(cell.steps(level)).saturating_mul(each);
+                // Blocks of runs are stretches of bytes.
+                let each = |k| requests(spot.points.count(k) * cell.extent(level), means.request);
+                let calls = match spot.points.counts.is_empty() {
+                    true => number.saturating_mul(each(range.start)),
+                    false => range.clone().map(each).fold(0, i64::saturating_add),
+                };
+                let calls = calls.saturating_mul(cell.steps(level));
                 let (n, bytes) = match means.direction {
                     Direction::Read => (&mut cost.reads, &mut cost.read_bytes),
                     Direction::Write => (&mut cost.writes, &mut cost.written_bytes),
@@ -168,7 +212,15 @@ impl Reach {
                 let block = Nest { base: 0, ..spot.cell.clone() };
                 let user = spot.points.user(range.clone());
                 let there = (Place::Slot, 0, places);
-                round.indexed.push(indexed(&block, there, user, range.len(), means.direction));
+                let counts = spot.points.counts(range.clone());
+                round.indexed.push(indexed(
+                    &block,
+                    there,
+                    user,
+                    counts,
+                    range.len(),
+                    means.direction,
+                ));
             }
         }
         match self.way {
@@ -201,7 +253,7 @@ impl Reach {
         }
     }
 
-    /// A request, or a family of them, for each point.
+    /// A request, or a family of them, for each run.
     fn straight(&self, spot: &Spot, range: Range<usize>, means: Means, round: &mut Round) {
         let cell = spot.cell;
         let level = cell.run_level();
@@ -215,7 +267,7 @@ impl Reach {
                 file: spot.file,
                 extents: Family {
                     offset: spot.base + cell.base + spot.address(k),
-                    len: cell.extent(level),
+                    len: spot.points.count(k) * cell.extent(level),
                     count: axes.iter().map(|axis| axis.count).collect(),
                     stride: axes.iter().map(|axis| axis.file).collect(),
                 },
@@ -245,7 +297,7 @@ impl Spot<'_> {
         };
         let there = (Place::File(self.file), self.base, addresses);
         let user = self.points.user(range.clone());
-        indexed(self.cell, there, user, range.len(), direction)
+        indexed(self.cell, there, user, self.points.counts(range.clone()), range.len(), direction)
     }
 }
 
@@ -254,6 +306,7 @@ pub(crate) fn indexed(
     cell: &Nest,
     (place, at, addresses): (Place, i64, Addresses),
     user: Addresses,
+    counts: Counts,
     points: usize,
     direction: Direction,
 ) -> IndexedMove {
@@ -272,6 +325,7 @@ pub(crate) fn indexed(
     };
     IndexedMove {
         points,
+        counts,
         src: src.0,
         src_at: src.1,
         src_points: src.2,

@@ -8,8 +8,8 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::index::Padded;
 use super::list::{Points, Window};
+use super::place::Padded;
 use super::reach::{Reach, Spot, Way};
 use crate::emit::Means;
 use crate::error::PlanError;
@@ -34,7 +34,7 @@ pub(crate) struct PointWork {
     parts: Vec<Part>,
     padded: Padded,
     reach: Reach,
-    /// First point of each round, and one past the last one; or windows, unless the rounds only copy.
+    /// First run of each round, and one past the last one; or windows, unless the rounds only copy.
     rounds: Vec<usize>,
     by_windows: bool,
     pub slot: i64,
@@ -51,7 +51,7 @@ impl PointWork {
         means: Means,
         terms: &Terms,
     ) -> Result<(PointWork, Method), PlanError> {
-        let (reach, method) = Reach::choose(&cell, means, terms)?;
+        let (reach, method) = Reach::choose(points, &cell, means, terms)?;
         let mut work = PointWork {
             points: Arc::clone(points),
             cell,
@@ -75,8 +75,15 @@ impl PointWork {
             },
             false => {
                 let each = work.copied(terms);
-                work.rounds.extend((each..points.len()).step_by(each));
-                work.rounds.push(points.len());
+                let mut points_there = 0;
+                for k in 0..points.runs() {
+                    if points_there >= each {
+                        work.rounds.push(k);
+                        points_there = 0;
+                    }
+                    points_there += points.count(k) as usize;
+                }
+                work.rounds.push(points.runs());
                 work.cost.mapped_bytes = means.total;
             }
         }
@@ -94,7 +101,13 @@ impl PointWork {
     }
 
     fn copied(&self, terms: &Terms) -> usize {
-        (8 * terms.share / self.cell.bytes().max(1)).clamp(1, COPIED as i64) as usize
+        let each = (8 * terms.share / self.cell.bytes().max(1)).max(1) as usize;
+        if self.points.counts.is_empty() {
+            return each.min(COPIED);
+        }
+        // Lists of runs are short: what counts is that each thread has some.
+        let turns = 4 * usize::try_from(terms.lanes).unwrap_or(1).max(1);
+        each.min((self.points.len() / turns).max(COPIED / 4))
     }
 
     /// Puts windows into rounds.
@@ -109,18 +122,19 @@ impl PointWork {
             Way::Gather(_) => SIEVED,
             Way::Mapped => self.copied(terms),
         };
-        let (mut slot, mut largest, mut first) = (0_i64, 0_i64, 0);
+        let (mut slot, mut largest, mut points_there) = (0_i64, 0_i64, 0);
         let (mut rounds, mut cost) = (vec![0], Cost::default());
         for (number, window) in points.windows().iter().enumerate() {
             let range = window.first..window.end;
             let spot = self.spot(window.first)?;
             let mut end = self.reach.used(&spot, range.clone(), slot);
             let begins = rounds.last().is_some_and(|last| *last == number);
-            if !begins && (end > most || window.end - first > enough) {
+            if !begins && (end > most || points_there + window.points > enough) {
                 end = self.reach.used(&spot, range.clone(), 0);
                 rounds.push(number);
-                first = window.first;
+                points_there = 0;
             }
+            points_there += window.points;
             if end > terms.budget {
                 return Err(self.refused(terms.budget));
             }
@@ -206,9 +220,10 @@ impl PointWork {
 
     /// About how many pages of mapped files it touches.
     pub fn mapped_pages(&self) -> i64 {
-        let each = 1 + (self.cell.extent(0) - 1) / crate::address::PAGE;
+        let run = (self.points.len() / self.points.runs().max(1)) as i64;
+        let each = 1 + (run.saturating_mul(self.cell.extent(0)) - 1) / crate::address::PAGE;
         match self.reach.way {
-            Way::Mapped => (self.points.len() as i64).saturating_mul(each),
+            Way::Mapped => (self.points.runs() as i64).saturating_mul(each),
             _ => 0,
         }
     }

@@ -44,11 +44,11 @@ pub(super) struct Loads {
 }
 
 impl Loads {
-    fn new(ranks: u32) -> Loads {
+    pub fn new(ranks: u32) -> Loads {
         Loads { of: vec![(0, 0, 0, 0); ranks as usize], ..Loads::default() }
     }
 
-    fn packet(&mut self, from: u32, to: u32, bytes: i64, per_node: u32) {
+    pub fn packet(&mut self, from: u32, to: u32, bytes: i64, per_node: u32) {
         if from / per_node == to / per_node {
             self.of[to as usize].3 += bytes;
             return;
@@ -62,7 +62,7 @@ impl Loads {
     }
 
     /// One end of many messages; which are counted at the owner's.
-    fn end(&mut self, rank: u32, messages: i64, bytes: i64, out: bool, owner: bool) {
+    pub fn end(&mut self, rank: u32, messages: i64, bytes: i64, out: bool, owner: bool) {
         let load = &mut self.of[rank as usize];
         load.0 += messages;
         *(if out { &mut load.1 } else { &mut load.2 }) += bytes;
@@ -71,6 +71,11 @@ impl Loads {
             self.messages += messages;
             self.bytes += bytes;
         }
+    }
+
+    /// How long the rank copies that copies most.
+    pub fn copies(&self, machine: &Machine) -> i64 {
+        time(self.of.iter().map(|r| r.3).max().unwrap_or(0), machine.copy_rate)
     }
 
     /// How long the slowest node takes.

@@ -33,6 +33,8 @@ pub struct Machine {
     pub disk_rate: i64,
     /// Writing.
     pub write_rate: i64,
+    /// What a write costs more that follows none of those places; 0 where servers put writes in order first.
+    pub write_seek_ns: i64,
     /// What a request costs the rank that makes it.
     pub client_ns: i64,
     /// Read requests a rank has on their way.
@@ -105,6 +107,8 @@ pub struct Outcome {
     pub io_ns: i64,
     /// Nanoseconds that exchanges took, of all rounds.
     pub exchange_ns: i64,
+    /// Of these: copies in memory of the rank that copies most.
+    pub copy_ns: i64,
     /// Work of the busiest server.
     pub busiest_ns: i64,
     /// Events looked at.
@@ -122,8 +126,9 @@ impl Machine {
         let more = [self.copy_rate, i64::from(self.per_node), i64::from(self.write_depth)];
         let streams = i64::from(self.streams);
         let times = [self.request_ns, self.block_ns, self.seek_ns, self.client_ns, self.call_ns];
+        let later = [self.message_ns, self.write_seek_ns];
         let sane = rates.iter().chain(&counts).chain(&more).all(|n| *n >= 1)
-            && times.iter().chain([&self.message_ns]).all(|n| (0..1 << 40).contains(n))
+            && times.iter().chain(&later).all(|n| (0..1 << 40).contains(n))
             && (1..=1 << 10).contains(&streams)
             && self.stripe % self.block.max(1) == 0;
         if sane {

@@ -15,6 +15,8 @@
 //! | message       | costs both ends a latency; bytes pass the port of the node, one way each   |
 //! | agreement     | a message for each doubling of ranks                                       |
 //!
+//! Elements that are chosen one by one are described likewise ([`Scattered`]): `irregular` runs their collectives.
+//!
 //! The clock runs from event to event. An event is a request, as long as there are at most [`EVENTS`] in
 //! a round; then a *burst*, several of one rank in a row in one block; then a group of bursts, of which
 //! one drawn by a fixed sequence is looked at (`queue`).
@@ -25,15 +27,19 @@
 //! Cost. O(min(requests, EVENTS) log P) and, for messages, O(tiles (P or log P)) (`exchange`).
 
 mod exchange;
+mod irregular;
 mod machine;
 mod queue;
 mod rounds;
+mod scattered;
 mod servers;
 mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use irregular::{each_alone, in_steps, Domains, Way};
 pub use machine::{Machine, Manner, Outcome, Price, EVENTS};
 pub use queue::alone;
 pub use rounds::together;
+pub use scattered::Scattered;
 pub use stream::Stream;

@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::machine::{bases, Machine, Manner, Outcome, EVENTS};
+use super::scattered::mixed;
 use super::servers::{Burst, Servers, Weight};
 use super::stream::Stream;
 use crate::collective::{leave_out, regions, Job, Left};
@@ -197,11 +198,8 @@ fn next(stream: &Stream, at: i64, lumps: Lumps, block: i64) -> (Burst, i64) {
         return (Burst { offset, len, count }, count);
     }
     let group = stream.usual_burst(block).saturating_mul(lumps.group).min(left).max(1);
-    // Well mixed bits of the group's place (the finalizer of SplitMix64).
-    let mut z = (at as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let drawn = at + ((z ^ (z >> 31)) % group as u64) as i64;
+    // Well mixed bits of the group's place.
+    let drawn = at + (mixed(at as u64) % group as u64) as i64;
     let (offset, len) = stream.request(drawn);
     let count = stream.burst(drawn, offset, block).min(group - (drawn - at));
     (Burst { offset, len, count }, group)

@@ -125,6 +125,7 @@ impl Clock<'_> {
     fn exchange(&mut self, loads: &Loads, at: i64) -> i64 {
         let ns = loads.ns(self.machine);
         self.outcome.exchange_ns = self.outcome.exchange_ns.saturating_add(ns);
+        self.outcome.copy_ns = self.outcome.copy_ns.saturating_add(loads.copies(self.machine));
         self.outcome.messages += loads.messages;
         self.outcome.message_bytes += loads.bytes;
         at.saturating_add(ns)

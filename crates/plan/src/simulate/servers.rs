@@ -68,7 +68,7 @@ impl<'a> Servers<'a> {
             let to = end.min((stripe + 1) * self.machine.stripe);
             let server = (stripe % i64::from(self.machine.servers)) as usize;
             let cost = if write {
-                self.written(from, to, burst.count)
+                self.written(server, from, to, burst.count)
             } else {
                 self.read(server, from, to, burst.count)
             };
@@ -112,12 +112,19 @@ impl<'a> Servers<'a> {
     }
 
     /// Blocks that are written are in memory from then on.
-    fn written(&mut self, from: i64, to: i64, count: i64) -> i64 {
+    fn written(&mut self, server: usize, from: i64, to: i64, count: i64) -> i64 {
         let m = self.machine;
-        for block in from / m.block..=(to - 1) / m.block {
+        let (first, last) = (from / m.block, (to - 1) / m.block);
+        for block in first..=last {
             self.kept[(block / 64) as usize] |= 1_u64 << (block % 64);
         }
-        m.request_ns.saturating_mul(count).saturating_add(time((to - from) * count, m.write_rate))
+        let seek = match m.write_seek_ns {
+            0 => 0,
+            _ if self.goes_on(server, first, last) => 0,
+            seek => seek,
+        };
+        let cost = m.request_ns.saturating_mul(count).saturating_add(seek);
+        cost.saturating_add(time((to - from) * count, m.write_rate))
     }
 
     /// Whether a disk goes on with a stream; where that stream, or a new one, is now.

@@ -8,6 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::machine::{time, Manner, Price};
+use super::scattered::Scattered;
 use crate::collective::ArrayDescriptor;
 use crate::section::Section;
 
@@ -23,6 +24,8 @@ pub struct Stream {
     parts: i64,
     /// Count and stride in bytes, from the slowest loop to the fastest.
     loops: Vec<(i64, i64)>,
+    /// Runs that lie where a rank's blocks do; then there is one loop, over these.
+    of: Option<(Scattered, u32)>,
 }
 
 impl Stream {
@@ -57,7 +60,20 @@ impl Stream {
         }
         let most = manner.most.max(1);
         let parts = (run.max(1) - 1) / most + 1;
-        Stream { start, run, most, parts, loops }
+        Stream { start, run, most, parts, loops, of: None }
+    }
+
+    /// Of bytes in a row.
+    pub(super) fn contiguous(start: i64, run: i64, most: i64) -> Stream {
+        let most = most.max(1);
+        let loops = if run > 0 { vec![] } else { vec![(0, 0)] };
+        Stream { start, run, most, parts: (run.max(1) - 1) / most + 1, loops, of: None }
+    }
+
+    /// Of the blocks of a rank, in the order of the file.
+    pub(super) fn scattered(of: Scattered, rank: u32, most: i64) -> Stream {
+        let loops = vec![(of.blocks, 0)];
+        Stream { loops, of: Some((of, rank)), ..Stream::contiguous(0, of.run * of.item, most) }
     }
 
     /// How many requests there are.
@@ -75,6 +91,10 @@ impl Stream {
         let (mut rest, part) =
             if self.parts == 1 { (k, 0) } else { (k / self.parts, k % self.parts) };
         let mut offset = self.start + part * self.most;
+        if let Some((of, rank)) = &self.of {
+            offset += of.element(*rank, rest) * of.item;
+            return (offset, self.most.min(self.run - part * self.most));
+        }
         for (count, stride) in self.loops.iter().rev() {
             offset += rest % count * stride;
             rest /= count;
@@ -84,7 +104,11 @@ impl Stream {
 
     /// Requests from `k` on that lie in one block, at least one.
     pub(super) fn burst(&self, k: i64, offset: i64, block: i64) -> i64 {
-        let Some((count, stride)) = self.loops.last().filter(|_| self.parts == 1) else { return 1 };
+        let Some((count, stride)) =
+            self.loops.last().filter(|_| self.parts == 1 && self.of.is_none())
+        else {
+            return 1;
+        };
         let room = (offset / block + 1) * block - offset - self.run;
         if room < 0 || *stride > block {
             return 1;
@@ -100,7 +124,7 @@ impl Stream {
     /// Requests of a burst, usually.
     pub(super) fn usual_burst(&self, block: i64) -> i64 {
         match self.loops.last() {
-            Some((count, stride)) if self.parts == 1 => {
+            Some((count, stride)) if self.parts == 1 && self.of.is_none() => {
                 (block / stride.max(&1)).clamp(1, (*count).max(1))
             }
             _ => 1,

@@ -22,6 +22,7 @@ fn machine() -> Machine {
         streams: 1,
         disk_rate: 1_000_000_000,
         write_rate: 500_000_000,
+        write_seek_ns: 0,
         client_ns: 7,
         depth: 1,
         write_depth: 1,

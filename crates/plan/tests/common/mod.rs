@@ -226,11 +226,13 @@ impl World {
     }
 
     fn indexed(&mut self, m: &IndexedMove) {
-        for k in 0..m.points {
+        let counts = m.counts.list();
+        let blocks = |k: usize| 0..counts.map_or(1, |counts| i64::from(counts[k]));
+        for (k, past) in (0..m.points).flat_map(|k| blocks(k).map(move |n| (k, n * m.item))) {
             for at in offsets(&m.count, &[&m.src_stride, &m.dst_stride]) {
-                let src = m.src_at + m.src_points.of(k) + at[0];
+                let src = m.src_at + m.src_points.of(k) + past + at[0];
                 let element = self.read(m.src, src, m.item);
-                self.write(m.dst, m.dst_at + m.dst_points.of(k) + at[1], &element);
+                self.write(m.dst, m.dst_at + m.dst_points.of(k) + past + at[1], &element);
                 if matches!(m.src, Place::File(_)) || matches!(m.dst, Place::File(_)) {
                     self.cost.mapped_bytes += m.item;
                 }

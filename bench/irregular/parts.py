@@ -1,0 +1,91 @@
+"""
+Where the seconds of a collective by indices go: files, messages, and the rest.
+
+A schedule's own doors to both are timed: what an owner reads or writes, and exchanges from their start
+to their end, so that waiting for a slower rank counts as communication (figures 13 and 14 of No and
+Choudhary). The rest is computation: elements that are put in order, and agreements. What goes on at
+once is in both, so of a pipelined collective the parts are more than all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+NAMES = ("I/O", "communication", "computation", "all")
+
+
+class _Timed:
+    """An object, some calls of which are timed."""
+
+    def __init__(self, of: Any, calls: dict[str, Callable[..., Any]]) -> None:
+        self._of, self._calls = of, calls
+
+    def __getattr__(self, name: str) -> Any:
+        return self._calls.get(name) or getattr(self._of, name)
+
+
+class Parts:
+    """
+    Times what a `CollectiveSchedule` does with files and messages.
+
+    Parameters
+    ----------
+    schedule
+        The schedule of this rank.
+    """
+
+    def __init__(self, schedule: Any) -> None:
+        self._schedule = schedule
+        self.files = self.messages = 0.0
+
+    def seconds(self, call: Callable[[], Any]) -> list[float]:
+        """Run a call of the schedule's; the seconds of `NAMES`."""
+        self.files = self.messages = 0.0
+        with self._watched():
+            start = time.perf_counter()
+            call()
+            spent = time.perf_counter() - start
+        return [self.files, self.messages, max(spent - self.files - self.messages, 0.0), spent]
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        schedule = self._schedule
+        group, serving = schedule._group, schedule._serving
+
+        def served(*words: Any) -> Any:
+            made = serving(*words)
+            calls = {name: self._file(getattr(made, name)) for name in ("read", "write")}
+            return _Timed(made, calls)
+
+        def exchange(*words: Any) -> Any:
+            start = time.perf_counter()
+            started = group.start_exchange(*words)
+
+            def wait() -> Any:
+                try:
+                    return started.wait()
+                finally:
+                    self.messages += time.perf_counter() - start
+
+            return _Timed(started, {"wait": wait})
+
+        schedule._serving = served
+        schedule._group = _Timed(group, {"start_exchange": exchange})
+        try:
+            yield
+        finally:
+            del schedule._serving
+            schedule._group = group
+
+    def _file(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*words: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return call(*words)
+            finally:
+                self.files += time.perf_counter() - start
+
+        return timed

@@ -1,0 +1,19 @@
+"""
+Arrays divided over the memory of ranks.
+
+| file | holds |
+|---|---|
+| `base.py`      | `Divided`: what one rank has, and where |
+| `window.py`    | memory that other ranks see: parts on this node, requests to others, locks |
+| `one_sided.py` | `OneSided`: `get`, `put`, `acc`, ... |
+| `sums.py`      | sums of products whose bits do not depend on who adds what |
+| `whole.py`     | `WholeArrays`: fill, add, dot, matmul, ... |
+| `array.py`     | `DistArray`: redistribution, ghosts, files |
+"""
+
+from __future__ import annotations
+
+from outcore.dist.array import DistArray
+from outcore.distribution import Align, Distribution, ProcessGrid
+
+__all__ = ["Align", "DistArray", "Distribution", "ProcessGrid"]

@@ -1,0 +1,212 @@
+"""
+Sums of products whose bits depend on nothing but the products.
+
+Problem. Floating-point addition depends on its order, and how elements are divided over ranks is an
+order. To bring them into one order would move them. Idea. Each product is cut at the same places:
+with a power of two that is so large that all parts above a cut are multiples of one unit, and few
+enough, their sum is exact, whoever adds them in whatever order. What is below a cut goes to the
+next one. Only the sums of the few cuts are rounded when they are put together.
+
+Invariants. With ``count`` products below ``2**top`` a cut at ``2**(top + L)``, ``L = log2(count) +
+1``, leaves sums below ``2**(p - 1)`` units for a type of ``p`` bits; enough cuts are made for 80
+bits below the largest product (the next smaller ones are lost, so the error is far below that of an
+ordinary sum). What is not finite is counted instead: NaN, or infinities of both signs, give NaN.
+
+Reference: Rump, Ogita, Oishi, *Accurate Floating-Point Summation*, part I (2008), algorithm 3.3
+(extraction); Demmel, Nguyen, *Fast Reproducible Floating-Point Summation* (2013).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["BLOCK", "Looked", "blocks", "components", "fold", "look", "total"]
+
+#: Elements whose products are in memory at once.
+BLOCK = 1 << 15
+# Bits below the largest product that are added.
+_BITS = 80
+_NAN, _PLUS, _MINUS = 1, 2, 4
+# No product: less than the exponent of any.
+NONE = -(2**40)
+
+#: Of one component of a sum: exponent above all products, and what is not finite.
+Looked = tuple[int, int]
+Values = NDArray[Any]
+
+
+def components(dtype: np.dtype[Any]) -> int:
+    """Count the sums that a sum of this dtype is made of: two of complex numbers."""
+    return 2 if dtype.kind == "c" else 1
+
+
+def _terms(x: Values, y: Values) -> list[list[Values]]:
+    """Products of a block, of each component: of real numbers, which NumPy multiplies all alike."""
+    if x.dtype.kind == "c":
+        a, b, c, d = x.real, x.imag, y.real, y.imag
+        return [[a * c, -(b * d)], [a * d, b * c]]
+    return [[x * y]]
+
+
+def blocks(x: Values, y: Values, dtype: np.dtype[Any]) -> Iterator[tuple[Values, Values]]:
+    """Factors in blocks of one dtype."""
+    for low in range(0, x.size, BLOCK):
+        yield (
+            x.flat[low : low + BLOCK].astype(dtype, copy=False),
+            y.flat[low : low + BLOCK].astype(dtype, copy=False),
+        )
+
+
+def look(x: Values, y: Values, dtype: np.dtype[Any]) -> list[Looked]:
+    """
+    See how large the products are.
+
+    Parameters
+    ----------
+    x, y
+        Factors, of one shape.
+    dtype
+        In which they are multiplied: float64, longdouble or their complex ones.
+
+    Returns
+    -------
+    list of (int, int)
+        Of each component an exponent above all finite products, and flags of the others.
+
+    Examples
+    --------
+    >>> look(np.array([3.0]), np.array([2.0]), np.dtype("f8"))
+    [(3, 0)]
+    """
+    found = [[NONE, 0] for _ in range(components(dtype))]
+    for a, b in blocks(x, y, dtype):
+        with np.errstate(all="ignore"):
+            for seen, terms in zip(found, _terms(a, b), strict=True):
+                for term in terms:
+                    finite = np.isfinite(term)
+                    if not finite.all():
+                        odd = term[~finite]
+                        seen[1] |= _NAN * bool(np.isnan(odd).any())
+                        seen[1] |= _PLUS * bool((odd == np.inf).any())
+                        seen[1] |= _MINUS * bool((odd == -np.inf).any())
+                    largest = np.abs(term[finite]).max(initial=0)
+                    if largest:
+                        seen[0] = max(seen[0], int(np.frexp(largest)[1]))
+    return [(top, flags) for top, flags in found]
+
+
+def _cuts(top: int, count: int, dtype: np.dtype[Any]) -> tuple[int, list[int]]:
+    """By how many powers of two products are made smaller, and the exponents of the cuts."""
+    info = np.finfo(dtype)
+    bits = int(info.nmant) + 1
+    spread = max(count, 1).bit_length() + 1
+    shift = max(0, top + spread - int(info.maxexp) + 8)
+    cuts, top = [], top - shift
+    for _ in range(-(-_BITS // (bits - spread))):
+        cuts.append(top + spread)
+        # What is left below a cut is at most half a unit.
+        top = top + spread - bits
+    return shift, cuts
+
+
+def fold(
+    x: Values, y: Values, dtype: np.dtype[Any], looked: list[Looked], count: int
+) -> list[Values]:
+    """
+    Add the products of this rank above each cut: exact.
+
+    Parameters
+    ----------
+    x, y, dtype
+        As for `look`.
+    looked
+        The largest exponents, of all ranks.
+    count
+        Products of all ranks; not more than 2**44.
+
+    Returns
+    -------
+    list of numpy.ndarray
+        Of each component the sums of its cuts.
+
+    Examples
+    --------
+    >>> x = np.array([1.0, 2.0, 3.0])
+    >>> [float(sums.sum()) for sums in fold(x, x, np.dtype("f8"), [(4, 0)], 3)]
+    [14.0]
+    """
+    real = np.zeros(0, dtype).real.dtype
+    plans = [
+        _cuts(top, count * components(dtype), real) if top > NONE else None for top, _ in looked
+    ]
+    sums = [np.zeros(0 if plan is None else len(plan[1]), real) for plan in plans]
+    for a, b in blocks(x, y, dtype):
+        with np.errstate(all="ignore"):
+            for plan, added, terms in zip(plans, sums, _terms(a, b), strict=True):
+                if plan is None:
+                    continue
+                shift, cuts = plan
+                for term in terms:
+                    rest = np.where(np.isfinite(term), term, 0)
+                    rest = np.ldexp(rest, -shift) if shift else rest
+                    for k, cut in enumerate(cuts):
+                        sigma = np.ldexp(real.type(1), cut)
+                        if not sigma:
+                            break  # below the smallest number: nothing is left
+                        above = (rest + sigma) - sigma
+                        added[k] += above.sum()
+                        rest = rest - above
+    return sums
+
+
+def total(sums: list[list[Values]], dtype: np.dtype[Any], looked: list[Looked], count: int) -> Any:
+    """
+    Put together what all ranks folded.
+
+    Parameters
+    ----------
+    sums
+        Of each rank what `fold` gave.
+    dtype, looked, count
+        As for `fold`.
+
+    Returns
+    -------
+    scalar
+        The sum, of `dtype`: with the same bits on all ranks, however many there are.
+
+    Examples
+    --------
+    >>> x = np.array([0.1, 0.2])
+    >>> f8, looked = np.dtype("f8"), look(x, x, np.dtype("f8"))
+    >>> parts = [fold(some, some, f8, looked, 2) for some in (x[:1], x[1:])]
+    >>> float(total(parts, f8, looked, 2))
+    0.05000000000000001
+    """
+    real = np.zeros(0, dtype).real.dtype
+    parts = []
+    for k, (top, flags) in enumerate(looked):
+        value = real.type(0)
+        with np.errstate(all="ignore"):
+            if flags & _NAN or flags & (_PLUS | _MINUS) == _PLUS | _MINUS:
+                value = real.type(np.nan)
+            elif flags:
+                value = real.type(np.inf if flags & _PLUS else -np.inf)
+            elif top > NONE:
+                shift, cuts = _cuts(top, count * components(dtype), real)
+                whole = np.zeros(len(cuts), real)
+                for one in sums:
+                    whole += one[k]
+                for part in whole[::-1]:
+                    value = value + part
+                value = np.ldexp(value, shift)
+        parts.append(value)
+    made = np.empty((), dtype)
+    made.real = parts[0]
+    if len(parts) > 1:
+        made.imag = parts[1]
+    return made[()]

@@ -1,0 +1,239 @@
+"""
+JSON documents that say what files hold: read with care, judged field by field.
+
+Problem. A document may be made to hurt: huge, deeply nested, a pipe instead of a file, numbers that are
+none.
+Idea. What is read is bounded and, where it is large, counted in the memory budget before it is made.
+`Judge` turns everything that is wrong with a value into a `FormatError` that names file and field.
+Invariants. Nothing but a regular file is read, and of it 64 MiB at most.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import reprlib
+import stat
+from typing import Any
+
+from outcore import _core
+from outcore.errors import BudgetError, FormatError, UnsupportedError
+from outcore.formats import durable
+
+Document = dict[str, Any]
+#: Device, inode, size, time of the bytes and of the file in nanoseconds: which state of a file.
+Stamp = tuple[int, int, int, int, int]
+
+MAX_DOCUMENT = 64 << 20
+MAX_LENGTH = 2**63 - 1
+
+
+class Judge:
+    """
+    Checks the values of one metadata document; what it refuses names the file and the field.
+
+    Parameters
+    ----------
+    path
+        Of the document.
+    of, again
+        Who writes such documents, and what may have to be made again: words of messages.
+    """
+
+    def __init__(self, path: str, of: str = "a Zarr library", again: str = "the array") -> None:
+        self.path = path
+        self._of, self._again = of, again
+
+    def bad(self, what: str) -> FormatError:
+        """The error for a document that breaks the rules of its format."""
+        return FormatError(
+            f"{self.path!r}: {what}; the metadata is damaged or not of {self._of}: restore the "
+            f"file, or make {self._again} again",
+            code="bad-metadata",
+            path=self.path,
+        )
+
+    def unsupported(self, what: str) -> UnsupportedError:
+        """The error for a valid document that asks for something outcore lacks."""
+        return UnsupportedError(
+            f"{self.path!r}: {what}; rewrite the array with what outcore supports "
+            "(docs/status/formats.md)",
+            code="unsupported-feature",
+            path=self.path,
+        )
+
+    def integer(self, value: Any, name: str, low: int = 0, high: int = MAX_LENGTH) -> int:
+        """A whole number between `low` and `high`."""
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.bad(f"{name} is {reprlib.repr(value)}, not an integer in {low}..{high}")
+        return value
+
+    def text(self, value: Any, name: str) -> str:
+        """A string."""
+        if not isinstance(value, str):
+            raise self.bad(f"{name} is {reprlib.repr(value)}, not a string")
+        return value
+
+    def mapping(self, value: Any, name: str) -> Document:
+        """A JSON object."""
+        if not isinstance(value, dict):
+            raise self.bad(f"{name} is {reprlib.repr(value)}, not an object")
+        return value
+
+    def sequence(self, value: Any, name: str, limit: int = 64) -> list[Any]:
+        """A JSON array of at most `limit` items."""
+        if not isinstance(value, list):
+            raise self.bad(f"{name} is {reprlib.repr(value)}, not a list")
+        if len(value) > limit:
+            raise self.bad(f"{name} has {len(value)} items, more than {limit}")
+        return value
+
+    def lengths(self, value: Any, name: str, low: int) -> tuple[int, ...]:
+        """A list of axis lengths, each at least `low`."""
+        return tuple(self.integer(n, name, low) for n in self.sequence(value, name))
+
+    def named(self, value: Any, name: str) -> tuple[str, Document]:
+        """An extension point of Zarr v3: a name, or a name with its configuration."""
+        if isinstance(value, str):
+            return value, {}
+        entry = self.mapping(value, name)
+        label = self.text(entry.get("name"), f"name of {name}")
+        for key, extra in entry.items():
+            if key not in ("name", "configuration", "must_understand"):
+                self.ignorable(f"{name}.{key}", extra)
+        return label, self.mapping(entry.get("configuration", {}), f"configuration of {name}")
+
+    def ignorable(self, name: str, value: Any) -> None:
+        """Refuse an unknown field, unless it says that it may be ignored."""
+        if not (isinstance(value, dict) and value.get("must_understand") is False):
+            raise self.unsupported(f"the field {reprlib.repr(name)} is not known")
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Which state of a file the system speaks of."""
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, *times
+
+
+def read_document(path: str) -> Document | None:
+    """The JSON object in the file `path`, or None if there is no such file."""
+    found = read_stamped(path)
+    return None if found is None else found[0]
+
+
+def read_stamped(path: str) -> tuple[Document, Stamp] | None:
+    """
+    The JSON object in the file `path` and which state of the file it is; None if there is no such file.
+
+    Raises
+    ------
+    FormatError
+        Not JSON, not UTF-8, not an object, nested too deeply, larger than 64 MiB.
+    StorageError
+        The file cannot be read.
+    """
+    judge = Judge(path)
+    with durable.os_errors("reading", path):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        with open(fd, "rb") as file:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise judge.bad("this is not a regular file")
+            if status.st_size > MAX_DOCUMENT:
+                raise judge.bad(f"{status.st_size} bytes of metadata are more than {MAX_DOCUMENT}")
+            # The text is counted before it is read, and what it makes before it is made.
+            text = _reserved(path, status.st_size)
+            raw = file.read(status.st_size)
+    if text is not None:
+        text.release()
+    held = _reserved(path, len(raw) + _most_bytes(raw))
+    try:
+        document = judge.mapping(_parsed(raw, judge), "the document")
+        return _counted(document, held), stamp_of(status)
+    except BaseException:
+        if held is not None:  # the traceback of the error keeps it
+            held.release()
+        raise
+
+
+def _parsed(raw: bytes, judge: Judge) -> Any:
+    try:
+        document = json.loads(raw.decode("utf-8-sig"))
+        if b"\\ud" in raw.lower():  # escapes of halves of characters have no UTF-8 form
+            json.dumps(document, ensure_ascii=False).encode()
+    except RecursionError:
+        raise judge.bad("the JSON text is nested too deeply") from None
+    except ValueError as error:
+        raise judge.bad(f"the text is not valid JSON ({error})") from None
+    return document
+
+
+# Documents that take less are not counted.
+LARGE = 1 << 20
+# Values that are looked at to see whether a part of a large document is small.
+_FEW = 1 << 10
+
+
+class _Counted(dict[str, Any]):
+    """A large document, or a part of one: counted in the memory budget as long as it lives."""
+
+    held: _core.Reservation | None = None
+
+
+def _counted(value: Document, held: _core.Reservation | None) -> Document:
+    if held is None:
+        return value
+    counted = _Counted(value)
+    counted.held = held
+    return counted
+
+
+def part_of(document: Document, part: Document) -> Document:
+    """A part of a document, for a caller who keeps the part and not the rest."""
+    held = getattr(document, "held", None)
+    return part if held is None or _is_small(part) else _counted(part, held)
+
+
+def _is_small(value: Any) -> bool:
+    """Whether a JSON value holds few values and little text."""
+    left, text, pending = _FEW, 0, [value]
+    while pending:
+        value = pending.pop()
+        text += len(value) if isinstance(value, str) else 0
+        if isinstance(value, (dict, list)):
+            left -= len(value)
+            if left < 0:
+                return False
+            pending.extend(value)
+            if isinstance(value, dict):
+                pending.extend(value.values())
+    return text < LARGE
+
+
+def _most_bytes(raw: bytes) -> int:
+    """
+    The most that parsing takes, its result included: told by what the text is made of.
+
+    Of CPython 3.11 to 3.14: an empty object takes 64 bytes, one with members 184 to 272 and up to 130 a
+    member while it grows; a list 56, and 18 an item while it grows; a number 32; a string 80, and its
+    characters; these take up to 4 bytes in a text with an emoji, and exist twice.
+    """
+    width = 1 if raw.isascii() else 4
+    marks = {b"{": 272, b":": 130, b"[": 56, b",": 50, b'"': 40}
+    escaped = 6 * len(raw) if b"\\ud" in raw.lower() else 0
+    return 2 * width * len(raw) + escaped + sum(raw.count(mark) * n for mark, n in marks.items())
+
+
+def _reserved(path: str, nbytes: int) -> _core.Reservation | None:
+    """Memory for a document, if that is much."""
+    if nbytes < LARGE:
+        return None
+    try:
+        return _core.Reservation("metadata", nbytes)
+    except BudgetError as error:
+        raise BudgetError(
+            f"{path!r}: {error.message}", code=error.code, path=path, needed=error.needed
+        ) from None

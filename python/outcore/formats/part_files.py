@@ -1,0 +1,237 @@
+"""
+The files of an array in parts, changed so that a crash leaves the old array or the new one.
+
+Problem. Parts lie in several folders, and no two of them appear, or go, in one step; and parts that a
+crash left behind are named by nobody.
+Idea. Parts never change their names, which hold a number made by chance (the *id* of the manifest), and
+the manifest that names them takes its name by one rename. Before parts are made, or may have to go, a
+*note* beside the manifest says which (``.NAME.ID.outcore-parts``). At the end of a change, or at the
+beginning of the next one after a crash, each note is looked at: if the manifest has its id, its parts
+are those of the array, and only the note goes; if not, nobody names them, and they go with it.
+
+Invariants.
+- A note, and its name, are on the disk before the first part of it is made, and before a manifest that
+  does not name its parts is. The manifest names parts that are on the disk.
+- One at a time changes an array: he holds the lock (``flock``) on ``.NAME.lock.outcore-parts``. Notes
+  are judged by him alone, by a manifest that is on the disk.
+- Only files with the name of a part of that id are removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from outcore import _core
+from outcore.errors import FormatError, OutcoreError
+from outcore.formats import durable
+from outcore.formats.documents import Document, read_document
+
+_ENDING = ".outcore-parts"
+_LONGEST = 255
+# Of names of unfinished arrays (`jobs.target.PARTIAL`), which parts need not have.
+_PARTIAL = ".outcore-partial"
+
+
+def part_name(folder: str, manifest: str, id: str, number: int) -> str:
+    """The file of a part."""
+    stem = os.path.splitext(os.path.basename(manifest))[0].removesuffix(_PARTIAL)
+    ending = f"-{id}-{number}.npy"
+    return os.path.join(folder, durable.short_name(stem, _LONGEST - len(ending)) + ending)
+
+
+def is_part(path: str, id: str, number: int | None = None) -> bool:
+    """Whether a file has the name of a part of that id."""
+    which = r"\d+" if number is None else str(number)
+    return re.search(rf"-{id}-{which}\.npy$", os.path.basename(path)) is not None
+
+
+class Change:
+    """
+    A change of which parts a manifest names.
+
+    Parameters
+    ----------
+    place
+        The manifest; links followed.
+    path
+        As the user gave it, for messages.
+    """
+
+    def __init__(self, place: str, path: str) -> None:
+        self._place, self._path = place, path
+        self._folder, self._name = os.path.split(place)
+        self._lock: int | None = None
+
+    def __enter__(self) -> Self:
+        with durable.os_errors("looking at the folder of", self._path):
+            self._lock = self._locked()
+            try:
+                self._settle()
+            except BaseException:
+                self._release()
+                raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            # What cannot be settled now is by the next change: its note stays.
+            with contextlib.suppress(OSError, OutcoreError):
+                self._settle()
+        finally:
+            self._release()
+
+    def _locked(self) -> int:
+        """A descriptor of the lock, which nobody else has now."""
+        file = self._beside("lock")
+        while True:
+            fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            try:
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(fd, fcntl.LOCK_EX)
+                mine, there = os.fstat(fd), os.stat(file)
+                if (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
+                    return fd
+            except FileNotFoundError:
+                pass  # who had it has removed it
+            except BaseException:
+                os.close(fd)
+                raise
+            os.close(fd)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._beside("lock"))
+            os.close(self._lock)
+            self._lock = None
+
+    def refuse_existing(self, *, exclusive: bool) -> None:
+        """Refuse to replace anything, if that is meant, and to replace a folder."""
+        with durable.os_errors("creating", self._path):
+            if exclusive and os.path.lexists(self._place):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._path)
+            if os.path.isdir(self._place):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self._path)
+
+    def note(self, id: str, parts: Sequence[str]) -> None:
+        """From now on these parts go, unless the manifest has this id."""
+        text = json.dumps({"id": id, "parts": list(parts)}).encode()
+        with durable.os_errors("noting the parts of", self._path):
+            # At its place: one that is cut off says that nothing was made, or removed, yet.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(self._beside(id), flags, 0o666)
+            try:
+                durable.write_all(fd, text, 0)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            _core.fsync_folder(self._place)
+
+    def publish(self, document: Document, *, exclusive: bool) -> None:
+        """Put a manifest, all of whose parts are on the disk, in the place of the one that is there."""
+        self._note_old()
+        text = _text(document)
+        durable.create_file(
+            self._place, lambda fd: durable.write_all(fd, text, 0), exclusive=exclusive
+        )
+
+    def take(self, fresh: str, *, exclusive: bool) -> None:
+        """Put the manifest in the file `fresh`, which is on the disk, in the place of what is there."""
+        self._note_old()
+        with durable.os_errors("renaming to", self._path):
+            durable.move_into_place(fresh, self._place, exclusive=exclusive)
+
+    def withdraw(self) -> None:
+        """Remove the manifest; its parts go at the end."""
+        self._note_old()
+        with durable.os_errors("removing", self._path):
+            os.unlink(self._place)
+            _core.fsync_folder(self._place)
+
+    def _note_old(self) -> None:
+        old = self._named()
+        if old is not None:
+            self.note(*old)
+
+    def _named(self) -> tuple[str, list[str]] | None:
+        """Id and parts of the manifest that is there; None if it is none."""
+        if not os.path.lexists(self._place):
+            return None
+        try:
+            return told(self._place)
+        except FormatError:
+            return None  # something else has the name, whose files nobody knows
+
+    def _beside(self, mark: str) -> str:
+        return durable.neighbour(self._place, f".{mark}{_ENDING}", before=".")
+
+    def _settle(self) -> None:
+        """Judge all notes by the manifest that is on the disk."""
+        mark = "0" * 16
+        form = re.escape(os.path.basename(self._beside(mark))).replace(mark, "([0-9a-f]{16})")
+        found = [re.fullmatch(form, name) for name in os.listdir(self._folder)]
+        ids = [one[1] for one in found if one]
+        if not ids:
+            return
+        _core.fsync_folder(self._place)
+        try:
+            named = told(self._place)[0] if os.path.lexists(self._place) else None
+        except FormatError:
+            return  # perhaps it is damaged, and names some of them
+        for id in ids:
+            if named != id:
+                self._remove_parts(id)
+            os.unlink(self._beside(id))
+
+    def _remove_parts(self, id: str) -> None:
+        """Remove the parts of a note, before that is removed."""
+        try:
+            parts = (read_document(self._beside(id)) or {}).get("parts")
+        except FormatError:
+            return
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, str) and is_part(part, id):
+                durable.remove_begun(part)
+                with contextlib.suppress(FileNotFoundError):
+                    durable.unlink_in_background(part)
+                    _core.fsync_folder(part)
+
+
+def told(place: str) -> tuple[str, list[str]]:
+    """Id and parts (absolute) that a manifest names; `FormatError` if it makes no sense."""
+    from outcore.formats.parts import manifest_of  # which makes its arrays with this module
+
+    manifest = manifest_of(place)
+    return manifest.id, list(manifest.parts)
+
+
+def remove(path: str) -> None:
+    """Remove an array: its manifest in one step, then its parts."""
+    place = os.path.realpath(path)
+    told(place)  # nothing is removed whose parts nobody knows
+    with Change(place, path) as change:
+        change.withdraw()
+
+
+def take_place(fresh: str, target: str, exclusive: bool) -> None:
+    """Give a complete array the name of another one in the same folder, which is removed."""
+    place = os.path.realpath(target)
+    with Change(place, target) as change:
+        change.take(fresh, exclusive=exclusive)
+
+
+def _text(document: Document) -> bytes:
+    return (json.dumps(document, ensure_ascii=False) + "\n").encode(errors="surrogateescape")

@@ -1,0 +1,196 @@
+"""
+Arrays as one thing: copied, moved, removed with all the files that they are made of.
+
+Problem. An array is a file, a folder, or a manifest and parts in many folders; tools of the system know
+files alone.
+Idea. A format whose arrays are more than a file or a folder says how (``files``, ``copy``, ``move``,
+``remove``: see `parts`). For all others a file is copied under a temporary name, a folder (Zarr) in a
+hidden one, and each takes its name at the end.
+Invariants. After a crash there is what was there, or what was to be; of a move, one or both of them. A
+target is replaced only if that was said, and only by an array of its own format.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from typing import Any
+
+from outcore import _core, formats
+from outcore.errors import AlreadyExistsError, StorageError, UsageError
+from outcore.formats import durable, hdf5_redo, unfinished
+from outcore.formats.zarr_store import publish
+from outcore.formats.zarr_tree import check_replaceable
+
+__all__ = ["chmod", "copy", "files", "move", "remove"]
+
+
+def files(path: str) -> list[str]:
+    """All files that an array is made of, the one with its name first."""
+    module = _module(path)
+    if hasattr(module, "files"):
+        return list(module.files(path))
+    if not os.path.isdir(path):
+        return [path]
+    found = []
+    with durable.os_errors("listing", path):
+        for folder, below, names in os.walk(path):
+            below.sort()
+            found += [os.path.join(folder, name) for name in sorted(names)]
+    return found
+
+
+def copy(
+    source: str, target: str, *, overwrite: bool = False, where: Sequence[str] | None = None
+) -> str:
+    """
+    Copy an array, as it is stored.
+
+    Parameters
+    ----------
+    source, target
+        A folder that is no array takes the copy under the name of the source.
+    overwrite
+        Replace an array of the same format.
+    where
+        Folders for parts.
+
+    Returns
+    -------
+    str
+        Where the copy is.
+    """
+    module, target = _both(source, target, overwrite)
+    if where is not None and not hasattr(module, "copy"):
+        raise UsageError(
+            f"{source!r} is not in parts, so nothing goes into {', '.join(where)}; convert it to "
+            "NAME.parts",
+            code="unknown-option",
+        )
+    if hasattr(module, "copy"):
+        module.copy(source, target, exclusive=not overwrite, where=where)
+    elif os.path.isdir(source):
+        publish(target, lambda fresh: _copy_folder(source, fresh), exclusive=not overwrite)
+    else:
+        durable.copy_file(source, target, exclusive=not overwrite)
+    return target
+
+
+def move(source: str, target: str, *, overwrite: bool = False) -> str:
+    """Rename an array, or copy it to another file system and remove it; where it is then."""
+    module, target = _both(source, target, overwrite)
+    step = getattr(module, "move", None)
+    try:
+        if step is not None:
+            step(source, target, exclusive=not overwrite)
+        else:
+            with durable.os_errors("renaming to", target):
+                durable.move_into_place(source, target, exclusive=not overwrite)
+                _core.fsync_folder(os.path.abspath(source))
+    except StorageError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        copy(source, target, overwrite=overwrite)
+        remove(source)
+    return target
+
+
+def remove(path: str) -> None:
+    """Remove an array, its name first where it is made of several files."""
+    _module(path)
+    formats.remove(path)
+    with durable.os_errors("removing", path):
+        _core.fsync_folder(os.path.abspath(path))
+
+
+def chmod(path: str, mode: int) -> None:
+    """Set the permissions of all its files; who may read a folder may search it."""
+    search = (mode & 0o444) >> 2
+    for name in files(path):
+        with durable.os_errors("setting permissions of", name):
+            os.chmod(name, mode)
+    if os.path.isdir(path):
+        for folder, _, _ in os.walk(path, topdown=False):
+            with durable.os_errors("setting permissions of", folder):
+                os.chmod(folder, mode | search)
+
+
+def _module(path: str) -> Any:
+    """The format of what is there; None of a file without marks."""
+    _, inner = formats.split_path(path)
+    if inner is not None:
+        raise UsageError(
+            f"{path!r} is an array inside a file; name the file, or copy the array with convert",
+            code="not-a-file",
+            path=path,
+        )
+    with durable.os_errors("looking at", path):
+        os.stat(path)
+    is_folder = durable.refuse_special(path)
+    module = formats.marked(path)
+    if module is None and is_folder:
+        raise UsageError(
+            f"{path!r} is a folder and no array; name an array",
+            code="not-an-array",
+            path=path,
+        )
+    for log in (hdf5_redo.log_of(path), unfinished.record_of(path)):
+        if not is_folder and os.path.lexists(log):
+            raise StorageError(
+                f"{path!r}: a change of it was interrupted, or goes on ({log!r}); open it once with "
+                "mode 'r+', which settles that",
+                code="half-changed",
+                path=path,
+            )
+    return module
+
+
+def _both(source: str, target: str, overwrite: bool) -> tuple[Any, str]:
+    """The format of the source, and where the target is."""
+    module = _module(source)
+    if os.path.isdir(target) and formats.marked(target) is None:
+        target = os.path.join(target, os.path.basename(os.path.normpath(source)))
+    wanted = None
+    with contextlib.suppress(UsageError):
+        wanted = formats.format_of_new(target)
+    is_as = getattr(module, "NAME", wanted)
+    if wanted not in (None, is_as) or (
+        os.path.lexists(target) and formats.marked(target) != module
+    ):
+        raise UsageError(
+            f"{target!r} is, or tells by its name, another format than {source!r}; use convert, or "
+            "another name",
+            code="unknown-format",
+            path=target,
+        )
+    if os.path.lexists(target):
+        if os.path.samefile(source, target):
+            raise UsageError(f"{source!r} and {target!r} are the same array", code="same-file")
+        if not overwrite:
+            raise AlreadyExistsError(
+                f"{target!r} exists already; pass overwrite=True to replace it",
+                code="already-exists",
+                path=target,
+                errno=errno.EEXIST,
+            )
+        if os.path.isdir(target):
+            check_replaceable(target)
+    return module, target
+
+
+def _copy_folder(source: str, target: str) -> None:
+    """All files below a folder, each on the disk, then their names."""
+    with durable.os_errors("copying", source):
+        for folder, _, names in os.walk(source):
+            place = os.path.join(target, os.path.relpath(folder, source))
+            os.makedirs(place, exist_ok=True)
+            for name in names:
+                durable.copy_file(
+                    os.path.join(folder, name), os.path.join(place, name), exclusive=True
+                )
+            os.chmod(place, stat.S_IMODE(os.stat(folder).st_mode))
+        for folder, _, _ in os.walk(target, topdown=False):
+            _core.fsync_folder(os.path.join(os.path.normpath(folder), "."))

@@ -1,0 +1,199 @@
+"""
+The files of a local placement: one for each rank, and a manifest that names them.
+
+Problem. Under local placement an array is as many files as there are ranks, in folders of several disks
+perhaps, and means nothing without the distribution that says which elements are where.
+Idea. Each file is an ordinary ``.npy`` of the rank's local array, overlap area included: any reader of
+NumPy files can look at it. A small text file, the manifest, has the shape, the type, the distribution
+and the paths. It is written last, in one step, when all files are there.
+
+Invariants. A folder without a manifest holds no array: what replaces another one removes its manifest
+first. A manifest is checked before it is believed.
+
+The manifest (JSON, ``placement.json`` in the folder that has the name of the array)::
+
+    {"outcore-placement": 1, "shape": [8, 8], "dtype": "<f8", "order": "C",
+     "formats": ["block", "*"], "grid": [4], "align": [[1, 0, null], [1, 0, null]], "axes": [0, null],
+     "ghosts": [[1, 1], [0, 0]], "files": ["rank-0000.npy", ...]}
+
+Reference: PASSION report, section 4.1.2 (Local Placement Model; local array files, logical disks).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from outcore.distribution import Distribution, ProcessGrid
+from outcore.errors import DistributionError, FormatError, OutcoreError, UsageError
+from outcore.formats import durable
+
+__all__ = ["MANIFEST", "Manifest", "disk_map", "is_local"]
+
+MANIFEST = "placement.json"
+_VERSION = 1
+_KEY = "outcore-placement"
+
+
+def disk_map(folders: Sequence[str | os.PathLike[str]], ranks: int) -> tuple[str, ...]:
+    """
+    Which folder each rank keeps its file in: ranks in turns on the disks.
+
+    Parameters
+    ----------
+    folders
+        One or more folders, each on a disk of its own if that is to help.
+    ranks
+        Number of ranks.
+
+    Returns
+    -------
+    tuple of str
+        The folder of each rank, to be given to `outcore.create_placed` as ``where=``.
+
+    Raises
+    ------
+    UsageError
+        ``bad-files``: there are no folders.
+
+    Notes
+    -----
+    Not collective; `folders` should be the same on all ranks. The ``PASSION_oc_disk_map`` of the PASSION
+    report (section 4.2.1, Table 2).
+
+    Examples
+    --------
+    >>> import outcore
+    >>> outcore.disk_map(["/disk0", "/disk1"], 5)
+    ('/disk0', '/disk1', '/disk0', '/disk1', '/disk0')
+    """
+    if isinstance(folders, str | os.PathLike) or not len(folders):
+        raise UsageError(
+            "disk_map takes a list of one or more folders; give a folder for each disk",
+            code="bad-files",
+        )
+    return tuple(os.fspath(folders[rank % len(folders)]) for rank in range(ranks))
+
+
+def is_local(path: str | os.PathLike[str]) -> bool:
+    """Whether there is an array with local placement at `path`."""
+    return os.path.isfile(os.path.join(path, MANIFEST))
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """
+    What the files of a local placement are.
+
+    Parameters
+    ----------
+    path
+        The folder that has the name of the array.
+    distribution
+        Which rank has which elements.
+    ghosts
+        Widths of the overlap areas, a pair (before, behind) per axis.
+    dtype, order
+        Of the elements, and ``"C"`` or ``"F"``: of each file.
+    files
+        One for each rank, relative to `path` or absolute.
+    """
+
+    path: str
+    distribution: Distribution
+    ghosts: list[tuple[int, int]]
+    dtype: np.dtype[Any]
+    order: str
+    files: tuple[str, ...]
+
+    def file(self, rank: int) -> str:
+        """The file of a rank."""
+        return os.path.join(self.path, self.files[rank])
+
+    def write(self) -> None:
+        """Give the files their name: durable, whole or not at all."""
+        (shape, formats, grid), align, axes = self.distribution._arguments
+        document = {
+            _KEY: _VERSION,
+            "shape": shape,
+            "dtype": np.lib.format.dtype_to_descr(self.dtype),
+            "order": self.order,
+            "formats": formats,
+            "grid": grid.shape,
+            "align": [(one.stride, one.offset, one.extent) for one in align],
+            "axes": axes,
+            "ghosts": self.ghosts,
+            "files": self.files,
+        }
+        text = (json.dumps(document, indent=1) + "\n").encode()
+        path = os.path.join(self.path, MANIFEST)
+        durable.create_file(path, lambda fd: durable.write_all(fd, text, 0), exclusive=False)
+
+    def remove(self) -> None:
+        """Take the array away: its name first, then its files."""
+        with durable.os_errors("removing", self.path):
+            os.unlink(os.path.join(self.path, MANIFEST))
+            for rank in range(len(self.files)):
+                if os.path.lexists(self.file(rank)):
+                    os.unlink(self.file(rank))
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Manifest:
+        """
+        Read and check the manifest of an array.
+
+        Raises
+        ------
+        StorageError
+            It cannot be read.
+        FormatError
+            ``bad-metadata``: it makes no sense, or a later version wrote it.
+        """
+        folder = os.fspath(path)
+        name = os.path.join(folder, MANIFEST)
+        with durable.os_errors("reading", name), open(name, encoding="utf-8") as stream:
+            text = stream.read()
+        try:
+            document = json.loads(text)
+            version = document[_KEY]
+            if version != _VERSION:
+                raise _bad(name, f"it is of version {version!r}, and {_VERSION} is known here")
+            grid = ProcessGrid(document["grid"])
+            formats = [tuple(f) if isinstance(f, list) else f for f in document["formats"]]
+            distribution = Distribution(
+                document["shape"], formats, grid, align=document["align"], axes=document["axes"]
+            )
+            ghosts = [(int(before), int(behind)) for before, behind in document["ghosts"]]
+            distribution.local_shape(0, ghosts)
+            files = tuple(document["files"])
+            described = document["dtype"]
+            fields = [tuple(one) for one in described] if isinstance(described, list) else described
+            dtype = np.lib.format.descr_to_dtype(fields)
+            order = document["order"]
+        except OutcoreError as error:
+            if isinstance(error, DistributionError):
+                raise _bad(name, str(error)) from error
+            raise
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise _bad(name, f"{type(error).__name__}: {error}") from error
+        if len(files) != grid.size or not all(
+            isinstance(f, str) and f and "\0" not in f for f in files
+        ):
+            raise _bad(name, f"it names {len(files)} files for {grid.size} ranks")
+        if order not in ("C", "F") or dtype.hasobject or not dtype.itemsize:
+            raise _bad(name, f"an array of order {order!r} and dtype {dtype}")
+        return cls(folder, distribution, ghosts, dtype, order, files)
+
+
+def _bad(name: str, why: str) -> FormatError:
+    return FormatError(
+        f"{name!r} is no manifest of a placed array: {why}; restore it from a copy, or make the array "
+        "again with create_placed()",
+        code="bad-metadata",
+        path=name,
+    )

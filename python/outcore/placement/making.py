@@ -1,0 +1,550 @@
+"""
+Make, open and copy placed arrays; all ranks together.
+
+Problem. Some files are made by one rank for all, others by each rank for itself; a rank that fails must
+not leave the others waiting, or a name for half an array.
+Idea. The steps alternate: what one rank does, or each does for itself, then an agreement. A copy is
+filled under another name, or without a manifest, and gets its name at the end.
+
+Reference: PASSION report, section 4.2.1 (`PASSION_oc_file_map`, Table 2).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from numpy.typing import DTypeLike
+
+import outcore
+from outcore.collective.agreement import together
+from outcore.disk import DiskArray
+from outcore.distribution import Distribution, Ghosts, widths
+from outcore.errors import AlreadyExistsError, DistributionError, FormatError, UsageError
+from outcore.formats import durable
+from outcore.formats.spec import as_dtype
+from outcore.jobs.target import Place
+from outcore.placement.array import PlacedArray
+from outcore.placement.files import MANIFEST, Manifest, is_local
+from outcore.placement.local import Placement
+from outcore.placement.whole import write_slabs
+from outcore.transport import Transport
+from outcore.transport import transport as join
+
+__all__ = ["copy_placed", "create_placed", "open_placed"]
+
+# In the folder of a local placement until it has its manifest: its files are nobody's then.
+UNFINISHED = "placement.unfinished"
+_OURS = re.compile(r"rank-\d{4,}\.npy")
+_PLACEMENTS = ("global", "local", "partitioned")
+Path = str | os.PathLike[str]
+
+
+def create_placed(
+    path: Path,
+    distribution: Distribution,
+    dtype: DTypeLike,
+    *,
+    placement: Placement = "global",
+    ghosts: Ghosts = 0,
+    comm: Any = None,
+    where: Sequence[Path] | None = None,
+    order: str = "C",
+    exclusive: bool = False,
+    **options: Any,
+) -> PlacedArray:
+    """
+    Make an array on disk that is divided over ranks, of zeros; replaces what is there. Collective.
+
+    Parameters
+    ----------
+    path
+        Its name. Global and partitioned placement: as for `outcore.create`, of any format. Local
+        placement: of a folder, which gets a manifest.
+    distribution
+        Which rank has which elements.
+    dtype
+        Type of the elements, of fixed size.
+    placement
+        ``"global"``: one file, each rank reads and writes its part; ``"local"``: a file for each rank,
+        with its overlap area; ``"partitioned"``: one file, all ranks read partitions of it together.
+    ghosts
+        Widths of the overlap area, as for `DistArray`.
+    comm
+        The ranks: a communicator of mpi4py, or a transport; by default there is only one.
+    where
+        Local placement: the folder of each rank's file, as `outcore.disk_map` gives it; by default that
+        of the manifest.
+    order
+        ``"C"`` or ``"F"``: of the file, or of each of them.
+    exclusive
+        Refuse to replace anything.
+    options
+        Global and partitioned placement: as for `outcore.create` (``chunks``, ``compression``, ...).
+
+    Returns
+    -------
+    PlacedArray
+        Open for reading and writing.
+
+    Raises
+    ------
+    DistributionError
+        On all ranks, ``bad-grid``: the distribution is for another number of ranks.
+    CollectiveError
+        On all ranks, if any rank failed, or called something else.
+
+    Notes
+    -----
+    Takes no memory of the budget. The models of section 4.1.2 of the PASSION report.
+
+    Examples
+    --------
+    >>> import os, outcore
+    >>> from outcore.testing.sim import SimWorld
+    >>> rows = outcore.Distribution((6, 4), ["block", "*"], 2)
+    >>> def work(comm):
+    ...     with outcore.create_placed("field", rows, "f4", placement="local", ghosts=[1, 0],
+    ...                                comm=comm) as a:
+    ...         return a.local_shape
+    >>> SimWorld(2).run(work), sorted(os.listdir("field"))
+    ([(3, 4), (3, 4)], ['placement.json', 'rank-0000.npy', 'rank-0001.npy'])
+    >>> outcore.open("field/rank-0001.npy").shape
+    (4, 4)
+    """
+    group = join(comm)
+    made = _made(
+        group, path, distribution, dtype, placement, ghosts, where, order, exclusive, options
+    )
+    if placement == "local":
+        _name(group, made)
+    return made
+
+
+def _made(
+    group: Transport,
+    path: Path,
+    distribution: Distribution,
+    dtype: DTypeLike,
+    placement: Placement,
+    ghosts: Ghosts,
+    where: Sequence[Path] | None,
+    order: str,
+    exclusive: bool,
+    options: dict[str, Any],
+) -> PlacedArray:
+    """An array whose local files have no manifest yet."""
+    name = os.fspath(path)
+    pairs: list[tuple[int, int]] = []
+    manifests: list[Manifest] = []
+
+    def check() -> list[int]:
+        pairs.extend(_checked(group, distribution, placement, ghosts))
+        if placement != "local":
+            if where is not None:
+                raise _only_local(where)
+            if group.rank == 0:
+                if os.path.isdir(name) and is_local(name):
+                    raise _foreign(name)
+                outcore.create(
+                    path, distribution.shape, dtype, order=order, exclusive=exclusive, **options
+                ).close()
+            return []
+        if options.get("format", "npy") != "npy" or set(options) - {"format"}:
+            raise UsageError(
+                f"local placement makes .npy files, and takes no {sorted(options)}; leave it out, "
+                "or take placement 'global'",
+                code="unknown-option",
+                path=name,
+            )
+        files = _files(name, where, distribution.grid.size)
+        manifest = Manifest(name, distribution, pairs, as_dtype(dtype, name), order, files)
+        manifests.append(manifest)
+        if group.rank == 0:
+            _make_room(name, exclusive)
+        return []
+
+    told = f"create_placed of {placement} placement, {distribution} of {distribution.shape}"
+    together(group, "create_placed", check, lambda: told, same=0)
+    disks: list[DiskArray] = []
+
+    def make() -> list[int]:
+        if placement != "local":
+            disks.append(_opened(group, path, "r+", options))
+            return []
+        file = manifests[0].file(group.rank)
+        with durable.os_errors("making the folder of", file):
+            os.makedirs(os.path.dirname(file), exist_ok=True)
+        shape = distribution.local_shape(group.rank, pairs)
+        disks.append(outcore.create(file, shape, dtype, order=order, format="npy"))
+        return []
+
+    _all_or_none(group, make, disks)
+    manifest = manifests[0] if manifests else None
+    return PlacedArray(group, distribution, pairs, disks[0], placement, name, manifest)
+
+
+def _name(group: Transport, made: PlacedArray) -> None:
+    """Give local files their manifest."""
+
+    def write() -> list[int]:
+        if group.rank == 0:
+            made._manifest.write()
+            with durable.os_errors("finishing", made.path):
+                os.unlink(os.path.join(made.path, UNFINISHED))
+        return []
+
+    _all_or_none(group, write, [made])
+
+
+def open_placed(
+    path: Path,
+    distribution: Distribution | None = None,
+    mode: str = "r",
+    *,
+    placement: Placement | None = None,
+    ghosts: Ghosts | None = None,
+    comm: Any = None,
+    **options: Any,
+) -> PlacedArray:
+    """
+    Open an array on disk that is divided over ranks. Collective.
+
+    Parameters
+    ----------
+    path
+        Of any array, in any format; or of the folder of one with local placement.
+    distribution
+        Which rank has which elements. Of local placement the manifest says it, and it is left out, or
+        the same.
+    mode
+        ``"r"`` or ``"r+"``.
+    placement
+        ``"global"`` (the default) or ``"partitioned"``; of local placement left out, or ``"local"``.
+    ghosts
+        Widths of the overlap area. Of local placement the manifest says it.
+    comm
+        As for `create_placed`.
+    options
+        As for `outcore.open`.
+
+    Returns
+    -------
+    PlacedArray
+        The array.
+
+    Raises
+    ------
+    DistributionError
+        ``bad-grid``, ``bad-distribution``: for another number of ranks, or another shape.
+    FormatError
+        ``bad-metadata``: a manifest that makes no sense, or a file of a rank that is another one.
+    CollectiveError
+        On all ranks, if any rank failed, or called something else.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("field.npy", np.arange(6.0))
+    >>> with outcore.open_placed("field.npy", outcore.Distribution(6, ["block"], 1)) as a:
+    ...     a.read_section(np.s_[4:])
+    array([4., 5.])
+    """
+    group, name = join(comm), os.fspath(path)
+    found: list[tuple[DiskArray, Distribution, list[tuple[int, int]], Manifest | None]] = []
+
+    def look() -> list[int]:
+        if mode not in ("r", "r+"):
+            raise UsageError(f"mode {mode!r}; give 'r' or 'r+'", code="bad-mode", path=name)
+        if is_local(name):
+            found.append(_open_local(group, name, mode, distribution, placement, ghosts))
+            return [1]
+        if placement == "local":
+            raise FormatError(
+                f"{name!r} has no {MANIFEST}; it is no array with local placement",
+                code="bad-metadata",
+                path=name,
+            )
+        if distribution is None:
+            raise UsageError(
+                "open_placed takes the distribution, which no format keeps; give distribution=",
+                code="missing-argument",
+                path=name,
+            )
+        pairs = _checked(group, distribution, placement or "global", ghosts or 0)
+        disk = _opened(group, path, mode, options)
+        found.append((disk, distribution, pairs, None))
+        if disk.shape != distribution.shape:
+            raise DistributionError(
+                f"{name!r} has shape {disk.shape}, the distribution {distribution.shape}; they must be "
+                "the same",
+                code="bad-distribution",
+                path=name,
+            )
+        return [0]
+
+    try:
+        together(group, "open_placed", look, lambda: f"open_placed({name!r})", same=1)
+    except BaseException:
+        for disk, *_ in found:
+            disk.close()
+        raise
+    disk, divided, pairs, manifest = found[0]
+    where: Placement = "local" if manifest is not None else placement or "global"
+    return PlacedArray(group, divided, pairs, disk, where, name, manifest)
+
+
+def _open_local(
+    group: Transport,
+    name: str,
+    mode: str,
+    distribution: Distribution | None,
+    placement: Placement | None,
+    ghosts: Ghosts | None,
+) -> tuple[DiskArray, Distribution, list[tuple[int, int]], Manifest]:
+    manifest = Manifest.read(name)
+    if placement not in (None, "local"):
+        raise UsageError(
+            f"{name!r} has local placement, not {placement!r}; copy_placed() makes another one",
+            code="bad-option",
+            path=name,
+        )
+    if distribution is not None and distribution != manifest.distribution:
+        raise DistributionError(
+            f"{name!r} is divided as {manifest.distribution}, not {distribution}; copy_placed() makes a "
+            "copy that is",
+            code="bad-distribution",
+            path=name,
+        )
+    if ghosts is not None and widths(ghosts, manifest.distribution.ndim) != manifest.ghosts:
+        raise DistributionError(
+            f"{name!r} has overlap areas of {manifest.ghosts}, not {ghosts!r}; leave ghosts= out",
+            code="bad-distribution",
+            path=name,
+        )
+    pairs = _checked(group, manifest.distribution, "local", manifest.ghosts)
+    file = manifest.file(group.rank)
+    disk = outcore.open(file, cast(Any, mode), format="npy")
+    shape = manifest.distribution.local_shape(group.rank, pairs)
+    if (
+        disk.shape != shape
+        or disk.dtype != manifest.dtype
+        or disk.order not in (manifest.order, "C")
+    ):
+        disk.close()
+        raise FormatError(
+            f"{file!r} has shape {disk.shape} and dtype {disk.dtype}; the manifest of {name!r} says "
+            f"{shape} and {manifest.dtype} for rank {group.rank}. It is the file of something else: "
+            "restore it from a copy",
+            code="bad-metadata",
+            path=file,
+        )
+    return disk, manifest.distribution, pairs, manifest
+
+
+def copy_placed(
+    source: PlacedArray,
+    path: Path,
+    *,
+    placement: Placement,
+    distribution: Distribution | None = None,
+    ghosts: Ghosts = 0,
+    where: Sequence[Path] | None = None,
+    order: str = "C",
+    overwrite: bool = False,
+    **options: Any,
+) -> PlacedArray:
+    """
+    Copy an array to another placement, another distribution or both. Collective.
+
+    Parameters
+    ----------
+    source
+        The array; all its ranks call this.
+    path, placement, ghosts, where, order, options
+        Of the copy, as for `create_placed`.
+    distribution
+        Of the copy, on as many ranks; by default that of `source`.
+    overwrite
+        Replace what is there; else that is refused.
+
+    Returns
+    -------
+    PlacedArray
+        The copy, open for reading and writing; its overlap areas are filled.
+
+    Raises
+    ------
+    AlreadyExistsError
+        On all ranks: there is something at `path`, and no `overwrite`.
+    CollectiveError
+        On all ranks, if any rank failed, or called something else. There is nothing new at `path` then.
+
+    Notes
+    -----
+    In slabs within the memory budget; each byte of `source` is read once for each slab that wants it,
+    and what other ranks' slabs want at the same time is read once for all of them. The copy is durable
+    before it has its name. ``PASSION_oc_file_map`` (section 4.2.1, Table 2).
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> from outcore.testing.sim import SimWorld
+    >>> np.save("field.npy", np.arange(12.0).reshape(4, 3))
+    >>> rows = outcore.Distribution((4, 3), ["block", "*"], 2)
+    >>> def work(comm):
+    ...     with outcore.open_placed("field.npy", rows, comm=comm) as a:
+    ...         with outcore.copy_placed(a, "parts", placement="local", overwrite=True) as b:
+    ...             return b.read_section(np.s_[:, 1]).tolist()
+    >>> SimWorld(2).run(work)
+    [[1.0, 4.0], [7.0, 10.0]]
+    """
+    group, name = source.transport, os.fspath(path)
+    divided = distribution or source.distribution
+    places: list[Place] = []
+
+    def begin() -> list[int]:
+        if placement != "local":
+            place = Place.of(name, [source.path], overwrite, options.get("format"))
+            place.refuse_existing()
+            if group.rank == 0:
+                place.prepare()
+            places.append(place)
+        elif is_local(name) or (os.path.lexists(name) and not os.path.isdir(name)):
+            if os.path.realpath(name) == os.path.realpath(source.path):
+                raise UsageError(
+                    f"{name!r} is the array that is copied; choose another name",
+                    code="same-file",
+                    path=name,
+                )
+            if not overwrite:
+                raise _exists(name)
+        return []
+
+    together(group, "copy_placed", begin, lambda: f"copy_placed({name!r}, {placement!r})", same=0)
+    temporary = places[0].partial if places else name
+    made = _made(
+        group, temporary, divided, source.dtype, placement, ghosts, where, order, False, options
+    )
+    try:
+        write_slabs(source, made)
+        made.flush_all()
+        if placement == "local":
+            made.shift_all()
+            made.flush_all()
+            _name(group, made)
+            return made
+    except BaseException:
+        made.close()
+        raise
+    made.close()
+
+    # All have closed it before it gets its name.
+    together(group, "copy_placed", lambda: [], lambda: "the end of a copy", same=0)
+
+    def publish() -> list[int]:
+        if group.rank == 0:
+            places[0].publish()
+        return []
+
+    together(group, "copy_placed", publish, lambda: "the end of a copy", same=0)
+    return open_placed(path, divided, "r+", placement=placement, ghosts=ghosts, comm=group)
+
+
+def _opened(group: Transport, path: Path, mode: str, options: dict[str, Any]) -> DiskArray:
+    """The file of a global placement, by this rank alone: collectives take plain arrays, too."""
+    known = {name: value for name, value in options.items() if name == "format"}
+    opened: DiskArray = outcore.open(path, cast(Any, mode), **known)
+    return opened
+
+
+def _checked(
+    group: Transport, distribution: Distribution, placement: str, ghosts: Ghosts
+) -> list[tuple[int, int]]:
+    if placement not in _PLACEMENTS:
+        raise UsageError(
+            f"placement {placement!r}; give {', '.join(map(repr, _PLACEMENTS))}", code="bad-option"
+        )
+    if distribution.grid.size != group.size:
+        raise DistributionError(
+            f"a distribution over {distribution.grid.size} ranks, and {group.size} that call; give a "
+            "grid of as many ranks, or copy the array with as many as it has",
+            code="bad-grid",
+        )
+    pairs = widths(ghosts, distribution.ndim)
+    distribution.local_shape(group.rank, pairs)
+    return pairs
+
+
+def _all_or_none(group: Transport, work: Callable[[], list[int]], opened: list[Any]) -> None:
+    """Let each rank do its part; what it opened is closed if any of them failed."""
+    try:
+        together(group, "create_placed", work, lambda: "create_placed", same=0)
+    except BaseException:
+        for one in opened:
+            one.close()
+        raise
+
+
+def _files(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ...]:
+    """Names of the files of all ranks, as the manifest has them."""
+    if where is None:
+        return tuple(f"rank-{rank:04d}.npy" for rank in range(ranks))
+    if len(where) != ranks:
+        raise UsageError(
+            f"where= has {len(where)} folders for {ranks} ranks; disk_map(folders, {ranks}) gives "
+            "one for each",
+            code="bad-files",
+            path=name,
+        )
+    base = os.path.basename(os.path.normpath(name))
+    each = [
+        os.path.join(folder, f"{base}.rank-{rank:04d}.npy") for rank, folder in enumerate(where)
+    ]
+    return tuple(map(os.path.abspath, each))
+
+
+def _make_room(name: str, exclusive: bool) -> None:
+    """A folder for the manifest, without one; what had the name is taken away."""
+    with durable.os_errors("making", name):
+        if os.path.lexists(name):
+            if exclusive:
+                raise _exists(name)
+            if is_local(name):
+                Manifest.read(name).remove()
+            elif not os.path.isdir(name):
+                raise _foreign(name)
+            there = os.listdir(name)
+            if there and UNFINISHED not in there:
+                raise _foreign(name)
+            for file in there:
+                if _OURS.fullmatch(file):  # left by somebody who was interrupted
+                    os.unlink(os.path.join(name, file))
+        os.makedirs(name, exist_ok=True)
+        with open(os.path.join(name, UNFINISHED), "wb"):
+            pass
+
+
+def _exists(name: str) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"{name!r} exists already; give another name, or let it be replaced",
+        code="already-exists",
+        path=name,
+    )
+
+
+def _foreign(name: str) -> UsageError:
+    return UsageError(
+        f"{name!r} is something else, which is not replaced; remove it, or choose another name",
+        code="not-an-array",
+        path=name,
+    )
+
+
+def _only_local(where: Any) -> UsageError:
+    return UsageError(
+        f"where={where!r} is for local placement; take placement='local', or leave it out",
+        code="unknown-option",
+    )

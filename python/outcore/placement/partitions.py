@@ -1,0 +1,166 @@
+"""
+Partitions: a loop of all ranks over pieces of an array that fit their memories together.
+
+Problem. Under partitioned placement the array lies in one file, and computing on a part of it should
+need no I/O: the part is divided over the memories of all ranks.
+Idea. The array is cut into partitions along one axis. If that axis is not divided, a rank has of each
+partition what the distribution gives it; if it is, the rows of a partition are divided into blocks over
+the coordinates of the grid. Either way a rank wants one range along that axis, with its halo, and its
+pieces along the others, and all ranks read them in one collective, the next partition while they
+compute.
+
+Invariants. All ranks make the same number of steps, and a collective call in each: partitions are as
+large as the rank with the least memory allows. Own elements of all slabs of all ranks tile the array.
+
+Reference: PASSION report, section 4.1.2 (Partitioned-Incore Model), Figure 4 (III).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.collective.agreement import together
+from outcore.collective.call import run
+from outcore.collective.request import CollectiveRequest, start
+from outcore.distribution import Distribution, Key, widths
+from outcore.placement.part import LocalPart, intersections
+from outcore.placement.slabs import Slab, Window, loop, rows_of
+
+if TYPE_CHECKING:
+    from outcore.placement.array import PlacedArray
+
+__all__ = ["partitions"]
+
+
+class _Together:
+    """The part of this rank, read with the others: what a loop needs of an array."""
+
+    info = None
+
+    def __init__(self, array: PlacedArray, part: LocalPart) -> None:
+        self._array, self._part = array, part
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._part.dtype
+
+    def iread(self, key: Key, *, out: NDArray[Any]) -> CollectiveRequest[Any]:
+        array = self._array
+        disk, group = array._disk, array.transport
+
+        def call() -> Any:
+            def bring() -> list[Any]:
+                return self._part.readings(key, out)
+
+            run(group, "PlacedArray.slabs", bring, "auto", lambda: disk.hints)
+
+        return start(group, disk, call, writes=False)
+
+    def iwrite(self, key: Key, value: NDArray[Any]) -> CollectiveRequest[None]:
+        raise NotImplementedError("slabs are written by write_slab")
+
+
+def partitions(array: PlacedArray, halo: Any, axis: int | None, rows: int | None) -> Iterator[Slab]:
+    """Walk through the partitions of an array; see `PlacedArray.slabs`. Collective."""
+    distribution = array.distribution
+    _, _, along = distribution._arguments
+    ndim = len(array.shape)
+    if not ndim:
+        return array._one()
+    chosen = array._slab_axis(axis) if axis is not None else _axis(array, along)
+    asked = list(array.ghosts) if halo is None else widths(halo, ndim) or [(0, 0)] * ndim
+    whole = _undivided(distribution, chosen)
+    # Along the axis of the loop everything is there: a halo is a longer range.
+    others = [(0, 0) if d == chosen else pair for d, pair in enumerate(asked)]
+    part = LocalPart(array._disk, whole, array.transport.rank, others)
+    mine = distribution.grid.coordinates(array.transport.rank)
+    grid_axis = along[chosen]
+    divided = 1 if grid_axis is None else distribution.grid.shape[grid_axis]
+    coordinate = 0 if grid_axis is None else mine[grid_axis]
+    length = array.shape[chosen]
+
+    def work() -> list[int]:
+        other = math.prod(n for d, n in enumerate(part.shape) if d != chosen)
+        given = array._slab_rows(rows)
+        most = rows_of(array._room(), other * array.dtype.itemsize, sum(asked[chosen]))
+        return [chosen, given, *asked[chosen], most]
+
+    told = together(
+        array.transport,
+        "PlacedArray.slabs",
+        work,
+        lambda: f"slabs(halo={halo}, axis={axis}, rows={rows})",
+        same=4,
+    )
+    step = told.setting(1)[0] or min(told.setting(4)) * divided
+    _, places = whole._core.pieces(array.transport.rank, others, False)
+    lead = places[:, :, 0].min(axis=0).tolist() if len(places) else [0] * ndim
+    inner = whole._core.local_shape(array.transport.rank, [])
+    owned = whole._core.pieces(array.transport.rank, [], False)
+    windows, boxes = [], []
+    for low in range(0, length, step):
+        share = -(-min(step, length - low) // divided)
+        first = min(low + coordinate * share, min(low + step, length))
+        last = min(first + share, low + step, length)
+        box, window = _of(first, last, chosen, inner, lead, part.shape, asked)
+        boxes.append(box)
+        windows.append(window)
+
+    def made(number: int, data: NDArray[Any]) -> Slab:
+        pieces = list(intersections(*owned, boxes[number]))
+        return Slab(number, data, windows[number].inner, pieces)
+
+    order = array._disk.order
+    return loop(array.path, _Together(array, part), windows, chosen, order, made)
+
+
+def _of(
+    first: int,
+    last: int,
+    axis: int,
+    inner: list[int],
+    lead: list[int],
+    whole: tuple[int, ...],
+    asked: list[tuple[int, int]],
+) -> tuple[Key, Window]:
+    """The own elements of a partition, and what is read for them."""
+    box: list[slice] = []
+    section: list[slice] = []
+    within: list[slice] = []
+    for d, n in enumerate(inner):
+        if d == axis:
+            before, behind = asked[d]
+            low, high = max(first - before, 0), min(last + behind, n)
+            if first >= last:
+                low = high = first
+            box.append(slice(first, last))
+            section.append(slice(low, high))
+            within.append(slice(first - low, last - low))
+        else:
+            box.append(slice(0, n))
+            section.append(slice(0, whole[d]))
+            within.append(slice(lead[d], lead[d] + n))
+    return tuple(box), Window(tuple(section), tuple(within))
+
+
+def _axis(array: PlacedArray, along: tuple[int | None, ...]) -> int:
+    """The slowest axis that is not divided; if there is none, the slowest."""
+    ndim = len(array.shape)
+    axes = range(ndim) if array._disk.order == "C" else range(ndim - 1, -1, -1)
+    return next((d for d in axes if along[d] is None), axes[0])
+
+
+def _undivided(distribution: Distribution, axis: int) -> Distribution:
+    """The same distribution, but that every rank has all of one axis."""
+    (shape, formats, grid), align, along = distribution._arguments
+    if along[axis] is None and formats[axis] == "*":
+        return distribution
+    kinds = tuple("*" if d == axis else one for d, one in enumerate(formats))
+    axes = tuple(None if d == axis else one for d, one in enumerate(along))
+    aligned = tuple(None if d == axis else one for d, one in enumerate(align))
+    return Distribution(shape, kinds, grid, align=aligned, axes=axes)

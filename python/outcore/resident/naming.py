@@ -1,0 +1,143 @@
+"""
+The names of disk resident arrays: another one, or none.
+
+Problem. An array that several ranks have open gets another name, or goes; any rank may fail, and then
+all must have the array as it was. Idea. All ranks close it, the first one changes the name, all are
+told, and all open it under the name that it has then.
+
+Invariants. Under its new name there is never half an array. A file that holds other arrays, too, is left
+alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+from outcore import formats
+from outcore.collective.agreement import together
+from outcore.collective.array import CollectiveArray
+from outcore.disk import DiskArray
+from outcore.errors import UnsupportedError, UsageError
+from outcore.formats import durable
+from outcore.formats.paths import one_name
+from outcore.opening import open
+from outcore.transport import Transport
+
+__all__ = ["new_name", "removed", "renamed"]
+
+_CALL = "disk_array"
+
+
+def new_name(array: DiskArray, name: Any) -> str:
+    """
+    The file that `name` means for an array that keeps its format.
+
+    Raises
+    ------
+    UsageError, UnsupportedError
+        ``bad-suffix``, ``cannot-change``.
+    """
+    old, inner = formats.split_path(array._where)
+    outer, within = formats.split_path(one_name(name))
+    suffix = os.path.splitext(old)[1]
+    if not os.path.splitext(outer)[1]:
+        outer += suffix
+    if os.path.splitext(outer)[1].lower() != suffix.lower():
+        raise UsageError(
+            f"{name!r} has another suffix than {array.path!r}, which has {suffix!r}; rename keeps the "
+            "format, outcore.convert changes it",
+            code="bad-suffix",
+            path=array.path,
+        )
+    if within not in (None, inner):
+        raise UnsupportedError(
+            f"{name!r} names another array inside the file; rename the file, or outcore.convert the "
+            "array",
+            code="cannot-change",
+            path=array.path,
+        )
+    return os.path.abspath(outer)
+
+
+def renamed(
+    group: Transport, array: DiskArray, new: str, *, exclusive: bool
+) -> tuple[DiskArray, BaseException | None]:
+    """
+    Give an array the name `new`, durably; what was written has been flushed. Collective.
+
+    Returns
+    -------
+    DiskArray, BaseException or None
+        The array, opened again; if it could not get its name, under the old one, and why.
+    """
+    old, inner = formats.split_path(array._where)
+    mode, hints, options = array.mode, array.hints, array._again()
+    options.pop("files", None)  # of raw files: their old names
+    array.close()
+
+    def move() -> None:
+        _alone_in(array, old, inner)
+        with durable.os_errors("renaming", old):
+            durable.move_into_place(old, new, exclusive=exclusive)
+
+    failure: BaseException | None = None
+    try:
+        _all_closed(group, "rename")
+        _once(group, move, "rename")
+    except BaseException as error:
+        failure = error
+    where = (new if failure is None else old) + (f"::{inner}" if inner is not None else "")
+    comm = group if isinstance(array, CollectiveArray) else None
+    again: DiskArray = open(where, "r" if mode == "r" else "r+", comm=comm, hints=hints, **options)
+    return again, failure
+
+
+def removed(group: Transport, array: DiskArray) -> None:
+    """Remove an array that this rank has closed. Collective."""
+    old, inner = formats.split_path(array._where)
+
+    def remove() -> None:
+        _alone_in(array, old, inner)
+        with durable.os_errors("removing", old):
+            if os.path.isdir(old):
+                shutil.rmtree(old)
+            else:
+                durable.unlink_in_background(old)
+
+    _all_closed(group, "delete")
+    _once(group, remove, "delete")
+
+
+def _all_closed(group: Transport, name: str) -> None:
+    """Come to where all ranks have closed the array."""
+    _once(group, lambda: None, name)
+
+
+def _once(group: Transport, work: Callable[[], None], name: str) -> None:
+    """The first rank does it; all return, or all raise."""
+    if group.size == 1:
+        work()
+        return
+
+    def do() -> list[int]:
+        if group.rank == 0:
+            work()
+        return [0]
+
+    together(group, _CALL, do, lambda: name, same=0, named=name)
+
+
+def _alone_in(array: DiskArray, outer: str, inner: str | None) -> None:
+    """Refuse to move or remove a file that holds other arrays, too."""
+    number = 1 if inner is None else sum(one.kind == "array" for one in formats.ls(outer))
+    if number > 1:
+        raise UnsupportedError(
+            f"{outer!r} holds {number} arrays; rename or delete the file yourself, or "
+            "outcore.convert the "
+            "array to a file of its own",
+            code="cannot-change",
+            path=array.path,
+        )

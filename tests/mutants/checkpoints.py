@@ -1,0 +1,60 @@
+"""Lines that keep a checkpoint whole: what is on the disk before it counts, and what may be removed."""
+
+from mutants import Mutant
+
+FOLDER = "python/outcore/restart/folder.py"
+CALLS = "python/outcore/restart/calls.py"
+PREFIXES = "tests/crash/test_checkpoint_prefixes.py"
+RANKS = "tests/mpi/test_checkpoint.py"
+
+MUTANTS = [
+    Mutant(
+        file=CALLS,
+        before="                array.flush_all()\n",
+        after="                pass\n",
+        killed_by=f"{PREFIXES}::test_each_prefix",
+        why="the manifest would name arrays whose elements are not on the disk",
+    ),
+    Mutant(
+        file=FOLDER,
+        before="        self._begun = None\n        with contextlib.suppress(OSError):\n",
+        after="        self._begun = None\n        if False:\n",
+        killed_by=f"{PREFIXES}::test_killed_at_each_step_and_then_again",
+        why="each checkpoint would stay on the disk for ever",
+    ),
+    Mutant(
+        file=FOLDER,
+        before="                if named is None or named.generation != begun:\n",
+        after="                if True:\n",
+        killed_by=f"{PREFIXES}::test_each_call_fails",
+        why="a sync that failed behind the rename would cost the checkpoint that counts",
+    ),
+    Mutant(
+        file=FOLDER,
+        before="            if not _is_plain(file):\n",
+        after="            if False:\n",
+        killed_by=f"{RANKS}::test_manifests_that_lie",
+        why="a manifest from elsewhere could have any file read",
+    ),
+    Mutant(
+        file=CALLS,
+        before="== manifest.generation or turn",
+        after="== manifest.generation or True or turn",
+        killed_by=f"{RANKS}::test_a_checkpoint_that_is_replaced_while_it_is_read",
+        why="a checkpoint that is replaced while it is read would be a mixture, or missing",
+    ),
+    Mutant(
+        file=CALLS,
+        before='                memory = local.copy(order="K")\n',
+        after="                memory = local\n",
+        killed_by=f"{RANKS}::test_started_checkpoints_keep_what_was_there_then",
+        why="a started checkpoint would hold elements of later steps",
+    ),
+    Mutant(
+        file=FOLDER,
+        before="            if named is None:\n                self._refuse_others()\n",
+        after="",
+        killed_by=f"{RANKS}::test_what_is_no_checkpoint_is_neither_read_nor_replaced",
+        why="a folder of somebody else would become a checkpoint",
+    ),
+]

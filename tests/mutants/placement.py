@@ -1,0 +1,51 @@
+"""Lines that guard arrays in one of the placements."""
+
+from mutants import Mutant
+
+FOLDER = "python/outcore/placement/"
+TESTS = "tests/mpi/test_placement.py::"
+
+MUTANTS = [
+    Mutant(
+        file=FOLDER + "making.py",
+        before='    together(group, "copy_placed", lambda: [], lambda: "the end of a copy", same=0)\n',
+        after="",
+        killed_by=TESTS + "test_a_copy_has_its_name_when_all_ranks_have_written",
+        why="a copy got its name while other ranks still had it open, or had failed to flush it",
+    ),
+    Mutant(
+        file=FOLDER + "making.py",
+        before='        made.flush_all()\n        if placement == "local":\n',
+        after='        if placement == "local":\n',
+        killed_by=TESTS + "test_a_copy_has_its_name_when_all_ranks_have_written",
+        why="after a crash a copy had its name, but not its elements",
+    ),
+    Mutant(
+        file=FOLDER + "making.py",
+        before="                Manifest.read(name).remove()\n",
+        after="                pass\n",
+        killed_by=TESTS + "test_a_folder_without_manifest_holds_no_array",
+        why="after a kill the old manifest promised files of which some were new",
+    ),
+    Mutant(
+        file=FOLDER + "making.py",
+        before="        disk.shape != shape\n        or disk.dtype != manifest.dtype\n        or disk.order",
+        after="        False\n        and disk.order",
+        killed_by=TESTS + "test_files_that_are_missing_short_or_foreign_are_named",
+        why="the file of another array was taken for that of a rank",
+    ),
+    Mutant(
+        file=FOLDER + "making.py",
+        before="            if there and UNFINISHED not in there:\n",
+        after="            if False:\n",
+        killed_by=TESTS + "test_a_folder_without_manifest_holds_no_array",
+        why="files of somebody else that have the names of ours were removed",
+    ),
+    Mutant(
+        file=FOLDER + "shift.py",
+        before="        array._started.finish_writes()\n        mine.extend(array._overlaps())\n",
+        after="        mine.extend(array._overlaps())\n",
+        killed_by=TESTS + "test_a_shift_waits_for_writes_that_were_started",
+        why="neighbours got elements from before a write that had been started",
+    ),
+]

@@ -1,0 +1,94 @@
+"""Lines that guard the elements, and the ends, of disk resident arrays."""
+
+from mutants import Mutant
+
+RESIDENT = "python/outcore/resident"
+TESTS = "tests/mpi/test_resident.py::"
+RANDOM = TESTS + "test_random_sections_equal_numpy"
+
+MUTANTS = [
+    Mutant(
+        file="crates/plan/src/distribution/patches.rs",
+        before="    let start = strip.local.index(numbers.start);\n",
+        after="    let start = strip.local.start + numbers.start;\n",
+        killed_by="cargo outcore-plan distribution::patches::tests::patches_are_the_members_that_a_rank_has",
+        why="elements of strips with a step would come from, and go to, the wrong places",
+    ),
+    Mutant(
+        file=f"{RESIDENT}/partner.py",
+        before="low = count - 1 - (first + (number - 1) * every) if flipped else first",
+        after="low = count - 1 - first if flipped else first",
+        killed_by=RANDOM,
+        why="a section that runs the other way would be written somewhere else",
+    ),
+    Mutant(
+        file=f"{RESIDENT}/partner.py",
+        before="found[there[0]] = (here[0], here[1] != there[1])",
+        after="found[there[0]] = (here[0], there[1])",
+        killed_by=RANDOM,
+        why="of sections that both run downwards the elements would be in the wrong order",
+    ),
+    Mutant(
+        file=f"{RESIDENT}/movement.py",
+        before="        if wanted.write and not partner.distribution._core.is_owner(partner.rank):\n",
+        after="        if wanted.write and not partner.distribution:\n",
+        killed_by=TESTS + "test_of_copies_that_of_the_owner_is_written",
+        why="what a rank has as a copy would be written over what the owner has",
+    ),
+    Mutant(
+        file=f"{RESIDENT}/movement.py",
+        before="            self._take_over()\n            mine =",
+        after="            mine =",
+        killed_by=TESTS + "test_all_ranks_make_the_passes_of_the_one_that_needs_most",
+        why="of what is cast in several passes the buffer would be filled anew before it was taken over",
+    ),
+    Mutant(
+        file=f"{RESIDENT}/movement.py",
+        before="return [number_of(self._told), passes]",
+        after="return [0, passes]",
+        killed_by=TESTS + "test_ranks_that_mean_different_sections_all_raise",
+        why="ranks would write parts of different sections",
+    ),
+    Mutant(
+        file=f"{RESIDENT}/temporary.py",
+        before="            if found.st_nlink:\n",
+        after="            if True:\n",
+        killed_by=TESTS + "test_a_lock_file_that_is_swept_before_it_is_locked_is_made_anew",
+        why="the files of an array whose lock file is gone would never be removed",
+    ),
+    Mutant(
+        file=f"{RESIDENT}/temporary.py",
+        before="    try:\n        if _is_last(fd):\n            _remove(lock)\n",
+        after="    try:\n        if fd:\n            _remove(lock)\n",
+        killed_by=TESTS + "test_what_a_killed_maker_left_goes_with_the_next_one_made",
+        why="a new temporary array would take the files of those that are in use",
+    ),
+    Mutant(
+        file=f"{RESIDENT}/temporary.py",
+        before="            if stays or _is_last(fd):\n",
+        after="            if True:\n",
+        killed_by=TESTS + "test_temporary_arrays_go_with_the_last_rank",
+        why="the first rank that closes a temporary array would remove it from under the others",
+    ),
+    Mutant(
+        file=f"{RESIDENT}/temporary.py",
+        before="        if fd < 0 or os.getpid() != self._pid:\n",
+        after="        if fd < 0:\n",
+        killed_by=TESTS + "test_a_forked_child_keeps_and_removes_nothing",
+        why="a child that ends would remove an array that its parent uses",
+    ),
+    Mutant(
+        file=f"{RESIDENT}/naming.py",
+        before="    if number > 1:\n",
+        after="    if number > 2:\n",
+        killed_by=TESTS + "test_the_other_arrays_of_a_file_stay",
+        why="the other arrays of a file would be removed with one of them",
+    ),
+    Mutant(
+        file=f"{RESIDENT}/array.py",
+        before="        new = new_name(self._array, name)\n        self.flush()\n",
+        after="        new = new_name(self._array, name)\n",
+        killed_by=TESTS + "test_what_gets_a_name_is_on_the_disk_before",
+        why="after a crash there would be half an array under a name that had another one before",
+    ),
+]
