@@ -62,6 +62,8 @@ COMBINES: dict[str, np.ufunc] = {
 }
 # A schedule is in memory if it takes at most this part of the budget: the accesses need the rest.
 _IN_MEMORY = 2
+# Of one that takes no more than this part nobody asks what accesses need beside it.
+_SMALL = 16
 # Values and results on disk are brought to memory whole if they take at most this part of it.
 _WHOLE = 4
 
@@ -133,6 +135,8 @@ class IndexSchedule:
     def _leaves_room(self) -> bool:
         """Whether accesses have enough memory beside it; may raise `BudgetError` as well."""
         array = self._array
+        if self.nbytes <= array.budget // _SMALL:
+            return True
         if self.nbytes > array.budget // _IN_MEMORY:
             return False
         with Held(array._core, writes=array.writable) as held:
@@ -519,8 +523,7 @@ class IndexSchedule:
                     path=array.path,
                 )
             try:
-                with Held(array._core, writes=False) as held:
-                    made = cls(array, file.points, file.in_memory(held))
+                made = cls(array, file.points, file.in_memory())
                 if made._leaves_room():
                     return made
                 del made

@@ -26,6 +26,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore import _core
 from outcore.errors import FormatError, OutcoreError, SectionError
 from outcore.formats import durable
 from outcore.index_parts import elements_of, listed, stored
@@ -177,24 +178,25 @@ class ScheduleFile:
         ):
             raise ValueError(f"lists of {lengths} indices for points of shape {points.points}")
 
-    def in_memory(self, held: Held) -> tuple[List, ...]:
-        """All lists in memory, which `held` counts while they are read."""
-        lengths = [self._length(k) for k in range(self._number)]
-        held.take(2 * INDEX * sum(lengths))
-        lists = []
-        for k, length in enumerate(lengths):
-            one, at = np.empty(length, np.int64), 0
-            for part in self._parts(k, _STEP):
-                one[at : at + part.size] = part
-                at += part.size
-            lists.append(one)
+    def in_memory(self) -> tuple[List, ...]:
+        """All lists in memory, which are counted while they are read; `BudgetError` if they do not
+        fit.
+        """
+        lengths, lists = [self._length(k) for k in range(self._number)], []
+        with _core.Reservation("the indices of a schedule", 2 * INDEX * sum(lengths)):
+            for k, length in enumerate(lengths):
+                one, at = np.empty(length, np.int64), 0
+                for part in self._parts(k, _STEP):
+                    one[at : at + part.size] = part
+                    at += part.size
+                lists.append(one)
         return tuple(lists)
 
     def stored(self, array: DiskArray, held: Held) -> StoredList:
         """The list as numbers of elements in a scratch file."""
         points = self.points
         if points.mode == "outer":
-            return stored(array, listed(points, self.in_memory(held)), held)
+            return stored(array, listed(points, self.in_memory()), held)
         kept = StoredList(array.path, points.number, elements_of(points))
         each = 6 * INDEX * max(self._number, 1)
         most = max(held.take(_STEP * each, least=each) // each, 1)

@@ -186,6 +186,8 @@ def test_neighbours_are_kept_as_runs(tmp_path, name, what):
     other = outcore.create(str(tmp_path / "other.npy"), data=-data)
     assert np.array_equal(-data[index], schedule.gather(of=other))
     del schedule, again
+    a.close()
+    other.close()
     assert outcore._core.memory_state()[0] - before <= 0
     a.close()
 
