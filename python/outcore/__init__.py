@@ -347,8 +347,8 @@ _LATER = {
     "outcore.assignment": "Assignment assign",
     "outcore.blocks": "Blocks",
     "outcore.collective": (
-        "ArrayReport CollectiveArray CollectiveReport CollectiveRequest CollectiveSchedule ListPrices ListReport "
-        "ManyReport OwnerReport explain_all read_all write_all"
+        "ArrayReport CollectiveArray CollectiveReport CollectiveRequest CollectiveSchedule ListPrices "
+        "ListReport ManyReport OwnerReport explain_all read_all write_all"
     ),
     "outcore.dist": "Align DistArray Distribution PatchLock ProcessGrid",
     "outcore.index_schedule": "IndexSchedule",

@@ -8,23 +8,20 @@ order) takes as long as to move the elements.
 Idea. `IndexSchedule` keeps what follows from the indices and the layout alone, in the core: addresses,
 ordered by the windows or chunks of the file in which they lie. `gather` and `scatter` are then only
 I/O, on any array of the same shape. Where several values for one element are combined, the elements are
-listed once more, each of them once, with the place of each value in that list.
+listed once more, each of them once, with the place of each value in that list. What does not fit memory
+(the list, the values, or the result) is done in parts (`outcore.index_parts`).
 
 Invariants. Values are combined in the order of the list, beginning with what the array has, so sums of
 floating-point numbers have the same bits whatever the budget or the layout.
 
-Source: the *schedule* of No and Choudhary, "Techniques to provide run-time support for solving irregular
-problems", section 3.1.1; ``PASSION_oc_gen_schedule``, ``oc_gather`` and ``oc_scatter`` of "PASSION:
-Parallel and Scalable Software for Input-Output", section 4.4.
+Source: the *schedule* of No and Choudhary, "Techniques to provide run-time support for solving
+irregular problems", section 3.1.1; ``PASSION_oc_gen_schedule``, ``oc_gather`` and ``oc_scatter`` of
+"PASSION: Parallel and Scalable Software for Input-Output", section 4.4.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -33,17 +30,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import outcore
-from outcore import _core
-from outcore.errors import FormatError, UsageError
-from outcore.formats import durable
-from outcore.indexing import Points, ResultAxis, parse
-from outcore.masks import INDEX, Held
+from outcore import _core, schedule_files
+from outcore.errors import BudgetError, UsageError
+from outcore.formats.layout import share_bytes
+from outcore.index_parts import (
+    CombinedPoints,
+    Parts,
+    check_disk_out,
+    elements_of,
+    listed,
+    on_disk,
+    rows_of,
+    stored,
+)
+from outcore.indexing import Points, parse
+from outcore.kept_lists import KeptLists
+from outcore.masks import Held
 from outcore.points import check_out
+from outcore.stored_lists import StoredList
 
 __all__ = ["COMBINES", "Combine", "CombinedPoints", "IndexSchedule", "points_of"]
 
-#: First index and length of each run of indices.
-Runs = tuple[NDArray[np.int64], NDArray[np.int64]]
 #: What becomes of several values for one element.
 Combine = Literal["last", "add", "multiply", "min", "max"]
 #: The functions that combine an element with a value.
@@ -53,10 +60,12 @@ COMBINES: dict[str, np.ufunc] = {
     "min": np.minimum,
     "max": np.maximum,
 }
-# The file of a schedule.
-_VERSION = 1
-# Runs are kept instead of indices where they take at most this part of the memory.
-_WORTH = 2
+# A schedule is in memory if it takes at most this part of the budget: the accesses need the rest.
+_IN_MEMORY = 2
+# Of one that takes no more than this part nobody asks what accesses need beside it.
+_SMALL = 16
+# Values and results on disk are brought to memory whole if they take at most this part of it.
+_WHOLE = 4
 
 
 class IndexSchedule:
@@ -68,10 +77,13 @@ class IndexSchedule:
     Notes
     -----
     It takes up to 16 bytes of the memory budget for each index, for each layout with which it is used;
-    of neighbours that lie one behind the other in the file and in the result, 20 for each run of
-    them; combining takes 16 more for each index. A list that had to be made (of a mask, or of another
-    type) is kept besides, as runs where they are shorter. While it is made, it takes a quarter of the
-    budget at most beside what it keeps.
+    of neighbours that lie one behind the other in the file and in the result, 20 for each run of them;
+    combining takes 16 more for each index. A list that had to be made (of a mask, or of another type)
+    is kept besides, as runs where they are shorter. While it is made, it takes a quarter of the budget
+    at most beside what it keeps. Where all that is more than half of the budget, indices are kept in a
+    scratch file instead (``OUTCORE_SCRATCH``, or beside the array): 8 bytes for each, and 16 for each
+    size of chunks with which it is used. `gather` and `scatter` then go through the array once, a range
+    of elements at a time. The file has no name: it goes away with the schedule, or with the process.
 
     Examples
     --------
@@ -89,17 +101,74 @@ class IndexSchedule:
         self,
         array: outcore.DiskArray,
         points: Points,
-        lists: tuple[NDArray[np.int64], ...],
+        lists: tuple[NDArray[np.int64], ...] | StoredList,
         *,
         ready: bool = True,
     ):
         self._array, self._points = array, replace(points, lists=())
-        self._kept = KeptLists(points, lists)
         self._rest = [word for words in points.rest for word in words]
         self._made: list[_core.IndexSchedule] = []
         self._combined: list[CombinedPoints] = []
-        if ready and 8 * self._of(array).nbytes <= 4 * sum(one.size for one in lists):
+        self._parts: Parts | None = None
+        #: Whether the lists are in memory.
+        self.in_memory = not isinstance(lists, StoredList)
+        self._kept = KeptLists(points, () if isinstance(lists, StoredList) else lists)
+        if isinstance(lists, StoredList):
+            self._points = replace(self._points, mode="flat", mask=None)
+            self._parts = Parts(self._points, lists)
+        elif ready and 8 * self._of(array).nbytes <= 4 * sum(one.size for one in lists):
             self._kept.compress()
+
+    @classmethod
+    def _made_for(cls, array: outcore.DiskArray, indices: Any) -> IndexSchedule:
+        """Do the work of `DiskArray.schedule`: in memory if that fits, else on disk."""
+        try:
+            with Held(array._core, writes=False) as held:
+                made = cls(array, *points_of(array, indices, held))
+            if made._leaves_room():
+                return made
+            del made
+        except BudgetError:
+            pass
+        with Held(array._core, writes=False) as held:
+            points = _parsed(array, indices, held)
+            return cls(array, points, stored(array, points, held))
+
+    def _leaves_room(self) -> bool:
+        """Whether accesses have enough memory beside it; may raise `BudgetError` as well."""
+        array = self._array
+        if self.nbytes <= array.budget // _SMALL:
+            return True
+        if self.nbytes > array.budget // _IN_MEMORY:
+            return False
+        with Held(array._core, writes=array.writable) as held:
+            return held.room(array.budget) > 0
+
+    def _spill(self) -> None:
+        """Keep the lists on disk only, and give the memory back."""
+        if not self.in_memory:
+            return
+        self._in_parts()
+        self.in_memory = False
+        self._made.clear()
+        self._combined.clear()
+        self._kept = KeptLists(self._points, ())
+        self._points = replace(self._points, mode="flat", mask=None)
+
+    @property
+    def _elements(self) -> int:
+        """How many elements the indices may name."""
+        return elements_of(self._points)
+
+    @property
+    def _stored(self) -> StoredList:
+        """Numbers of the elements in a scratch file, also of a schedule in memory."""
+        return self._in_parts().kept
+
+    def _flat(self) -> NDArray[np.int64]:
+        """Numbers of the elements, in memory, of a schedule that is."""
+        with self._kept as lists:
+            return self._points.flat(lists)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -112,27 +181,33 @@ class IndexSchedule:
         made = sum(one.nbytes for one in self._made)
         return made + sum(one.nbytes for one in self._combined) + self._kept.nbytes
 
-    def __repr__(self) -> str:
-        return f"<IndexSchedule {self.shape} of {self._points.shape}, {self.nbytes} bytes>"
+    @property
+    def stored_nbytes(self) -> int:
+        """Bytes that it takes on disk, in a scratch file."""
+        return self._parts.nbytes if self._parts is not None else 0
 
-    def gather(
-        self, out: NDArray[Any] | None = None, *, of: outcore.DiskArray | None = None
-    ) -> NDArray[Any]:
+    def __repr__(self) -> str:
+        kept = f", {self.stored_nbytes} on disk" if self._parts is not None else ""
+        return f"<IndexSchedule {self.shape} of {self._points.shape}, {self.nbytes} bytes{kept}>"
+
+    def gather(self, out: Any = None, *, of: outcore.DiskArray | None = None) -> Any:
         """
         Read the elements.
 
         Parameters
         ----------
         out
-            Array to fill, of shape `shape` and the dtype of the array that is read; packed (in C order,
-            points first) it is filled without a copy.
+            Array to fill, of shape `shape` and the dtype of the array that is read: in memory (packed,
+            in C order, points first, it is filled without a copy), or a `DiskArray` that is open for
+            writing.
         of
-            The array to read, of the shape of that for which the schedule was made; by default that one.
+            The array to read, of the shape of that for which the schedule was made; by default that
+            one.
 
         Returns
         -------
-        numpy.ndarray
-            `out`, or a new array.
+        numpy.ndarray or DiskArray
+            `out`, or a new array in memory.
 
         Raises
         ------
@@ -147,23 +222,58 @@ class IndexSchedule:
         >>> a = outcore.create("field.npy", data=np.arange(10.0))
         >>> a.schedule([7, 0, 7]).gather()
         array([7., 0., 7.])
+        >>> out = outcore.create("chosen.npy", (3,), "f8")
+        >>> a.schedule([2, 8, 1]).gather(out)[:]
+        array([2., 8., 1.])
         """
         array = self._checked(of)
         points = self._points
+        if on_disk(out):
+            self._gather_to_disk(array, out)
+            return out
         if out is not None:
             check_out(array, out, points.result_shape)
-            core = points.to_core(out)
+            core, result = points.to_core(out), out
         else:
             core = np.empty(points.core_shape, array.dtype)
-        schedule = self._of(array)
-        if core.flags.c_contiguous:
+            result = points.to_result(core)
+        schedule = self._in_memory(array)
+        if schedule is None:
+            self._in_parts().gather(array, rows_of(points, result, array.dtype))
+        elif core.flags.c_contiguous:
             schedule.read(array._core, self._as_list(core))
         else:
             with _core.Reservation("elements in the order of a schedule", core.nbytes):
                 packed = np.empty(core.shape, core.dtype)
                 schedule.read(array._core, self._as_list(packed))
                 core[...] = packed
-        return points.to_result(core) if out is None else out
+        return result
+
+    def _gather_to_disk(self, array: outcore.DiskArray, out: outcore.DiskArray) -> None:
+        points = self._points
+        check_disk_out(array, out, points.result_shape)
+        # As NumPy does: all is read before any of it is overwritten.
+        shares = share_bytes(array.info, out.info)
+        with Held(array._core, writes=False) as held:
+            if self._whole(out, held, must=shares):
+                out.write(..., self.gather(of=array))
+                return
+        self._in_parts().gather(array, rows_of(points, out, array.dtype))
+        if out.hints.sync:
+            out.flush()
+
+    def _whole(self, data: outcore.DiskArray, held: Held, *, must: bool) -> bool:
+        """Whether values, or a result, on disk are brought to memory whole; `must`: or refused."""
+        if must or not self._points.axes:
+            held.take(data.nbytes)
+            return True
+        if not self.in_memory or data.nbytes > self._array.budget // _WHOLE:
+            return False
+        try:
+            held.take(data.nbytes)
+        except BudgetError:
+            return False
+        return True
 
     def scatter(
         self, values: ArrayLike, combine: Combine = "last", *, of: outcore.DiskArray | None = None
@@ -174,11 +284,12 @@ class IndexSchedule:
         Parameters
         ----------
         values
-            Broadcast to `shape`, and cast to the dtype of the array, as NumPy does on assignment.
+            Broadcast to `shape`, and cast to the dtype of the array, as NumPy does on assignment. Those
+            of a `DiskArray`, of this very shape, are read a part at a time.
         combine
             What becomes of several values for one element, and of what the array has there: ``"last"``
-            replaces it, the others (``"add"``, ``"multiply"``, ``"min"``, ``"max"``) combine it with the
-            values one after another, in the order of the indices.
+            replaces it, the others (``"add"``, ``"multiply"``, ``"min"``, ``"max"``) combine it with
+            the values one after another, in the order of the indices.
         of
             As for `gather`; it must be open for writing.
 
@@ -203,17 +314,79 @@ class IndexSchedule:
         """
         array = self._checked(of)
         array._must_write("write to")
-        function = function_of(combine)
-        packed = self._packed(values, array)
-        if function is None:
-            self._of(array).write(array._core, packed)
-        else:
-            self._combining(array).apply(array._core, packed, function)
+        self._scatter(array, values, function_of(combine))
         if array.hints.sync:
             array.flush()
 
+    def _scatter(self, array: outcore.DiskArray, values: Any, function: np.ufunc | None) -> None:
+        if on_disk(values):
+            values = self._one_or_all(array, values)
+        if on_disk(values):
+            shares = share_bytes(array.info, values.info)
+            with Held(array._core, writes=True) as held:
+                if self._whole(values, held, must=shares):
+                    self._scatter(array, values[...], function)
+                    return
+            self._in_parts().scatter(array, rows_of(self._points, values, array.dtype), function)
+            return
+        broadcast = self._broadcast(values, array)
+        schedule = self._in_memory(array)
+        if schedule is not None and function is None:
+            schedule.write(array._core, self._packed(broadcast, array))
+            return
+        combined = self._combined_in_memory(array) if schedule is not None else None
+        if combined is None or function is None:
+            rows = rows_of(self._points, broadcast, array.dtype)
+            self._in_parts().scatter(array, rows, function)
+        else:
+            combined.apply(array._core, self._packed(broadcast, array), function)
+
+    def _one_or_all(self, array: outcore.DiskArray, values: outcore.DiskArray) -> Any:
+        """Values on disk of the very shape, or the only one in memory."""
+        values._check_open()
+        if values.shape == self.shape:
+            return values
+        if values.size == 1:
+            return values[...]
+        raise UsageError(
+            f"{values.path!r} has shape {values.shape}, the schedule for {array.path!r} {self.shape}; "
+            "an array on disk is not broadcast. Read it first, values[...], if it fits in memory",
+            code="broadcast",
+            path=array.path,
+        )
+
+    def _in_memory(self, array: outcore.DiskArray) -> _core.IndexSchedule | None:
+        """The schedule for the layout of this array; None if it does not fit memory."""
+        if not self.in_memory:
+            return None
+        try:
+            return self._of(array)
+        except BudgetError:
+            if not self._points.axes:
+                raise
+            return None
+
+    def _combined_in_memory(self, array: outcore.DiskArray) -> CombinedPoints | None:
+        """What combines values in memory; None if that, or the elements, do not fit."""
+        try:
+            combined = self._combining(array)
+            combined.room(array.dtype).release()
+        except BudgetError:
+            if not self._points.axes:
+                raise
+            return None
+        return combined
+
+    def _in_parts(self) -> Parts:
+        """The list in a scratch file, also that of a schedule in memory."""
+        if self._parts is None:
+            with self._kept as lists, Held(self._array._core, writes=False) as held:
+                points = listed(self._points, lists)
+                self._parts = Parts(self._points, stored(self._array, points, held))
+        return self._parts
+
     def _broadcast(self, values: ArrayLike, array: outcore.DiskArray) -> NDArray[Any]:
-        """Values for all points."""
+        """Values in NumPy's shape."""
         shape = self._points.result_shape
         try:
             return np.broadcast_to(np.asarray(values), shape)
@@ -292,29 +465,10 @@ class IndexSchedule:
         >>> outcore.IndexSchedule.open("some.npz", a).gather()
         array([3., 4., 5., 6., 7., 8.])
         """
-        points = self._points
-        arrays: dict[str, NDArray[Any]] = {}
-        for k, one in enumerate(self._kept.shorter()):
-            if isinstance(one, np.ndarray):
-                arrays[f"indices{k}"] = one
-            else:
-                arrays[f"starts{k}"], arrays[f"lengths{k}"] = one
-        said = {
-            "version": _VERSION,
-            "shape": points.shape,
-            "axes": points.axes,
-            "mode": points.mode,
-            "points": points.points,
-            "rest": points.rest,
-            "result": [list(axis) for axis in points.result],
-        }
-        arrays["schedule"] = np.frombuffer(json.dumps(said).encode(), np.uint8)
-
-        def fill(descriptor: int) -> None:
-            with os.fdopen(os.dup(descriptor), "wb") as stream:
-                np.savez(stream, allow_pickle=False, **arrays)
-
-        durable.create_file(os.fspath(path), fill, exclusive=False)
+        lists: tuple[Any, ...] = tuple(self._kept.shorter())
+        if self._parts is not None and not self.in_memory:
+            lists = (self._parts.kept,)
+        schedule_files.write(path, self._points, lists)
 
     @classmethod
     def open(cls, path: str | Path, array: outcore.DiskArray) -> IndexSchedule:
@@ -348,149 +502,23 @@ class IndexSchedule:
         >>> outcore.IndexSchedule.open("two.npz", a).gather()
         array([4., 2.])
         """
-        try:
-            with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
-                said = json.loads(bytes(file["schedule"]))
-                if said["version"] != _VERSION:
-                    raise ValueError(f"its version is {said['version']!r}, not {_VERSION}")
-                lists = tuple(_list_of(file, k) for k in range(_lists_in(file)))
-            points = Points(
-                array.path,
-                tuple(said["shape"]),
-                tuple(said["axes"]),
-                (),
-                said["mode"],
-                tuple(said["points"]),
-                tuple((start, count, step) for start, count, step in said["rest"]),
-                tuple(ResultAxis(*axis) for axis in said["result"]),
-            )
-        except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-            raise FormatError(
-                f"{str(path)!r} is no schedule of indices: {error}. Make it anew with schedule().save()",
-                code="bad-schedule",
-                path=str(path),
-            ) from None
-        if array.shape != points.shape:
-            raise UsageError(
-                f"{array.path!r} has shape {array.shape}, the schedule in {str(path)!r} is for arrays of"
-                f" shape {points.shape}",
-                code="schedule-shape",
-                path=array.path,
-            )
-        return cls(array, points, lists)
-
-
-class KeptLists:
-    """
-    The lists of a schedule, which other layouts, combining and files need once more.
-
-    Those that nobody else has are counted in the budget; `compress` keeps them as runs where that takes
-    less.
-    ``with`` gives them as lists, counted as long as it lasts.
-
-    Parameters
-    ----------
-    points, lists
-        As of `IndexSchedule`.
-    """
-
-    def __init__(self, points: Points, lists: tuple[NDArray[np.int64], ...]) -> None:
-        self._lists: list[NDArray[np.int64] | Runs] = list(lists)
-        # Lists that are the caller's own are not counted.
-        self._own = [not any(_shares(one, given) for given in points.lists) for one in lists]
-        self._expanded: list[tuple[_core.Reservation, tuple[NDArray[np.int64], ...]]] = []
-        self._held = self._counted()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the budget that they take."""
-        return sum(_bytes_of(one) for one, own in zip(self._lists, self._own, strict=True) if own)
-
-    def _counted(self) -> _core.Reservation:
-        return _core.Reservation("the indices of a schedule", self.nbytes)
-
-    def compress(self) -> None:
-        """Keep the lists that nobody else has as runs, where these are shorter."""
-        for k, (one, own) in enumerate(zip(self._lists, self._own, strict=True)):
-            if own and isinstance(one, np.ndarray):
-                self._lists[k] = _shorter(one)
-        del self._held  # what was counted holds no room for less
-        self._held = self._counted()
-
-    def shorter(self) -> Iterator[NDArray[np.int64] | Runs]:
-        """Each list as it takes less: the indices, or runs of them."""
-        for one in self._lists:
-            yield _shorter(one) if isinstance(one, np.ndarray) else one
-
-    def __enter__(self) -> tuple[NDArray[np.int64], ...]:
-        runs = [one for one in self._lists if not isinstance(one, np.ndarray)]
-        # As many once more while they are made.
-        need = sum(3 * INDEX * int(lengths.sum()) for _, lengths in runs)
-        held = _core.Reservation("the indices of a schedule, one by one", need)
-        lists = tuple(
-            one if isinstance(one, np.ndarray) else indices_of(*one) for one in self._lists
-        )
-        self._expanded.append((held, lists))
-        return lists
-
-    def __exit__(self, *_: object) -> None:
-        self._expanded.pop()
-
-
-def _bytes_of(one: NDArray[np.int64] | Runs) -> int:
-    return one.nbytes if isinstance(one, np.ndarray) else sum(part.nbytes for part in one)
-
-
-def _shorter(one: NDArray[np.int64]) -> NDArray[np.int64] | Runs:
-    """A list, or its runs where they take at most a part of it."""
-    starts, lengths = runs_of(one)
-    return (starts, lengths) if _WORTH * 2 * starts.size < one.size else one
-
-
-class CombinedPoints:
-    """
-    Points of which each element is listed once, and where each value goes in that list.
-
-    Parameters
-    ----------
-    core
-        An array of the layout for which it is made.
-    axes, rest
-        The indexed axes, and the ranges of the others.
-    flat
-        Numbers of the elements along `axes`, in C order, in the order of the values.
-    """
-
-    def __init__(
-        self, core: _core.Array, axes: tuple[int, ...], flat: NDArray[np.int64], rest: list[int]
-    ) -> None:
-        self._held = _core.Reservation("combining elements", 4 * INDEX * flat.size)
-        once, self._places = np.unique(flat, return_inverse=True)
-        self._schedule = _core.IndexSchedule(core, axes, (once,), "flat", rest)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the memory budget that it takes."""
-        return int(self._schedule.nbytes + self._places.nbytes)
-
-    def serves(self, core: _core.Array) -> bool:
-        """Whether it can be used for this array."""
-        return self._schedule.serves(core)
-
-    def apply(self, core: _core.Array, values: NDArray[Any], function: np.ufunc) -> None:
-        """Combine the elements with values, a row for each point, and write them."""
-        shape = self._schedule.shape
-        nbytes = math.prod(shape) * values.itemsize
-        with _core.Reservation("elements that are combined", nbytes):
-            elements = np.empty(shape, values.dtype)
-            self._schedule.read(core, elements)
-            function.at(elements, self._places, values)
-            self._schedule.write(core, elements)
-
-
-def _shares(one: NDArray[Any], other: Any) -> bool:
-    """Whether a list is that of the caller, perhaps in another shape."""
-    return isinstance(other, np.ndarray) and np.may_share_memory(one, other)
+        with schedule_files.opened(path, array.path) as file:
+            if array.shape != file.points.shape:
+                raise UsageError(
+                    f"{array.path!r} has shape {array.shape}, the schedule in {str(path)!r} is for "
+                    f"arrays of shape {file.points.shape}",
+                    code="schedule-shape",
+                    path=array.path,
+                )
+            try:
+                made = cls(array, file.points, file.in_memory())
+                if made._leaves_room():
+                    return made
+                del made
+            except BudgetError:
+                pass
+            with Held(array._core, writes=False) as held:
+                return cls(array, file.points, file.stored(array, held))
 
 
 def function_of(combine: str) -> np.ufunc | None:
@@ -518,13 +546,7 @@ def points_of(
     SectionError
         Of the key, or of the first index that is outside.
     """
-    points = parse(key, array.shape, array.path, held)
-    if points is None:
-        raise UsageError(
-            "a schedule is made of arrays of indices; sections are read and written without one",
-            code="no-indices",
-            path=array.path,
-        )
+    points = _parsed(array, key, held)
     given = points.lists
     if points.mask is not None:
         points = points.listed(points.mask.all(0))
@@ -534,28 +556,12 @@ def points_of(
     return replace(points, lists=given), lists
 
 
-def runs_of(indices: NDArray[np.int64]) -> Runs:
-    """Indices as runs: first index and length of each."""
-    breaks = np.flatnonzero(np.diff(indices) != 1) + 1
-    bounds = np.concatenate(([0], breaks, [indices.size])).astype(np.int64)
-    lengths = np.diff(bounds)[: max(len(bounds) - 1, 0)]
-    keep = lengths > 0
-    return indices[bounds[:-1][keep]] if indices.size else indices, lengths[keep]
-
-
-def _lists_in(file: Any) -> int:
-    return sum(name.startswith(("indices", "starts")) for name in file.files)
-
-
-def _list_of(file: Any, k: int) -> NDArray[np.int64]:
-    if f"indices{k}" in file:
-        return np.ascontiguousarray(file[f"indices{k}"], dtype=np.int64)
-    return indices_of(file[f"starts{k}"], file[f"lengths{k}"])
-
-
-def indices_of(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Runs as indices: the inverse of `runs_of`."""
-    ends = np.cumsum(lengths)
-    inside = np.arange(ends[-1] if ends.size else 0, dtype=np.int64)
-    found: NDArray[np.int64] = inside + np.repeat(starts - (ends - lengths), lengths)
-    return found
+def _parsed(array: outcore.DiskArray, key: Any, held: Held) -> Points:
+    points = parse(key, array.shape, array.path, held)
+    if points is None:
+        raise UsageError(
+            "a schedule is made of arrays of indices; sections are read and written without one",
+            code="no-indices",
+            path=array.path,
+        )
+    return points

@@ -337,7 +337,7 @@ class Points:
         """Whether an index may be too large for the core to see it."""
         return any(one.dtype.kind == "u" and one.dtype.itemsize == INDEX for one in self.lists)
 
-    def check(self, most: int) -> None:
+    def check(self, most: int, first: int = 0) -> None:
         """
         Refuse the first index outside its axis, before any element is moved.
 
@@ -345,6 +345,8 @@ class Points:
         ----------
         most
             Indices that are looked at in one step.
+        first
+            Position of the first point, if these are a part of a list.
 
         Raises
         ------
@@ -361,7 +363,7 @@ class Points:
                 )
             return
         for k, indices in enumerate(self.lists):
-            length, at = self.length(k), 0
+            length, at = self.length(k), first
             for box in self.boxes(tuple((0, n) for n in indices.shape), most):
                 part = np.asarray(indices[tuple(slice(low, low + n) for low, n in box)])
                 if part.size and not -length <= int(part.min()) <= int(part.max()) < length:

@@ -59,10 +59,12 @@ class Held:
         The array that is accessed.
     writes
         Whether it is written.
+    into
+        Another array that is written meanwhile.
     """
 
-    def __init__(self, core: _core.Array, writes: bool) -> None:
-        self._core, self._writes = core, writes
+    def __init__(self, core: _core.Array, writes: bool, into: _core.Array | None = None) -> None:
+        self._core, self._into = core, core if writes else into
         self._loops: list[_core.Loop] = []
         #: Bytes held now.
         self.nbytes = 0
@@ -98,7 +100,7 @@ class Held:
             return granted
 
         try:
-            loop = self._core.begin_loop(choose, self._core if self._writes else None)
+            loop = self._core.begin_loop(choose, self._into)
         except BudgetError as error:
             if error.code != "block-too-large":
                 raise
@@ -114,6 +116,12 @@ class Held:
         self._loops.append(loop)
         self.nbytes += granted
         return granted
+
+    def room(self, wanted: int) -> int:
+        """Bytes that could be held now beside the access, at most so many."""
+        granted = self.take(max(wanted // _PARTS, _PAGE + 1), least=1)
+        self.release()
+        return granted * _PARTS
 
     def step(self) -> None:
         """Tell those who wait that this access goes on."""

@@ -330,11 +330,15 @@ class Selecting:
         UsageError
             The key has no arrays.
         BudgetError
-            The schedule does not fit the memory budget: 16 bytes for each index, or 20 for each run of
-            neighbours, and the indices where they had to be made.
+            Lists of an outer product, or a mask beside other arrays, do not fit the memory budget.
+        StorageError
+            The scratch file of a list that does not fit memory cannot be made (``disk-full``).
 
         Notes
         -----
+        It takes 24 bytes of the budget for each index; where that is more than half of it, the list is
+        kept in a scratch file (see `IndexSchedule`), whether it is in memory, mapped or on disk.
+
         Source: No and Choudhary, "Techniques to provide run-time support for solving irregular
         problems", section 3.1.1. Not collective; `CollectiveArray.schedule_all` is.
 
@@ -347,12 +351,9 @@ class Selecting:
         >>> rows.gather()[:, 0], rows.gather(of=b)[:, 1]
         (array([16.,  0.]), array([-17.,  -1.]))
         """
-        from outcore.index_schedule import IndexSchedule, points_of
-        from outcore.masks import Held
+        from outcore.index_schedule import IndexSchedule
 
-        with Held(self._disk._core, writes=False) as held:
-            points, lists = points_of(self._disk, indices, held)
-            return IndexSchedule(self._disk, points, lists)
+        return IndexSchedule._made_for(self._disk, indices)
 
     def nonzero(self) -> tuple[NDArray[np.int64], ...]:
         """

@@ -6,9 +6,13 @@ PLAN = "crates/plan/src/points"
 RANDOM = "cargo outcore-plan points lists_are_read_and_written_element_by_element"
 ORDERED = "cargo outcore-plan points points_are_put_in_order_while_they_are_computed"
 ACCESS = "cargo outcore-access indexed::tests::"
-IRREGULAR = "python/outcore/collective/irregular.py"
+IRREGULAR = "python/outcore/collective/listed_schedule.py"
 RANKS = "tests/mpi/test_irregular.py::"
 SCHEDULES = "tests/unit/test_index_schedule.py::"
+PASSES = "tests/mpi/test_element_passes.py::"
+STORED = "python/outcore/stored_lists.py"
+PARTS = "python/outcore/index_parts.py"
+COLLECTIVE = "python/outcore/collective/passes.py"
 
 MUTANTS = [
     Mutant(
@@ -146,5 +150,61 @@ MUTANTS = [
         after="",
         killed_by="tests/mpi/test_many_indices.py::test_nothing_is_written_if_any_list_is_wrong_on_any_rank",
         why="arrays before one whose values do not fit would be written",
+    ),
+    Mutant(
+        file=STORED,
+        before="            if end > self.number or not _inside(slab, self.elements):\n",
+        after="            if end > self.number:\n",
+        killed_by=SCHEDULES + "test_a_list_that_changes_while_it_is_read_is_refused",
+        why="an index that was changed after the check would lead to an element of another range",
+    ),
+    Mutant(
+        file=STORED,
+        before="                break  # those of the ranks behind it come later\n",
+        after="                continue\n",
+        killed_by=SCHEDULES + "test_ranges_cover_all_and_fit",
+        why="of several ranks that write an element the last value would depend on budgets",
+    ),
+    Mutant(
+        file=STORED,
+        before="    borders = np.flatnonzero(edges[:-1] % cuts.unit == 0)\n",
+        after="    borders = np.arange(number)\n",
+        killed_by=SCHEDULES + "test_ranges_cover_all_and_fit",
+        why="two owners would change one chunk at the same time, and one of both changes would be lost",
+    ),
+    Mutant(
+        file=STORED,
+        before="""np.argsort(part, kind="stable")""",
+        after="np.lexsort((-np.arange(part.size), part))",
+        killed_by=SCHEDULES + "test_lists_larger_than_memory_have_the_bits_of_numpy",
+        why="of several values for one element the first one would win",
+    ),
+    Mutant(
+        file=PARTS,
+        before="            self._place.write(self._numbers[self._written], self._elements[self._written])\n",
+        after="            self._place.write(self._numbers, self._elements)\n",
+        killed_by=SCHEDULES + "test_lists_larger_than_memory_have_the_bits_of_numpy",
+        why="elements that no index names would be overwritten with what is in memory",
+    ),
+    Mutant(
+        file=COLLECTIVE,
+        before="            plan.told = 0  # what the owners keep may be incomplete\n",
+        after="            pass\n",
+        killed_by=PASSES + "test_a_rank_that_fails_in_the_midst_fails_on_all_and_they_go_on",
+        why="an owner would take what an interrupted call left in its file for indices",
+    ),
+    Mutant(
+        file="python/outcore/collective/irregular.py",
+        before="    if share_bytes(array.info, other.info):\n",
+        after="    if False:\n",
+        killed_by=PASSES + "test_a_bad_index_is_told_on_all_ranks_and_nothing_is_written",
+        why="ranks would read elements that others have overwritten already",
+    ),
+    Mutant(
+        file="python/outcore/schedule_files.py",
+        before="                    self._check_sums()\n",
+        after="                    pass\n",
+        killed_by=SCHEDULES + "test_schedules_that_do_not_fit_are_saved_and_opened",
+        why="a damaged file would be taken for one with wrong indices",
     ),
 ]

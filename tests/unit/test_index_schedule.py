@@ -1,10 +1,17 @@
 """Schedules of accesses by indices: gather, scatter, files; against NumPy."""
 
+import contextlib
+import os
+
 import numpy as np
 import pytest
 
 import outcore
-from outcore.index_schedule import COMBINES, indices_of, runs_of
+from outcore.formats import scratch
+from outcore.index_schedule import COMBINES
+from outcore.kept_lists import indices_of, runs_of
+from outcore.schedule_files import each_run
+from outcore.stored_lists import Limits, StoredList, cut_ranges, find_cuts
 
 FORMATS = {
     "npy": ("a.npy", {}),
@@ -182,6 +189,297 @@ def test_neighbours_are_kept_as_runs(tmp_path, name, what):
     a.close()
     other.close()
     assert outcore._core.memory_state()[0] - before <= 0
+
+
+# Lists larger than memory
+
+MIB = 1 << 20
+ROWS = np.random.default_rng(4).standard_normal((900, 8))
+LONG = np.random.default_rng(5).integers(-900, 900, 100_000)  # 1.5 MiB as addresses
+LONG[30_000:60_000] = 7  # one element with more values than fit
+LARGE_KEYS = {
+    "rows": np.s_[LONG, 1::3],
+    "points": np.s_[LONG, LONG % 8],
+    "turned": np.s_[LONG.reshape(2, -1), ::-2],
+    "columns": np.s_[5, LONG % 8],
+    "behind": np.s_[None, :3, LONG % 8],
+    "outer": np.s_[np.ix_(np.resize(LONG[:700], 14_000), [5, 0, 5, 2, 7, 1, 1, 3])],
+}
+LARGE_FORMATS = {
+    "npy": ("a.npy", {}),
+    "zstd": ("a.zarr", {"chunks": (60, 3), "compression": "zstd"}),
+    "gzip": ("a.h5::/x", {"chunks": (60, 3), "compression": "gzip"}),
+    "shards": ("a.zarr", {"chunks": (30, 4), "shards": (60, 8), "compression": "zstd"}),
+}
+
+
+@pytest.fixture
+def one_mib():
+    with outcore.memory(MIB):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("npy", key) for key in LARGE_KEYS]
+    + [(name, key) for name in list(LARGE_FORMATS)[1:] for key in ("rows", "columns")],
+)
+def test_lists_larger_than_memory_have_the_bits_of_numpy(tmp_path, one_mib, name, key):
+    path, options = LARGE_FORMATS[name]
+    key = LARGE_KEYS[key]
+    a = outcore.create(str(tmp_path / path), data=ROWS, **options)
+    outcore._core.reset_memory_peak()
+    schedule, expected = a.schedule(key), ROWS.copy()
+    assert not schedule.in_memory
+    assert schedule.nbytes == 0 < schedule.stored_nbytes
+    assert np.array_equal(expected[key], schedule.gather())
+    rng = np.random.default_rng(6)
+    for combine in ("last", "add") if name != "npy" else ("last", *COMBINES):
+        values = rng.standard_normal(expected[key].shape)
+        if combine == "multiply":
+            values = 1 + values * 1e-3
+        schedule.scatter(values, combine)
+        if combine == "last":
+            expected[key] = values
+        else:
+            COMBINES[combine].at(expected, key, values)
+        assert expected.tobytes() == a[...].tobytes(), combine
+    out = np.empty(schedule.shape[::-1]).T
+    assert np.array_equal(expected[key], schedule.gather(out))
+    schedule.scatter(3, "min")
+    assert outcore._core.memory_state()[2] <= MIB
+    np.minimum.at(expected, key, 3)
+    assert expected.tobytes() == a[...].tobytes()
+
+
+@pytest.mark.parametrize("key", LARGE_KEYS)
+def test_lists_values_and_results_on_disk(tmp_path, one_mib, key):
+    key = LARGE_KEYS[key]
+    a = outcore.create(str(tmp_path / "a.zarr"), data=ROWS, chunks=(60, 3))
+    expected, shape = ROWS.copy(), ROWS[key].shape
+    listed = key
+    if key[0] is LONG:
+        kept = outcore.create(str(tmp_path / "list.npy"), data=LONG.astype("i4"))
+        listed = (kept, *key[1:])
+    schedule = a.schedule(listed)
+    values = np.random.default_rng(1).standard_normal(shape).astype("f4")
+    given = outcore.create(str(tmp_path / "values.zarr"), shape, "f4")
+    given[...] = values
+    schedule.scatter(given, "add")
+    np.add.at(expected, key, values.astype("f8"))
+    assert expected.tobytes() == a[...].tobytes()
+    out = outcore.create(str(tmp_path / "out.npy"), shape, "f8")
+    assert schedule.gather(out) is out
+    assert np.array_equal(expected[key], np.load(tmp_path / "out.npy"))
+    # A list that fits, and values and a result that do not.
+    few = a.schedule(np.s_[np.arange(899, -1, -1)])
+    with outcore.memory(64 << 10):
+        large = outcore.create(str(tmp_path / "rows.npy"), few.shape, "f8")
+        assert few.in_memory
+        few.gather(large)
+        few.scatter(large, "add")
+    assert (2 * expected).tobytes() == a[...].tobytes()
+
+
+def test_values_on_disk_are_checked(tmp_path):
+    a = outcore.create(str(tmp_path / "a.npy"), data=DATA)
+    schedule = a.schedule([2, 3])
+    other = outcore.create(str(tmp_path / "b.npy"), (2, 16), "f8")
+    one = outcore.create(str(tmp_path / "one.npy"), data=np.array([5.0]))
+    with pytest.raises(outcore.errors.UsageError, match="not broadcast"):
+        schedule.scatter(other)
+    with pytest.raises(outcore.errors.UsageError, match="must be the same"):
+        schedule.gather(other)
+    with pytest.raises(outcore.errors.UsageError, match="mode 'r'"):
+        schedule.gather(outcore.open(str(tmp_path / "b.npy")))
+    schedule.scatter(one)
+    assert (a[2:4] == 5).all()
+    # All is read before any of it is overwritten.
+    b = outcore.create(str(tmp_path / "square.npy"), data=np.arange(9.0).reshape(3, 3))
+    turn = b.schedule([2, 0, 1])
+    turn.scatter(b)
+    assert b[:, 0].tolist() == [3, 6, 0]
+    turn.gather(b)
+    assert b[:, 0].tolist() == [0, 3, 6]
+
+
+def test_a_mask_larger_than_memory(tmp_path, one_mib):
+    data = np.random.default_rng(2).standard_normal((500, 1000))
+    a = outcore.create(str(tmp_path / "a.npy"), data=data)
+    mask = outcore.create(str(tmp_path / "mask.zarr"), data=data > 0, chunks=(50, 100))
+    for chosen in (mask, data > 0):
+        schedule = a.schedule(chosen)
+        assert not schedule.in_memory
+        assert np.array_equal(data[data > 0], schedule.gather())
+
+
+def test_schedules_that_do_not_fit_are_saved_and_opened(tmp_path, one_mib):
+    a = outcore.create(str(tmp_path / "a.npy"), data=ROWS)
+    runs = np.arange(100_000) // 250 + np.arange(100_000) % 250
+    for name, key in {**LARGE_KEYS, "runs": np.s_[runs]}.items():
+        path = tmp_path / f"{name}.npz"
+        a.schedule(key).save(path)
+        outcore._core.reset_memory_peak()
+        again = outcore.IndexSchedule.open(path, a)
+        assert not again.in_memory
+        assert outcore._core.memory_state()[2] <= MIB
+        assert np.array_equal(ROWS[key], again.gather()), name
+        with outcore.memory(64 * MIB):
+            other = outcore.IndexSchedule.open(path, a)
+            assert other.in_memory
+            assert np.array_equal(ROWS[key], other.gather()), name
+            other.save(tmp_path / "other.npz")
+            del other
+        if name in ("outer", "turned"):
+            back = outcore.IndexSchedule.open(tmp_path / "other.npz", a)
+            assert np.array_equal(ROWS[key], back.gather()), name
+        with np.load(path) as file:
+            assert ("starts0" in file.files) == (name == "runs")
+    damaged = bytearray((tmp_path / "rows.npz").read_bytes())
+    damaged[50_000] ^= 1
+    (tmp_path / "bad.npz").write_bytes(damaged)
+    small = outcore.create(str(tmp_path / "small.npy"), (899, 8), "f8")
+    with pytest.raises(outcore.errors.FormatError, match="no schedule"):
+        outcore.IndexSchedule.open(tmp_path / "bad.npz", a)
+    with pytest.raises(outcore.errors.UsageError, match="shape"):
+        outcore.IndexSchedule.open(tmp_path / "rows.npz", small)
+
+
+@pytest.mark.parametrize("combine", ["last", "add"])
+def test_each_chunk_is_decoded_and_encoded_once_though_its_values_do_not_fit(
+    tmp_path, one_mib, combine
+):
+    hints = {"cache": "bypass"}
+    a = outcore.create(
+        str(tmp_path / "a.zarr"), data=ROWS, chunks=(60, 4), compression="zstd", hints=hints
+    )
+    schedule = a.schedule(LONG)
+    schedule.gather()
+    before = a.stats()
+    schedule.scatter(np.arange(8.0), combine)
+    after = a.stats()
+    assert after["encodes"] - before["encodes"] == 30
+    assert after["decodes"] - before["decodes"] == (30 if combine == "add" else 0)
+    before = after
+    schedule.gather()
+    assert a.stats()["decodes"] - before["decodes"] == 30
+
+
+def test_a_bad_index_of_a_long_list_is_told_and_nothing_is_kept(tmp_path, one_mib):
+    a = outcore.create(str(tmp_path / "a.npy"), data=ROWS)
+    wrong = LONG % 900
+    wrong[77_777] = 900
+    with pytest.raises(IndexError, match="index 900 at position 77777"):
+        a.schedule(wrong)
+    assert outcore._core.memory_state()[0] == 0
+    # An index that a file names is refused as well.
+    larger = outcore.create(str(tmp_path / "larger.npy"), (901, 8), "f8")
+    larger.schedule(wrong).save(tmp_path / "wrong.npz")
+    with np.load(tmp_path / "wrong.npz") as file:
+        kept = dict(file)
+    kept["schedule"] = np.frombuffer(
+        kept["schedule"].tobytes().replace(b"[901, 8]", b"[900, 8]"), np.uint8
+    )
+    np.savez(tmp_path / "wrong.npz", **kept)
+    with pytest.raises(IndexError, match="index 900 at position 77777"):
+        outcore.IndexSchedule.open(tmp_path / "wrong.npz", a)
+
+
+def test_a_list_that_changes_while_it_is_read_is_refused(tmp_path, one_mib):
+    a = outcore.create(str(tmp_path / "a.npy"), data=ROWS)
+    kept = StoredList(a.path, 10, 900)
+    with pytest.raises(ValueError, match="changed while it was read, after 4"):
+        kept.fill(iter([np.arange(4), np.array([900])]))
+    with pytest.raises(ValueError, match="after 8 of them"):
+        StoredList(a.path, 10, 900).fill(iter([np.arange(8)]))
+
+
+def test_scratch_files_have_no_name_and_are_gone_with_the_schedule(tmp_path, one_mib, monkeypatch):
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setenv("OUTCORE_SCRATCH", str(folder))
+    a = outcore.create(str(tmp_path / "a.npy"), data=ROWS)
+    for nameless in (True, False):
+        if not nameless:  # as on file systems that do not have them
+            monkeypatch.setattr(scratch.os, "O_TMPFILE", os.O_DIRECTORY)
+        schedule = a.schedule(LONG)
+        schedule.gather()
+        assert os.listdir(folder) == []
+        mine = [one for one in _open_files() if str(folder) in one]
+        assert len(mine) == 2
+        assert schedule.stored_nbytes == 100_000 * (8 + 16)
+        del schedule
+        assert not [one for one in _open_files() if str(folder) in one]
+    monkeypatch.setenv("OUTCORE_SCRATCH", str(tmp_path / "missing"))
+    with pytest.raises(outcore.StorageError, match="temporary file"):
+        a.schedule(LONG)
+
+
+def _open_files():
+    found = []
+    for one in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{one}"))
+    return found
+
+
+def test_a_schedule_made_with_much_memory_works_with_little(tmp_path):
+    a = outcore.create(str(tmp_path / "a.npy"), data=ROWS)
+    wide = outcore.create(str(tmp_path / "wide.npy"), data=ROWS.astype("c16"))
+    with outcore.memory("2 MiB"):
+        schedule = a.schedule(np.resize(LONG, 150_000))
+        schedule.gather()
+    with outcore.memory(MIB):
+        expected = ROWS[np.resize(LONG, 150_000)]
+        assert np.array_equal(expected, schedule.gather())
+        assert np.array_equal(expected, schedule.gather(of=wide))
+
+
+def test_runs_in_parts_are_those_of_the_whole():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        whole = np.cumsum(rng.choice([1, 1, 1, 5, -3], rng.integers(0, 40)))
+        cuts = np.sort(rng.integers(0, whole.size + 1, 4))
+        found = list(each_run(iter(np.split(whole, cuts))))
+        starts, lengths = runs_of(whole)
+        assert [n for run in found for n in run[0]] == starts.tolist()
+        assert [n for run in found for n in run[1]] == lengths.tolist()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranges_cover_all_and_fit(seed):
+    """Of any counts: each index in one step, in order, no step too large, chunks with one owner."""
+    rng = np.random.default_rng(seed)
+    ranks, owners = int(rng.integers(1, 5)), int(rng.integers(1, 4))
+    elements, unit = int(rng.integers(1, 500)), int(rng.choice([1, 1, 7, 60]))
+    lists = [
+        rng.integers(0, elements, rng.integers(0, 300)) ** rng.integers(1, 3) % elements
+        for _ in range(ranks)
+    ]
+    limits = Limits.of(rng.integers(1, 60, ranks).tolist(), owners, int(rng.integers(1, 30)))
+
+    def count(bins):
+        return np.stack([bins.count(one) for one in lists])
+
+    cuts = find_cuts(elements, unit, limits, int(rng.integers(1, 40)), count)
+    shares = cut_ranges(cuts, limits, owners)
+    assert len(shares) == owners
+    every = [one for share in shares for one in share]
+    assert [0, *(one.high for one in every)] == [*(one.low for one in every), elements]
+    for share in shares[1:]:
+        assert not share or share[0].low % unit == 0
+    for one in every:
+        sizes = one.steps[:, :, 1] - one.steps[:, :, 0]
+        inside = [((k >= one.low) & (k < one.high)).sum() for k in lists]
+        assert inside == sizes.sum(axis=0).tolist() == one.counts.tolist()
+        assert (sizes <= limits.each).all()
+        assert (sizes.sum(axis=1) <= limits.owner).all()
+        assert len(one.steps) == 1 or one.high - one.low <= limits.widest
+        # Ranks one after another: none begins before those in front of it have ended.
+        for begin, end in one.steps.transpose(0, 2, 1):
+            for rank in range(1, ranks):
+                if end[rank] > begin[rank]:
+                    assert (end[:rank] == one.counts[:rank]).all()
 
 
 def test_runs_of_indices():

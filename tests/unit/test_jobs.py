@@ -13,8 +13,8 @@ import pytest
 import outcore
 from killed import dies_at
 from outcore import jobs
+from outcore.formats.scratch import scratch_folder
 from outcore.jobs import Bound, Operation, Program, Result, complete, opened
-from outcore.jobs.outputs import scratch_folder
 from outcore.journal import Journal
 from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
 

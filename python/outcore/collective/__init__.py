@@ -6,6 +6,7 @@ Collective access: many ranks, each byte across the disk once.
 | `array.py`     | `CollectiveArray`: what `open(..., comm=)` gives |
 | `many.py`      | `read_all`, `write_all` of several arrays |
 | `irregular.py` | schedules of accesses by indices: `schedule_all` |
+| `listed_schedule.py` | what ranks know of their lists, and how elements travel |
 | `listed_owners.py` | who owns which elements of lists, and is told of them |
 | `elements.py`  | elements of lists between owners and ranks, in slots or as messages |
 | `list_choice.py` | each rank alone, or through owners: what lists are like, prices, the report |

@@ -79,9 +79,7 @@ class CollectiveArray(DiskArray):
         """The ranks that opened it: a `Transport`; its ``rank`` and ``size`` tell who this is."""
         return self._transport
 
-    def read_all(
-        self, key: Any = ..., *, out: NDArray[Any] | None = None, method: Method = "auto"
-    ) -> Any:
+    def read_all(self, key: Any = ..., *, out: Any = None, method: Method = "auto") -> Any:
         """
         Read a section together with the other ranks. Collective.
 
@@ -95,7 +93,8 @@ class CollectiveArray(DiskArray):
             indices (an empty one where a rank wants nothing), with the same slices beside them. What is
             read more than once with the same indices, a `CollectiveSchedule` reads faster.
         out
-            Array to fill, of the section's shape and the array's dtype. Strided arrays are fine.
+            Array to fill, of the section's shape and the array's dtype. Strided arrays are fine. With
+            arrays of indices also a `DiskArray`.
         method
             ``"direct"`` (each rank on its own), ``"sieve"`` (the same, through windows),
             ``"two-phase"`` (owners read what the ranks want together, the ranks exchange), or
@@ -123,11 +122,11 @@ class CollectiveArray(DiskArray):
         What any rank wrote through outcore before it made this call, all ranks see. What it wrote
         by other means they see if they synchronised in between (``comm.barrier()``).
 
-        Two-phase needs three slots besides the result, of at most 8 MiB and a page each (a block of
-        an encoded array, if that is larger); where three do not fit half of what is free of the memory
+        Two-phase needs three slots besides the result, of at most 8 MiB and a page each (a block of an
+        encoded array, if that is larger); where three do not fit half of what is free of the memory
         budget (a third, if ranks are on several nodes), two. They count in it, and are kept for the
-        next call. What goes between nodes takes two slots more during the call, however many ranks there
-        are and whatever they want: messages that are larger go in parts.
+        next call. What goes between nodes takes two slots more during the call, however many ranks
+        there are and whatever they want: messages that are larger go in parts.
 
         Thakur, Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
         Arrays", section 3.1.
@@ -164,7 +163,8 @@ class CollectiveArray(DiskArray):
             Where this rank's values go; may be empty. With arrays of indices as for `read_all`: of
             several values for one element the last one of the highest rank wins.
         value
-            Broadcast to the section's shape, and cast to the array's dtype, as NumPy does on assignment.
+            Broadcast to the section's shape, and cast to the array's dtype, as NumPy does on
+            assignment. With arrays of indices also a `DiskArray` of that shape.
         method
             As for `read_all`. What has to be put in the order of the ranks is two-phase in any case.
 
@@ -222,8 +222,8 @@ class CollectiveArray(DiskArray):
         Start to read a section together with the other ranks; see `read_all`. Collective.
 
         Returns at once. Every rank must call this, each with its own key. Any number of requests may be
-        in flight, on any number of arrays; all ranks start them in the same order, and may wait for them
-        in any.
+        in flight, on any number of arrays; all ranks start them in the same order, and may wait for
+        them in any.
 
         Parameters
         ----------
@@ -291,8 +291,8 @@ class CollectiveArray(DiskArray):
 
         Notes
         -----
-        As for `iread_all`. `flush`, `flush_all` and `close` wait for it, and raise its failure if nobody
-        has seen it yet. What a rank reads on its own meanwhile may be old or new.
+        As for `iread_all`. `flush`, `flush_all` and `close` wait for it, and raise its failure if
+        nobody has seen it yet. What a rank reads on its own meanwhile may be old or new.
 
         Examples
         --------
@@ -413,7 +413,9 @@ class CollectiveArray(DiskArray):
         -----
         Owners have file domains with about equally many bytes of what is asked for, cut at chunks or
         shards. Indices travel once, when the schedule is made; after that only elements do. It takes 24
-        bytes of the budget for each index of this rank, and 32 for each that this rank owns.
+        bytes of the budget for each index of this rank, and 32 for each that this rank owns. Where that
+        does not fit on any rank, lists are kept in scratch files (24 bytes for each index, and 8 of its
+        owner), and ranks go through the array in passes over ranges of elements, one after another.
 
         Source: No and Choudhary, "Techniques to provide run-time support for solving irregular
         problems", section 3.

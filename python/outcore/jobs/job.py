@@ -30,6 +30,7 @@ from outcore import formats
 from outcore.disk import DiskArray
 from outcore.errors import AlreadyExistsError, UsageError, callers_line
 from outcore.formats import durable
+from outcore.formats.scratch import scratch_folder
 from outcore.hints import Hints
 from outcore.hints import memory as promise
 from outcore.jobs.calls import written
@@ -41,7 +42,6 @@ from outcore.jobs.outputs import (
     Named,
     Output,
     name_of_scratch,
-    scratch_folder,
     small,
     temporary,
     too_large,

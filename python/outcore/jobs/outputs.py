@@ -14,7 +14,6 @@ import contextlib
 import fcntl
 import os
 import shutil
-import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,6 +29,7 @@ from outcore.errors import BudgetError, StorageError, UsageError
 from outcore.formats import durable
 from outcore.formats.layout import file_of
 from outcore.formats.paths import one_name
+from outcore.formats.scratch import scratch_folder
 from outcore.hints import Hints
 from outcore.jobs.changed import Files, containers
 from outcore.jobs.memory import InMemory
@@ -44,7 +44,6 @@ __all__ = [
     "Output",
     "name_of_scratch",
     "outputs",
-    "scratch_folder",
     "small",
     "temporary",
     "too_large",
@@ -511,23 +510,6 @@ def _check_shape(operation: str, out: Any, shape: tuple[int, ...]) -> None:
             code="out-mismatch",
             path=out.path,
         )
-
-
-def scratch_folder(near: Sequence[str]) -> str:
-    """
-    Where temporary arrays go.
-
-    ``OUTCORE_SCRATCH``, else the folder of the first input that may be written to, else that of the
-    system.
-    """
-    said = os.environ.get("OUTCORE_SCRATCH")
-    if said:
-        return said
-    for path in near:
-        folder = os.path.dirname(os.path.realpath(formats.split_path(path)[0]))
-        if os.access(folder, os.W_OK):
-            return folder
-    return tempfile.gettempdir()
 
 
 def temporary(result: Result, folder: str, options: Mapping[str, Any] | None = None) -> DiskArray:

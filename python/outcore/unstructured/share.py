@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore.errors import UsageError
-from outcore.jobs.outputs import scratch_folder
+from outcore.formats.scratch import scratch_folder
 from outcore.jobs.ranks import Ranks
 from outcore.opening import create, open
 from outcore.unstructured.tables import Table, new_table

@@ -29,8 +29,9 @@ from outcore import _core
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, FormatError, UsageError
 from outcore.formats import durable
+from outcore.formats.scratch import scratch_folder
 from outcore.jobs import InMemory, Result
-from outcore.jobs.outputs import scratch_folder, temporary
+from outcore.jobs.outputs import temporary
 from outcore.opening import create, open
 
 __all__ = [

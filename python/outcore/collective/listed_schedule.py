@@ -1,0 +1,419 @@
+"""
+What ranks know of their lists of elements, and how these elements travel.
+
+Problem. A schedule of all ranks is made in several steps, each of which one rank may fail at; and what
+follows from the lists is found only when an access needs it.
+Idea. `ListedSchedule` holds what `CollectiveSchedule` is made of: the list of this rank as numbers of
+elements, the counts of all, what owners have been told, and passes where something does not fit memory.
+
+Invariants. Whether a schedule goes in passes all ranks decide alike, from what all have said. Each step
+of an exchange begins with an agreement.
+
+Source: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
+sections 3.1 and 3.2.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import outcore
+from outcore import _core
+from outcore.collective.agreement import Failures, Unsure, fail_together, together
+from outcore.collective.call import oversubscription
+from outcore.collective.elements import bytes_of, rows_in, shares_slots
+from outcore.collective.list_choice import (
+    MANNERS,
+    Bins,
+    ListPrices,
+    jumps_in,
+)
+from outcore.collective.listed_owners import Listed, Owned, Part, tell_owners
+from outcore.collective.passes import Passes
+from outcore.errors import BudgetError, UsageError
+from outcore.formats.layout import Chunked
+from outcore.index_schedule import (
+    CombinedPoints,
+    IndexSchedule,
+    points_of,
+)
+from outcore.indexing import Points
+from outcore.masks import INDEX, Held
+from outcore.transport import Transport
+
+__all__ = ["CACHED", "DISK", "FAR", "NUMBER", "ListedSchedule"]
+
+# The largest chunk that is chosen: more makes no request faster.
+_CHUNK = 64 << 20
+# Buffers of an owner and a rank at once, in chunks: read ahead, sent, received, and put in order.
+_BUFFERS = 4
+# What ranks tell each other when a schedule is made, and at each access.
+_MEANING, _CHUNK_ASKED, NUMBER, _ROOM, _JUMPS, _BLOCKS, _ON_DISK = range(7)
+CACHED, _SHARING, DISK, FAR = 2, 3, 4, 8
+# Bytes that an index takes of its owner, while a round is made ready and for as long as the schedule
+# lives.
+_MADE, _OWNED = 64, 40
+
+
+class ListedSchedule:
+    """Elements that ranks chose by indices: what `CollectiveSchedule` is made of."""
+
+    def __init__(
+        self,
+        array: outcore.DiskArray,
+        indices: Any,
+        *,
+        transport: Transport,
+        chunk: int | None = None,
+        io_ranks: int | None = None,
+        groups: int = 1,
+        once: bool = False,
+    ) -> None:
+        self._array, self._group = array, transport
+        self._io_ranks = io_ranks or array.hints.io_ranks or self._group.size
+        self._groups, self._asked, self._once = groups, chunk or 0, once
+        self._held: list[_core.Reservation] = []
+        self._combined: dict[int, CombinedPoints] = {}
+        # What the ranks said when they made it.
+        self._records = together(
+            self._group, "schedule_all", lambda: self._prepare(indices), self._told
+        )
+        self._owners = [
+            owner * self._group.size // self._io_ranks for owner in range(self._io_ranks)
+        ]
+        total = sum(self._records.setting(NUMBER)) * self._row
+        chunk = self._asked or max(min(_CHUNK, *self._records.setting(_ROOM)), self._row, 1)
+        #: Rounds, and bytes of an owner's buffer.
+        self.rounds, self.chunk = _core.rounds_of(total, self._io_ranks, chunk), chunk
+        # Counts of all ranks in each bin, when somebody has asked; what owners have been told.
+        self._sums: NDArray[np.int64] | None = None
+        self._owned: Owned | None = None
+        self._passes: Passes | None = None
+        #: Whether the lists of any rank, or what an owner would have of them, do not fit memory.
+        self.on_disk = max(self._records.setting(_ON_DISK)) == 1
+
+    # Made once
+
+    def _prepare(self, indices: Any) -> list[int]:
+        """What may fail on this rank alone: looks at its indices."""
+        group, array = self._group, self._array
+        if not 1 <= self._io_ranks <= group.size or self._groups < 1 or self._asked < 0:
+            raise UsageError(
+                f"io_ranks={self._io_ranks}, groups={self._groups}, chunk={self._asked}: there are 1 to "
+                f"{group.size} I/O ranks, at least one group, and chunks of some bytes",
+                code="bad-hint",
+            )
+        points, flat = self._in_memory(array, indices)
+        stays = points is not None
+        if points is None:
+            self._alone = IndexSchedule._made_for(array, indices)
+            points = self._alone._points
+        self._points = points
+        self._rest = [word for words in points.rest for word in words]
+        self._row = math.prod(points.core_shape[len(points.points) :]) * array.dtype.itemsize
+        jumps = blocks = 0
+        bins = Bins.of(points, array.info.layout, self._row, self._io_ranks, group.size)
+        own = np.zeros(0, np.int64)
+        if stays:
+            own = _core.count_bins(flat, bins.width, bins.number)
+            jumps, blocks = jumps_in(flat, bins.page), bins.touched(own)
+        self._listed = Listed(points, self._rest, flat, own, bins, self._row)
+        meaning = (points.shape, array.dtype.itemsize, points.axes, points.rest)
+        said = repr((meaning, self._io_ranks, self._groups)).encode()
+        digest = int.from_bytes(
+            hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True
+        )
+        room = _core.memory_state()[1] // (2 * _BUFFERS)
+        return [digest, self._asked, points.number, room, jumps, blocks, int(not stays)]
+
+    def _in_memory(
+        self, array: outcore.DiskArray, indices: Any
+    ) -> tuple[Points | None, NDArray[np.int64]]:
+        """The list of this rank as numbers of elements; None if it does not fit memory."""
+        nothing = np.empty(0, np.int64)
+        try:
+            with Held(array._core, writes=False) as held:
+                points, lists = points_of(array, indices, held)
+                if points.number * 3 * INDEX > array.budget // 2:
+                    return None, nothing
+                # No list of the caller's is kept: he may change it.
+                self._alone = IndexSchedule(array, points, (), ready=False)
+                flat = points.flat(lists)
+            self._keep(points.number * 3 * INDEX)
+        except BudgetError:
+            return None, nothing
+        return points, flat
+
+    def _told(self) -> str:
+        points = self._points
+        return (
+            f"schedule_all of axes {points.axes} of shape {points.shape} with ranges {points.rest}, "
+            f"io_ranks={self._io_ranks}, groups={self._groups}, chunk={self._asked}"
+        )
+
+    def _keep(self, nbytes: int) -> None:
+        self._held.append(_core.Reservation("a collective schedule", nbytes))
+
+    def _counted(self) -> NDArray[np.int64]:
+        """How many elements of all ranks lie in each bin. Collective, once."""
+        if self._sums is None:
+            with Unsure(self._group, "schedule_all"):
+                self._sums = self._group.allgather(self._listed.own).sum(axis=0)
+        return self._sums
+
+    def _too_much(self, sums: NDArray[np.int64]) -> bool:
+        """Whether what some owner gets does not fit the least memory of any rank."""
+        owners, rounds = self._io_ranks, self.rounds
+        part = _core.cut_bins(sums, owners, rounds)
+        each = np.bincount(part, weights=sums, minlength=owners * rounds).reshape(rounds, owners)
+        most = each.sum(axis=0).max() * _OWNED + each.max() * (_MADE + 3 * self._row)
+        return bool(most > min(self._records.setting(_ROOM)) * _BUFFERS)
+
+    def _with_lists(self) -> IndexSchedule:
+        """The schedule of this rank alone, which has its list."""
+        if self._listed.flat.size and self._passes is None:
+            flat = self._listed.flat
+            # The list is counted already, as the caller's own is.
+            points = replace(self._points, mode="flat", mask=None, lists=(flat,))
+            self._alone = IndexSchedule(self._array, points, (flat,), ready=False)
+        return self._alone
+
+    def _in_passes(self) -> Passes:
+        """What moves elements of lists, values or results that do not fit memory."""
+        if self._passes is None:
+            self._passes = Passes(self._group, self._owners, self._with_lists())
+        if self.on_disk and not self._passes.always:
+            # What is in memory is not needed for passes.
+            self._passes.always = True
+            self._listed = replace(self._listed, flat=np.empty(0, np.int64))
+            self._held.clear()
+        return self._passes
+
+    def _tell_owners(self, array: outcore.DiskArray) -> Owned | None:
+        """
+        Cut the file domains, and tell each owner which of its elements this rank has: once.
+
+        None if some owner would get more than fits: then elements are moved in passes.
+        """
+        if self.on_disk:
+            return None
+        if self._owned is None:
+            sums, owners = self._counted(), self._owners
+            with Unsure(self._group, "schedule_all"):
+                self.on_disk = self._too_much(sums)
+            if self.on_disk:
+                return None
+            self._owned = tell_owners(
+                self._group,
+                array,
+                self._listed,
+                sums,
+                owners,
+                self.rounds,
+                self._groups,
+                self._keep,
+            )
+        return self._owned
+
+    # Which way
+
+    def _said(self, method: str, array: outcore.DiskArray) -> list[int]:
+        """What this rank says at an access: what must be equal on all, then what ways cost."""
+        return [
+            MANNERS.index(method),
+            array.dtype.itemsize,
+            self._cached(array),
+            oversubscription(self._group),
+            *array._core.disk(),
+        ]
+
+    def _priced(
+        self, records: _core.Records, array: outcore.DiskArray, *, write: bool
+    ) -> tuple[ListPrices, str, int]:
+        """What the ways cost, the cheapest, and how many blocks are touched. Collective."""
+        group, bins = self._group, self._listed.bins
+        cached = records.setting(CACHED)
+        made = [self._records.setting(k) for k in (NUMBER, _JUMPS, _BLOCKS)]
+        wanted = list(zip(*made, cached, strict=True))
+        blocks = max(made[2])
+        if min(cached) < _core.CACHED:
+            blocks = bins.touched(self._counted())
+        row = self._row_of(array)
+        stored = (row, bins.block * row // max(self._row, 1), blocks, bins.all, bins.encoded)
+        steps = self.rounds * min(self._groups, self._io_ranks)
+        untold = self._once and self._owned is None
+        near = shares_slots(group)
+        disk = tuple(records.setting(DISK + k)[0] for k in range(4))
+        direct, collective, pipelined, cheapest = _core.list_prices(
+            wanted,
+            stored,
+            (self._io_ranks, steps, near, untold),
+            oversubscription=max(records.setting(_SHARING)),
+            disk=(disk[0], disk[1], disk[2], disk[3]),
+            write=write,
+        )
+        return ListPrices(direct, collective, pipelined), cheapest, blocks
+
+    def _chosen(
+        self, records: _core.Records, array: outcore.DiskArray, method: str, *, write: bool
+    ) -> str:
+        """The method: that which was asked for, or the cheapest."""
+        if method != "auto":
+            return method
+        return self._priced(records, array, write=write)[1]
+
+    # Two phases
+
+    def _read_alone(
+        self, array: outcore.DiskArray, rows: NDArray[Any], records: _core.Records
+    ) -> None:
+        """
+        Read this rank's elements.
+
+        What is cached is copied in the order of the list; else a schedule of this rank is made, once.
+        """
+        axes = self._points.axes
+        if records.setting(CACHED)[self._group.rank] >= _core.CACHED:
+            array._core.read_points(axes, (self._listed.flat,), "flat", self._rest, rows)
+            return
+        made = self._alone._made
+        schedule = next((one for one in made if one.serves(array._core)), None)
+        if schedule is None:
+            schedule = _core.IndexSchedule(
+                array._core, axes, (self._listed.flat,), "flat", self._rest
+            )
+            made.append(schedule)
+        schedule.read(array._core, rows)
+
+    def _gather(
+        self,
+        array: outcore.DiskArray,
+        owned: Owned,
+        rows: NDArray[Any],
+        failures: Failures,
+        *,
+        ahead: bool,
+    ) -> None:
+        exchange = owned.exchange
+        row, end = self._row_of(array), owned.steps.number
+
+        def read(part: Part, room: NDArray[np.uint8]) -> None:
+            part.read(array, rows_in(room, rows, len(part.flat)))
+
+        with (
+            exchange.held(row, failures, ahead=ahead),
+            ThreadPoolExecutor(1, "outcore-schedule") as thread,
+        ):
+
+            def begin(step: int) -> tuple[NDArray[np.uint8], Future[None]] | None:
+                part = owned.of(step)
+                with failures.caught():
+                    if part is not None:
+                        room = exchange.room(step, len(part.flat) * row)
+                        return room, thread.submit(read, part, room)
+                return None
+
+            following = begin(0)
+            for step in range(end):
+                started, data = following, np.empty(0, np.uint8)
+                with failures.caught():
+                    if started is not None:
+                        started[1].result()
+                        data = started[0]
+                # All owners have read, and nobody looks at the slots of the step before any more.
+                self._end(failures, "gather_all")
+                following = begin(step + 1) if ahead and step + 1 < end else None
+                with failures.caught():
+                    exchange.give(step, data, bytes_of(rows), row)
+                if not ahead and step + 1 < end:
+                    following = begin(step + 1)
+            # Slots are somebody else's when all have taken what is theirs.
+            self._end(failures, "gather_all")
+
+    def _scatter(
+        self,
+        array: outcore.DiskArray,
+        owned: Owned,
+        rows: NDArray[Any],
+        function: np.ufunc | None,
+        failures: Failures,
+        *,
+        ahead: bool,
+    ) -> None:
+        exchange, row = owned.exchange, self._row_of(array)
+
+        def write(part: Part, number: int, data: NDArray[Any]) -> None:
+            if function is None:
+                part.write(array, data)
+            elif part.flat.size:
+                self._combining(array, part, number).apply(array._core, data, function)
+
+        with (
+            exchange.held(row, failures, ahead=ahead),
+            ThreadPoolExecutor(1, "outcore-schedule") as thread,
+        ):
+            last: Future[None] | None = None
+            for step in range(owned.steps.number):
+                # Who writes out of a slot two steps later has written what was in it.
+                self._end(failures, "scatter_all")
+                part, room = owned.of(step), np.empty(0, np.uint8)
+                with failures.caught():
+                    if part is not None:
+                        room = exchange.room(step, len(part.flat) * row)
+                    exchange.bring(step, room, bytes_of(rows), row)
+                # What is not there from all ranks no owner writes.
+                self._end(failures, "scatter_all")
+                with failures.caught():
+                    before, last = last, None
+                    if before is not None:
+                        before.result()
+                    if part is not None:
+                        data = rows_in(room, rows, len(part.flat))
+                        last = thread.submit(write, part, step, data)
+                        if not ahead:
+                            last.result()
+            with failures.caught():
+                if last is not None:
+                    last.result()
+
+    def _combining(self, array: outcore.DiskArray, part: Part, number: int) -> CombinedPoints:
+        combined = self._combined.get(number)
+        if combined is None or not combined.serves(array._core):
+            axes = self._points.axes
+            combined = CombinedPoints(array._core, axes, part.flat, self._rest)
+            self._combined[number] = combined
+        return combined
+
+    def _row_of(self, array: outcore.DiskArray) -> int:
+        return self._row // self._array.dtype.itemsize * array.dtype.itemsize
+
+    def _known(self, method: str, *, write: bool) -> None:
+        if method not in MANNERS:
+            raise UsageError(
+                f"method={method!r} is not known; methods: {', '.join(MANNERS)}", code="bad-hint"
+            )
+        if write and method == "direct":
+            raise UsageError(
+                "scatter_all has no method 'direct': of several values for one element only its owner "
+                "knows the last. Use 'collective' or 'pipelined'",
+                code="bad-hint",
+            )
+
+    def _cached(self, array: outcore.DiskArray) -> int:
+        """The share that is in the page cache, in thousandths; of chunks nobody looks."""
+        if isinstance(array.info.layout, Chunked):
+            return 0
+        key = (slice(None),) * array.ndim
+        return array._core.price(key)[1]
+
+    def _end(self, failures: Failures, what: str) -> None:
+        """Agree that no rank has failed; else all raise."""
+        if self._group.agree(int(failures.first is not None)):
+            fail_together(self._group, failures.first, what)

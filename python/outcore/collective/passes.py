@@ -1,0 +1,435 @@
+"""
+Elements of lists larger than memory, moved by all ranks together: one range of elements after another.
+
+Problem. The indices of a rank do not fit its memory, or those that an owner would get do not fit the
+owner's; values and results may be larger still. Cut in the order of its list by each rank, an element
+could be written by an early part of one rank and a late part of another, in an order that depends on
+budgets.
+
+Idea. Passes over ranges of elements, the same on all ranks: what all of them count in each bin says
+where to cut (`outcore.stored_lists`), so that the indices of a range fit the memory of each rank that
+has them, and of the owner that gets them. In a pass each owner has one range. Ranks bring the indices
+of these ranges together in a scratch file once; owners keep what they are told in another one. From
+then on only elements travel.
+
+    pass             0          1          2 (more indices than fit: two steps)    3
+    owner 0       0..700    700..990    990..1000: ranks 0, 1                 990..1000: ranks 1, 2
+    owner 1    1000..1800  1800..2000
+
+Invariants. An element belongs to one range, and a range to one owner; where its indices come in several
+steps they come in the order of ranks, of each rank in the order of its list. So the last value, and the
+bits of a sum, depend neither on budgets nor on the number of ranks or owners. A chunk that no range had
+to cut is decoded once and encoded once. Each pass begins with an agreement, so if a rank fails all stop
+at the same one.
+
+Source: the rounds of No and Choudhary, "Techniques to provide run-time support for solving irregular
+problems", section 3.1, with counts of the ranks instead of equal parts of the file.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.collective.agreement import Announced, Failures, Unsure, fail_together
+from outcore.formats.scratch import ScratchFile
+from outcore.index_parts import Dense, Place, Room, Rows, staged, values_of
+from outcore.index_schedule import IndexSchedule
+from outcore.masks import INDEX, Held
+from outcore.stored_lists import Bins, Division, Limits, Range, cut_ranges, find_cuts, unit_of
+from outcore.transport import Transport
+
+if TYPE_CHECKING:
+    from outcore.disk import DiskArray
+
+__all__ = ["Passes"]
+
+List = NDArray[np.int64]
+
+# Elements that nobody writes are looked for in stretches of at least so many.
+_STRETCH = 1 << 10
+
+
+@dataclass
+class _Plan:
+    """The ranges of all owners, for rows of a size, chunks of a size, and the memory of all ranks."""
+
+    unit: int
+    limits: Limits
+    #: All of them, in ascending order, and of each owner the range and step of each pass.
+    ranges: list[Range]
+    turns: list[list[tuple[int, int]]]
+    division: Division
+    #: What this rank was told as an owner, where that of each pass begins, and how many passes were
+    #: told.
+    file: ScratchFile
+    places: list[int]
+    #: Indices that this rank has in a pass, or gets as an owner, at most.
+    most: int
+    told: int = 0
+
+    @property
+    def passes(self) -> int:
+        """How many there are."""
+        return max(map(len, self.turns), default=0)
+
+    @property
+    def stays(self) -> bool:
+        """Whether elements of a range stay while their indices come."""
+        return any(len(one.steps) > 1 for one in self.ranges)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One pass of this rank: indices for each rank, and from each as an owner; the range that it
+    owns.
+    """
+
+    to: NDArray[np.int64]
+    of: NDArray[np.int64]
+    own: Range | None = None
+    step: int = 0
+    place: int = 0
+
+    @property
+    def ends(self) -> bool:
+        """Whether it is the last step of the range."""
+        return self.own is not None and self.step == len(self.own.steps) - 1
+
+
+class Passes:
+    """
+    The elements of all ranks, whose lists may not fit memory.
+
+    Parameters
+    ----------
+    group
+        The ranks.
+    owners
+        Those that read and write, ascending.
+    alone
+        The schedule of this rank.
+    """
+
+    def __init__(self, group: Transport, owners: list[int], alone: IndexSchedule) -> None:
+        self._group, self._owners, self._alone = group, owners, alone
+        self._me = owners.index(group.rank) if group.rank in owners else None
+        self._plan: _Plan | None = None
+        #: Whether all calls are made in passes, so that lists in memory are of no use.
+        self.always = False
+        self._dense: Dense | None = None
+
+    @property
+    def passes(self) -> int:
+        """How many there were in the last call."""
+        return self._plan.passes if self._plan is not None else 0
+
+    def gather(self, array: DiskArray, out: Rows) -> None:
+        """
+        Read the elements of all ranks. Collective.
+
+        Parameters
+        ----------
+        array
+            The array to read.
+        out
+            Where this rank's elements go.
+        """
+        place, failures = Place(array, self._alone._points), Failures()
+        with self._begun(place, "gather_all", stays=False) as plan:
+            target = out
+            with failures.caught():
+                kept = self._alone._stored
+                target = staged(out, place, kept, max(plan.most, 1), plan.passes)
+            for number in range(plan.passes):
+                flat = positions = np.empty(0, np.int64)
+                with Unsure(self._group, "gather_all"):
+                    now = self._pass(plan, number)
+                with failures.caught():
+                    flat, positions = self._mine(plan, number)
+                told = self._told(plan, (number, now), flat, failures, "gather_all")
+                rows = place.new(0)
+                with failures.caught():
+                    rows = self._read(place, now, told)
+                self._end(failures, "gather_all")
+                with Unsure(self._group, "gather_all"):
+                    back = place.new(flat.size)
+                    self._exchange(rows, now.of * place.row, back, now.to * place.row)
+                with failures.caught():
+                    target.put(positions, back)
+            with failures.caught():
+                if failures.first is None:
+                    target.finish()
+            self._end(failures, "gather_all")
+
+    def scatter(self, array: DiskArray, values: Rows, function: np.ufunc | None, fill: Any) -> None:
+        """
+        Write the values of all ranks, or combine the elements with them. Collective.
+
+        Parameters
+        ----------
+        array
+            The array to write.
+        values
+            Those of this rank.
+        function
+            Combines; None: the last value counts.
+        fill
+            What elements get that no rank writes; None: they keep their value.
+        """
+        place, failures = Place(array, self._alone._points), Failures()
+        with self._begun(place, "scatter_all", stays=fill is not None) as plan:
+            take = None
+            with failures.caught():
+                most = max(plan.most, 1)
+                take = values_of(values, place, plan.division, most, plan.passes)
+            for number in range(plan.passes):
+                flat, rows = np.empty(0, np.int64), place.new(0)
+                with Unsure(self._group, "scatter_all"):
+                    now = self._pass(plan, number)
+                with failures.caught():
+                    flat, positions = self._mine(plan, number)
+                    if take is not None:
+                        rows = self._values(plan, number, take, positions)
+                told = self._told(plan, (number, now), flat, failures, "scatter_all")
+                self._end(failures, "scatter_all")
+                with Unsure(self._group, "scatter_all"):
+                    data = place.new(told.size)
+                    self._exchange(rows, now.to * place.row, data, now.of * place.row)
+                with failures.caught():
+                    self._write(place, plan, now, (told, data), function, fill)
+            self._end(failures, "scatter_all")
+
+    # Passes
+
+    @contextmanager
+    def _begun(self, place: Place, what: str, *, stays: bool) -> Iterator[_Plan]:
+        """The plan for an array, with the memory that it takes."""
+        failures, held = Failures(), None
+        plan = self._planned(place, what)
+        with failures.caught():
+            widest = plan.limits.widest if stays or plan.stays else 0
+            nbytes = Room(0, place.row).held(plan.most, widest)
+            held = _core.Reservation("exchange", nbytes)
+        self._end(failures, what)
+        try:
+            yield plan
+        except BaseException:
+            plan.told = 0  # what the owners keep may be incomplete
+            raise
+        finally:
+            self._dense = None
+            if held is not None:
+                held.release()
+
+    def _pass(self, plan: _Plan, number: int) -> _Pass:
+        size, rank = self._group.size, self._group.rank
+        to, of = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        own, step, place = None, 0, 0
+        for owner, turn in enumerate(plan.turns):
+            if number >= len(turn):
+                continue
+            which, at = turn[number]
+            begin, end = plan.ranges[which].steps[at].T
+            to[self._owners[owner]] = end[rank] - begin[rank]
+            if owner == self._me:
+                own, step, place = plan.ranges[which], at, plan.places[number]
+                of = end - begin
+        return _Pass(to, of, own, step, place)
+
+    def _parts_of(self, plan: _Plan, number: int) -> Iterator[tuple[int, int, int]]:
+        """Which indices this rank has in a pass: numbers of ranges, and from and to of each."""
+        for turn in plan.turns:
+            if number < len(turn):
+                which, at = turn[number]
+                begin, end = plan.ranges[which].steps[at, self._group.rank].tolist()
+                if end > begin:
+                    yield which, begin, end
+
+    def _values(
+        self, plan: _Plan, number: int, take: Callable[..., NDArray[Any]], positions: List
+    ) -> NDArray[Any]:
+        """The values of the indices of this rank in a pass."""
+        parts, found, at = list(self._parts_of(plan, number)), [], 0
+        for which, begin, end in parts:
+            found.append(take(which, begin, end, positions[at : at + end - begin]))
+            at += end - begin
+        if len(found) == 1:
+            return found[0]
+        none: NDArray[np.int64] = np.empty(0, np.int64)
+        return np.concatenate(found) if found else take(0, 0, 0, none)
+
+    def _mine(self, plan: _Plan, number: int) -> tuple[List, List]:
+        """The indices of this rank for the owners of a pass, and their positions in its list."""
+        found = [plan.division.read(*one) for one in self._parts_of(plan, number)]
+        if len(found) == 1:
+            return found[0]
+        none = np.empty(0, np.int64)
+        flats, positions = zip(*found, strict=True) if found else ((none,), (none,))
+        return np.concatenate(flats), np.concatenate(positions)
+
+    def _told(
+        self, plan: _Plan, which: tuple[int, _Pass], flat: List, failures: Failures, what: str
+    ) -> List:
+        """What this rank is told as an owner: in the first call by messages, then from its file."""
+        number, now = which
+        if number < plan.told:
+            told = np.empty(0, np.int64)
+            with failures.caught():
+                told = np.empty(int(now.of.sum()), np.int64)
+                plan.file.read(told, now.place)
+            return told
+        self._end(failures, what)
+        with Unsure(self._group, what):
+            told = np.empty(int(now.of.sum()), np.int64)
+            self._exchange(flat, now.to * INDEX, told, now.of * INDEX)
+            plan.told = number + 1
+        with failures.caught():
+            plan.file.write(told, now.place)
+        return told
+
+    def _exchange(self, send: NDArray[Any], to: List, receive: NDArray[Any], of: List) -> None:
+        self._group.start_exchange(_bytes(send), to, _bytes(receive), of).wait()
+
+    # What owners do
+
+    def _read(self, place: Place, now: _Pass, told: List) -> NDArray[Any]:
+        one = now.own
+        if one is None:
+            return place.new(0)
+        if len(one.steps) == 1:
+            return place.read(told)
+        if now.step == 0:
+            self._dense = Dense(place, one.low, one.high, reads=True)
+        assert self._dense is not None
+        rows = self._dense.rows(told)
+        if now.ends:
+            self._dense = None
+        return rows
+
+    def _write(
+        self,
+        place: Place,
+        plan: _Plan,
+        now: _Pass,
+        came: tuple[List, NDArray[Any]],
+        function: np.ufunc | None,
+        fill: Any,
+    ) -> None:
+        one, (told, data) = now.own, came
+        if one is None:
+            return
+        if now.step == 0:
+            # A range that is filled and fits is written once, too.
+            fits = fill is not None and one.high - one.low <= plan.limits.widest
+            if len(one.steps) > 1 or fits:
+                self._dense = Dense(place, one.low, one.high, reads=function is not None)
+        target = self._dense if self._dense is not None else place
+        target.apply(told, data, function)
+        if not now.ends:
+            return
+        if self._dense is not None:
+            dense, self._dense = self._dense, None
+            if fill is not None:
+                dense.fill(fill)
+            dense.write()
+        elif fill is not None:
+            _fill(place, one, told, fill, max(plan.limits.widest, _STRETCH))
+
+    # Plans
+
+    def _planned(self, place: Place, what: str) -> _Plan:
+        """The plan for an array: that of the last call, if it fits all ranks, or a new one."""
+        group, failures = self._group, Failures()
+        mine = 0
+        into = place.array._core if place.array.writable else None
+        with failures.caught():
+            if self.always:
+                self._alone._spill()
+        with failures.caught(), Held(place.array._core, writes=False, into=into) as held:
+            mine = min(held.room(place.array.budget), place.array.budget)
+        self._end(failures, what)
+        with Unsure(group, what):
+            rooms = group.allgather(np.array([mine], np.int64))[:, 0].tolist()
+            each = [Room(nbytes, place.row) for nbytes in rooms]
+            widest = min(room.widest for room in each)
+            limits = Limits.of([room.points for room in each], len(self._owners), widest)
+            unit, plan = unit_of(self._alone._points, place.array.info), self._plan
+            serves = plan is not None and unit == plan.unit and plan.limits.within(limits)
+        if plan is None or not serves:
+            with Announced(group, what):
+                bins = max(min(room.bins for room in each) // group.size, 64)
+                plan = self._plan = self._made(unit, limits, bins, each[group.rank].slab, what)
+        return plan
+
+    def _made(self, unit: int, limits: Limits, bins: int, slab: int, what: str) -> _Plan:
+        group, failures = self._group, Failures()
+        self._plan = None
+        elements = self._alone._elements
+
+        def count(found: Bins) -> NDArray[np.int64]:
+            own = np.zeros(found.number, np.int64)
+            with failures.caught(), _core.Reservation("exchange", slab):
+                own = self._alone._stored.count(found, slab)
+            self._end(failures, what)
+            return group.allgather(own)
+
+        cuts = find_cuts(elements, unit, limits, bins, count)
+        plan: _Plan | None = None
+        with failures.caught(), _core.Reservation("exchange", slab):
+            plan = self._divided(cut_ranges(cuts, limits, len(self._owners)), limits, unit, slab)
+        self._end(failures, what)
+        assert plan is not None
+        return plan
+
+    def _divided(self, shares: list[list[Range]], limits: Limits, unit: int, slab: int) -> _Plan:
+        kept = self._alone._stored
+        ranges = list(itertools.chain.from_iterable(shares))
+        turns, first = [], 0
+        for share in shares:
+            numbers = enumerate(share, first)
+            turns.append([(n, step) for n, one in numbers for step in range(len(one.steps))])
+            first += len(share)
+        division = Division(kept, ranges, self._group.rank, slab)
+        own = turns[self._me] if self._me is not None else []
+        sizes = [int(np.diff(ranges[n].steps[step], axis=1).sum()) * INDEX for n, step in own]
+        file = kept.beside()
+        begin = file.take(sum(sizes))
+        places = list(itertools.accumulate(sizes, initial=begin))
+        mine = np.zeros(max(map(len, turns)), np.int64)
+        for turn in turns:
+            for number, (n, step) in enumerate(turn):
+                begin, end = ranges[n].steps[step, self._group.rank].tolist()
+                mine[number] += end - begin
+        most = max(int(mine.max(initial=0)), max(sizes, default=0) // INDEX)
+        return _Plan(unit, limits, ranges, turns, division, file, places, most)
+
+    def _end(self, failures: Failures, what: str) -> None:
+        """Agree that no rank has failed; else all raise."""
+        if self._group.agree(int(failures.first is not None)):
+            fail_together(self._group, failures.first, what)
+
+
+def _fill(place: Place, one: Range, told: List, fill: Any, stretch: int) -> None:
+    """Write a value to the elements of a range that are not told."""
+    told = np.sort(told)
+    value = np.empty((1,) * (1 + len(place.shape)), place.array.dtype)
+    value[...] = fill
+    for low in range(one.low, one.high, stretch):
+        high = min(low + stretch, one.high)
+        free = np.ones(high - low, np.bool)
+        free[told[np.searchsorted(told, low) : np.searchsorted(told, high)] - low] = False
+        left = np.flatnonzero(free) + low
+        place.write(left, np.broadcast_to(value, (left.size, *place.shape)))
+
+
+def _bytes(rows: NDArray[Any]) -> NDArray[np.uint8]:
+    """Packed rows as bytes."""
+    return rows.reshape(-1).view(np.uint8) if rows.size else np.empty(0, np.uint8)
