@@ -86,6 +86,8 @@ class Dense:
         self._flat, self._low, self._high = flat, low, high
         # Whole windows, as a rank has those of a window side by side.
         self._each = max(_BLOCK // max(window * row, 1), 1) * window
+        # Elements of the largest block: the stretch may be shorter than one.
+        self._most, self._row = min(self._each, high - low), row
         self._first = low // window * window
         self._key = tuple(
             slice(start, start + (count - 1) * step + 1, step) if count else slice(0, 0)
@@ -103,8 +105,13 @@ class Dense:
         self._covers: bool | None = None
 
     def suits(self, array: outcore.DiskArray) -> bool:
-        """Whether an array of the same shape is stored so that its rows are stretches."""
-        return isinstance(array.info.layout, Strided) and array.order == "C"
+        """
+        Whether an array of the same shape is stored so that its rows are stretches.
+
+        And whether blocks of it fit the memory budget well; where they do not, elements go one by one.
+        """
+        fits = self._most * (2 * self._row + 8) <= _core.memory_state()[1] // 4
+        return fits and isinstance(array.info.layout, Strided) and array.order == "C"
 
     def _blocks(self) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
         """Bounds of each block, and where the elements of each rank lie in the list."""
@@ -114,9 +121,9 @@ class Dense:
 
     @contextmanager
     def _buffers(self, shape: tuple[int, ...], dtype: Any) -> Iterator[list[NDArray[Any]]]:
-        nbytes = self._each * int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        with _core.Reservation("blocks of a file domain", 2 * nbytes + 8 * self._each):
-            yield [np.empty((self._each, *shape), dtype) for _ in range(2)]
+        nbytes = self._most * int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        with _core.Reservation("blocks of a file domain", 2 * nbytes + 8 * self._most):
+            yield [np.empty((self._most, *shape), dtype) for _ in range(2)]
 
     def read(self, core: _core.Array, out: NDArray[Any]) -> None:
         """Read the elements into `out`, a row for each."""

@@ -37,7 +37,7 @@ from outcore.transport import Transport
 __all__ = ["Listed", "Owned", "Part", "tell_owners"]
 
 _CALL = "schedule_all"
-# Elements that nobody writes are looked for in stretches of so many.
+# Elements that nobody writes are looked for in stretches of at most so many.
 _STRETCH = 1 << 22
 
 
@@ -162,8 +162,11 @@ class Owned:
             return
         low, high = int(own[0]) * width, min((int(own[-1]) + 1) * width, elements)
         shape = points.core_shape[len(points.points) :]
-        for first in range(low, high, _STRETCH):
-            end = min(first + _STRETCH, high)
+        # What is written at once takes the budget, too.
+        stretch = _core.memory_state()[1] // (16 * (2 * INDEX + listed.row))
+        stretch = min(max(stretch, 1 << 10), _STRETCH)
+        for first in range(low, high, stretch):
+            end = min(first + stretch, high)
             free = np.ones(end - first, np.bool)
             for part in self.parts:
                 inside = part.flat[(part.flat >= first) & (part.flat < end)]

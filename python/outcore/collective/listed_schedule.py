@@ -60,6 +60,8 @@ CACHED, _SHARING, DISK, FAR = 2, 3, 4, 8
 # Bytes that an index takes of its owner, while a round is made ready and for as long as the schedule
 # lives.
 _MADE, _OWNED = 64, 40
+# Bytes that an index takes of a schedule of one rank alone, at most.
+_PLACED = 16
 
 
 class ListedSchedule:
@@ -98,6 +100,8 @@ class ListedSchedule:
         self._passes: Passes | None = None
         #: Whether the lists of any rank, or what an owner would have of them, do not fit memory.
         self.on_disk = max(self._records.setting(_ON_DISK)) == 1
+        if self.on_disk:
+            self._in_passes()
 
     # Made once
 
@@ -111,7 +115,8 @@ class ListedSchedule:
                 code="bad-hint",
             )
         points, flat = self._in_memory(array, indices)
-        stays = points is not None
+        #: Whether the list of this rank is in memory.
+        self._stays = stays = points is not None
         if points is None:
             self._alone = IndexSchedule._made_for(array, indices)
             points = self._alone._points
@@ -141,7 +146,7 @@ class ListedSchedule:
         try:
             with Held(array._core, writes=False) as held:
                 points, lists = points_of(array, indices, held)
-                if points.number * 3 * INDEX > array.budget // 2:
+                if points.number * (3 * INDEX + _PLACED) > array.budget // 2:
                     return None, nothing
                 # No list of the caller's is kept: he may change it.
                 self._alone = IndexSchedule(array, points, (), ready=False)
@@ -178,7 +183,7 @@ class ListedSchedule:
 
     def _with_lists(self) -> IndexSchedule:
         """The schedule of this rank alone, which has its list."""
-        if self._listed.flat.size and self._passes is None:
+        if self._stays and self._passes is None:
             flat = self._listed.flat
             # The list is counted already, as the caller's own is.
             points = replace(self._points, mode="flat", mask=None, lists=(flat,))
