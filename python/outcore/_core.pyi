@@ -82,6 +82,7 @@ __all__ = [
     "remove_left",
     "remove_orphan",
     "reset_memory_peak",
+    "resident_layouts",
     "rounds_of",
     "scattered_blocks",
     "set_disks",

@@ -87,7 +87,7 @@ mod tests {
         for (number, every) in
             [(0, 1), (1, 1), (70_000, 1), (70_001, 10), (200_000, 977), (65, 100)]
         {
-            let chosen = |k: usize| k.wrapping_mul(2_654_435_761) % every == 0;
+            let chosen = |k: usize| k.wrapping_mul(2_654_435_761).is_multiple_of(every);
             let mask: Vec<u8> =
                 (0..number).map(|k| if chosen(k) { 1 + (k % 255) as u8 } else { 0 }).collect();
             let expected: Vec<i64> =
