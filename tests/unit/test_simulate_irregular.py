@@ -49,7 +49,8 @@ def counted(case, *, chunk, groups=1, io_ranks=None):
     messages = {}
     groups = min(groups, owners)
     for rank, one in enumerate(lists):
-        _, counts = _core.divide_elements(one, width, part, owners * rounds)
+        own = _core.count_bins(one, width, bins)
+        counts = np.bincount(part, weights=own, minlength=owners * rounds).astype(np.int64)
         for number, count in enumerate(counts.tolist()):
             at = number % owners * case.ranks // owners
             if count and at != rank:
@@ -138,8 +139,9 @@ def test_steps_are_those_of_real_schedules(tmp_path, words):
             mine = case.indices(comm.rank)
             schedule = a.schedule_all(mine, **words)
             assert np.array_equal(schedule.gather_all(method="pipelined"), mine)
-            parts = [part.counts.tolist() for part in schedule._parts]
-            return schedule.rounds, [(s.round, s.owners) for s in schedule._steps()], parts
+            steps = schedule._owned.steps
+            order = [(steps.round(k), steps.of(k)) for k in range(steps.number)]
+            return schedule.rounds, order, steps.theirs.T.tolist()
 
     real = SimWorld(6).run(body)
     owners = words["io_ranks"]

@@ -499,11 +499,14 @@ class CollectiveSchedule(ListedSchedule):
             self.chunk,
         )
 
-    def _check_values(self, values: ArrayLike) -> None:
+    def _check_values(self, values: Any) -> None:
         """Raise if `scatter_all` could not write these values on this rank."""
         array = self._alone._checked(None)
         array._must_write("write to")
-        self._alone._broadcast(values, array)
+        if on_disk(values):
+            self._alone._one_or_all(array, values)
+        else:
+            self._alone._broadcast(values, array)
 
 
 def _apart(array: outcore.DiskArray, other: outcore.DiskArray) -> None:

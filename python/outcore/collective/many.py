@@ -95,7 +95,7 @@ def read_all(
                     "read_all takes (array, key) or (array, key, out)", code="bad-value"
                 )
 
-    lists = [k for k, r in enumerate(requests) if len(r) > 1 and has_arrays(r[1])]
+    lists = _with_arrays(requests)
     if lists:
         schedules = _schedules(group, f"{call} of lists", requests, lists, check)
         sections = [r for k, r in enumerate(requests) if k not in lists]
@@ -190,7 +190,7 @@ def write_all(
             if len(request) != 3:
                 raise UsageError("write_all takes (array, key, value)", code="bad-value")
 
-    lists = [k for k, r in enumerate(requests) if len(r) > 1 and has_arrays(r[1])]
+    lists = _with_arrays(requests)
     if lists:
         schedules = _schedules(group, f"{call} of lists", requests, lists, check)
         wanted = [(schedule, requests[k][2]) for k, schedule in zip(lists, schedules, strict=True)]
@@ -215,6 +215,14 @@ def write_all(
         return [brought.writing(an_array(r[0]), r[1], r[2]) for r in requests]
 
     run(group, call, prepare, method, lambda: hints_of(requests))
+
+
+def _with_arrays(requests: Any) -> list[int]:
+    """Which requests have keys with arrays; what is no request, the call says on all ranks."""
+    if not isinstance(requests, Sequence):
+        return []
+    pairs = [(k, r) for k, r in enumerate(requests) if isinstance(r, Sequence) and len(r) > 1]
+    return [k for k, request in pairs if has_arrays(request[1])]
 
 
 def _schedules(
