@@ -1,9 +1,9 @@
 """
 Where the seconds of a collective by indices go: files, messages, and the rest.
 
-A schedule's own doors to both are timed: what an owner reads or writes, and exchanges from their start
-to their end, so that waiting for a slower rank counts as communication (figures 13 and 14 of No and
-Choudhary). The rest is computation: elements that are put in order, and agreements. What goes on at
+A schedule's own doors to both are timed: what an owner reads or writes; and exchanges, with the
+agreements between them, so that waiting for a slower rank counts as communication (figures 13 and 14 of
+No and Choudhary). The rest is computation: elements that are put in order. What goes on at
 once is in both, so of a pipelined collective the parts are more than all.
 """
 
@@ -53,32 +53,39 @@ class Parts:
     @contextmanager
     def _watched(self) -> Iterator[None]:
         schedule = self._schedule
-        group, serving = schedule._group, schedule._serving
+        tell, end = schedule._tell_owners, schedule._end
 
-        def served(*words: Any) -> Any:
-            made = serving(*words)
-            calls = {name: self._file(getattr(made, name)) for name in ("read", "write")}
-            return _Timed(made, calls)
+        def told(array: Any) -> Any:
+            owned = tell(array)
+            if owned is None:
+                return None
+            moved = {
+                name: self._message(getattr(owned.exchange, name)) for name in ("give", "bring")
+            }
 
-        def exchange(*words: Any) -> Any:
-            start = time.perf_counter()
-            started = group.start_exchange(*words)
+            def of(step: int) -> Any:
+                part = owned.of(step)
+                if part is None:
+                    return None
+                return _Timed(part, {n: self._file(getattr(part, n)) for n in ("read", "write")})
 
-            def wait() -> Any:
-                try:
-                    return started.wait()
-                finally:
-                    self.messages += time.perf_counter() - start
+            return _Timed(owned, {"of": of, "exchange": _Timed(owned.exchange, moved)})
 
-            return _Timed(started, {"wait": wait})
-
-        schedule._serving = served
-        schedule._group = _Timed(group, {"start_exchange": exchange})
+        schedule._tell_owners, schedule._end = told, self._message(end)
         try:
             yield
         finally:
-            del schedule._serving
-            schedule._group = group
+            del schedule._tell_owners, schedule._end
+
+    def _message(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*words: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return call(*words)
+            finally:
+                self.messages += time.perf_counter() - start
+
+        return timed
 
     def _file(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*words: Any) -> Any:

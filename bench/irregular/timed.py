@@ -71,14 +71,20 @@ class Timed:
     cache
         ``"warm"`` or ``"cold"``.
     limit
-        Seconds after which a candidate that runs apart is ended.
+        Seconds after which a candidate that runs apart is ended; by default `LIMIT`.
     """
 
     def __init__(
-        self, stored: Stored, wanted: Pattern, *, write: bool, cache: str, limit: float = LIMIT
+        self,
+        stored: Stored,
+        wanted: Pattern,
+        *,
+        write: bool,
+        cache: str,
+        limit: float | None = None,
     ) -> None:
         self._stored, self._wanted, self._write = stored, wanted, write
-        self._limit = limit
+        self._limit = LIMIT if limit is None else limit
         self._cold = cache == "cold"
         # Two libraries that have a file open for writing keep each other from what they know of it; and
         # writing to a mapping whose pages were written back takes three times as long as to a new one.

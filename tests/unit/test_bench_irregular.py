@@ -393,4 +393,4 @@ def test_tables_are_printed(tmp_path, capsys, monkeypatch):
     assert "wrong" not in said
     assert "fields, one index list: scatter random, warm" in said
     assert "M indices/s" in said
-    assert (tmp_path / "irregular.jsonl").read_text().count("\n") == 5
+    assert (tmp_path / "irregular.jsonl").read_text().count("\n") == 8
