@@ -33,7 +33,7 @@ MUTANTS = [
         file=f"{PLAN}/place.rs",
         before="window.min(of.chunk - inside / step.max(1)).clamp(",
         after="window.clamp(",
-        killed_by=ORDERED,
+        killed_by="cargo outcore-plan points runs_end_with_their_chunks",
         why="a run would go on behind the end of its chunk: in another chunk, or in none",
     ),
     Mutant(

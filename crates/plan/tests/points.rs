@@ -333,6 +333,18 @@ fn neighbours_are_kept_as_runs() {
 }
 
 #[test]
+fn runs_end_with_their_chunks() {
+    // Chunks of 800 bytes, in cells of 1024: behind the end of a chunk nothing is stored.
+    let list: Vec<i64> = (0..5000).collect();
+    for encoded in [true, false] {
+        let chunked = Chunked::new(vec![5000], 8, vec![100], vec![8], encoded, 4000).unwrap();
+        let points = runs_of(&list, &Layout::Chunked(chunked), 30);
+        let each: Vec<usize> = points.windows().iter().map(|window| window.points).collect();
+        assert_eq!((vec![100; 50], 50), (each, points.runs()), "encoded: {encoded}");
+    }
+}
+
+#[test]
 fn what_are_no_runs_is_listed() {
     let layout = plain(1 << 20, 8);
     let listed = |list: &[i64]| assert_eq!(list.len(), runs_of(list, &layout, 22).runs());
