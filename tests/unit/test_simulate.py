@@ -101,7 +101,7 @@ def test_machines_that_are_none(tmp_path, text, words, part):
 
 
 def test_a_machine_that_nobody_has():
-    with pytest.raises(outcore.UsageError, match="delta, ipsc, paragon, red, sp2, today"):
+    with pytest.raises(outcore.UsageError, match="delta, ipsc, paragon, red, sp, sp2, today"):
         machine("nobody's")
 
 

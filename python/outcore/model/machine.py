@@ -24,7 +24,7 @@ from outcore.errors import UsageError
 
 __all__ = ["NAMES", "Figures", "Machine", "machine"]
 
-NAMES = ("delta", "ipsc", "paragon", "red", "sp2", "today")
+NAMES = ("delta", "ipsc", "paragon", "red", "sp", "sp2", "today")
 _SECOND = 1_000_000_000
 
 
@@ -141,8 +141,9 @@ def machine(name: str | os.PathLike[str] = "today", **changes: int) -> Machine:
     ----------
     name
         ``"delta"`` (Intel Touchstone Delta), ``"ipsc"`` (iPSC/860), ``"paragon"``, ``"red"``
-        (ASCI/Red), ``"sp2"`` (IBM SP-2), ``"today"``, or the path of a TOML file with all figures of
-        `Machine`. A file may say ``like = "today"`` and give only what differs.
+        (ASCI/Red), ``"sp"`` (IBM SP with local disks), ``"sp2"`` (IBM SP-2), ``"today"``, or the path of
+        a TOML file with all figures of `Machine`. A file may say ``like = "today"`` and give only what
+        differs.
     **changes
         Figures to change.
 

@@ -12,15 +12,15 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from outcore.errors import UsageError
 from outcore.hints import nbytes
-from outcore.model import tables
 from outcore.model.chart import Line, chart
 from outcore.model.machine import NAMES, Machine, machine
 from outcore.report import human
-from outcore.simulate import figures, irregular
+from outcore.simulate import disk_arrays, figures, irregular
 from outcore.simulate.cases import CASES, case, written_case
 from outcore.simulate.methods import METHODS, Case, Outcome, simulate
 from outcore.simulate.molecular import MOLECULAR
@@ -62,13 +62,16 @@ outcore simulate --machine delta --ranks 4,16,64 \\
 outcore simulate --case random --chunk 4MiB --groups 4 --io-ranks 548
 outcore simulate --paper 'passion 10'
 outcore simulate --paper 'irregular 12'
+outcore simulate --paper 'dra 5'
 
 Methods and tables: Thakur, Choudhary, "An Extended Two-Phase Method for
 Accessing Sections of Out-of-Core Arrays", sections 3 to 5; Memik, Kandemir,
 Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
 section 6; Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime
 Library for Parallel I/O", sections 4.3 to 4.5; No, Choudhary, "Techniques to
-provide Run-Time Support for solving Irregular Problems", sections 3 and 4.
+provide Run-Time Support for solving Irregular Problems", sections 3 and 4;
+Nieplocha, Foster, "Disk Resident Arrays: An Array-Oriented I/O Library for
+Out-of-Core Computations", section 5.1.
 How well the models fit: docs/design/0015-simulated-machines.md and
 0044-scattered-elements-are-simulated.md.
 """
@@ -85,7 +88,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         const="all",
         metavar="TABLE",
         help="the papers' tables, theirs beside ours, or one: 'extended 1' to 'extended 10', "
-        "'multi 4' to 'multi 6', 'passion 3', 4, 6 to 11; or a figure: 'irregular 9' to 'irregular 15'",
+        "'multi 4' to 'multi 6', 'passion 3', 4, 6 to 11; or a figure: 'irregular 9' to 'irregular 15', "
+        "'dra 5', 'dra 6'",
     )
     add("--machine", metavar="NAME", help=f"{', '.join(NAMES)} (today), or a TOML file")
     add("--ranks", default="1000,10000,100000", help="numbers of ranks (1000,10000,100000)")
@@ -329,13 +333,19 @@ def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
                 "summaries": facts,
                 "points": [
                     {**vars(point), "rate": point.rate}
-                    for figure in drawn
-                    for point in figures.points(figure, model(_machine_of(figure)))
+                    for of, figure in drawn
+                    for point in of.points(figure, model(of.machine_of(figure)))
                 ],
                 "claims": [
                     vars(claim)
-                    for figure in drawn
-                    for claim in figures.claims(figure, model(_machine_of(figure)))
+                    for of, figure in drawn
+                    for claim in of.claims(figure, model(of.machine_of(figure)))
+                ],
+                "rates": [
+                    {**vars(one), "ratio": one.ratio}
+                    for of, figure in drawn
+                    if of is disk_arrays
+                    for one in disk_arrays.compared(figure, model(disk_arrays.machine_of(figure)))
                 ],
             }
         )
@@ -343,8 +353,8 @@ def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
     for facts_of in facts:
         table = [c for c in cells if (c.paper, c.table) == (facts_of.paper, facts_of.table)]
         _print_table(facts_of, table)
-    for figure in drawn:
-        print("\n".join(figures.lines(figure, model(_machine_of(figure)))) + "\n")
+    for of, figure in drawn:
+        print("\n".join(of.lines(figure, model(of.machine_of(figure)))) + "\n")
     if facts:
         _print_summary(facts, summaries(cells, fitted=False))
     if asked is None and not changes:
@@ -353,22 +363,25 @@ def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
     return 0
 
 
-def _figures(name: str) -> list[int]:
+# By name: the module that draws a figure, and its number there.
+_DRAWN: dict[str, tuple[ModuleType, int]] = {
+    **{f"irregular {figure}": (figures, figure) for figure in figures.FIGURES},
+    **{f"dra {figure}": (disk_arrays, figure) for figure in disk_arrays.FIGURES},
+}
+
+
+def _figures(name: str) -> list[tuple[ModuleType, int]]:
     """Give the figures that are asked for."""
-    return [figure for figure in figures.FIGURES if name in ("all", f"irregular {figure}")]
+    return [drawn for known, drawn in _DRAWN.items() if name in ("all", known)]
 
 
-def _machine_of(figure: int) -> str:
-    return tables.irregular(figure)[0].machine
-
-
-def _used(cells: Sequence[Cell], drawn: Sequence[int]) -> list[str]:
+def _used(cells: Sequence[Cell], drawn: Sequence[tuple[ModuleType, int]]) -> list[str]:
     """Give the machines of cells and figures."""
     of_cells = {
         "ipsc" if f"{cell.paper} {cell.table}" in MOLECULAR else _MACHINES[cell.paper]
         for cell in cells
     }
-    return sorted(of_cells | {_machine_of(figure) for figure in drawn})
+    return sorted(of_cells | {of.machine_of(figure) for of, figure in drawn})
 
 
 _MACHINES = {"extended": "delta", "passion": "delta", "multi": "sp2"}
@@ -392,7 +405,8 @@ def _cells(name: str, model: Callable[[str], Machine]) -> list[Cell]:
         return [cell for cell in multi(sp2) if cell.table == int(number)]
     raise UsageError(
         f"--paper {name!r}: there are 'extended 1' to 'extended 10', 'irregular 9' to 'irregular 15', "
-        "'multi 4' to 'multi 6', 'passion 3', 'passion 4', 'passion 6' to 'passion 11'",
+        "'multi 4' to 'multi 6', 'passion 3', 'passion 4', 'passion 6' to 'passion 11', "
+        "'dra 5', 'dra 6'",
         code="bad-option",
     )
 

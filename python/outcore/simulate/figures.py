@@ -26,7 +26,10 @@ from outcore.model import tables
 from outcore.model.machine import Machine, machine
 from outcore.simulate.irregular import Method, Scattered, simulate_scattered
 
-__all__ = ["CHUNKS", "FIGURES", "GROUPS", "Claim", "Point", "claims", "lines", "points", "title"]
+__all__ = [
+    *("CHUNKS", "FIGURES", "GROUPS", "Claim", "Point"),
+    *("claims", "lines", "machine_of", "points", "title"),
+]
 
 FIGURES = tuple(range(9, 16))
 #: Bytes of a chunk; the example of section 3.1.1 has 2 MB of 8.
@@ -107,6 +110,11 @@ def title(figure: int) -> str:
     one = tables.irregular(figure)[0]
     what = "MB/s" if one.quantity == "bandwidth" else "seconds by part"
     return f"Irregular paper, figure {figure}: {one.method} I/O, {what} against {one.against}"
+
+
+def machine_of(figure: int) -> str:
+    """Give the name of the machine of a figure."""
+    return tables.irregular(figure)[0].machine
 
 
 def points(figure: int, model: Machine | None = None) -> list[Point]:

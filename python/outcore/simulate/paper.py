@@ -94,6 +94,7 @@ CALIBRATED = {
     "ipsc": "no cell (it has the figures of delta); the kernel on 8 of the 80 cells of tables 6 to 9",
     "paragon": "one figure of the irregular paper's text, of figure 10: almost 40 MB/s",
     "red": "one figure of the irregular paper's text, of figure 15: up to 60 MB/s",
+    "sp": "no figure; its PIOFS on two of four rates that the text on disk resident arrays names",
     "sp2": "six of 28 cells: tables 4 and 5, 4 files with 4 ranks and 32 with 16; table 6, 4 ranks",
 }
 
