@@ -34,7 +34,9 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 def main() -> None:
     """Parse the command line and run the cases one after the other."""
     parser = argparse.ArgumentParser(prog="./x bench", description=__doc__)
-    parser.add_argument("cases", nargs="*", choices=[*CASES, []], help=", ".join(CASES))
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", help=f"{', '.join(CASES)}; behind papers also --tables"
+    )
     parser.add_argument("--size", choices=["quick", "256MiB", "1GiB", "4GiB"], default="quick")
     parser.add_argument(
         "--cache",
@@ -96,6 +98,11 @@ def main() -> None:
     add("--results", type=Path, default=results, help="where raw figures go (bench/results)")
     parser.add_argument("--folder", help="where the files are made (kept); default: a temp folder")
     options = parser.parse_args()
+    tables = [word for word in options.cases if word not in CASES]
+    options.cases = [word for word in options.cases if word in CASES]
+    if tables and "papers" not in options.cases:
+        parser.error(f"{', '.join(tables)}: no case; cases: {', '.join(CASES)}")
+    options.tables += tables
     temporary = options.folder is None
     folder = Path(options.folder or tempfile.mkdtemp(prefix="outcore-bench-"))
     folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,9 @@ from outcore.cli import main
 from outcore.model import rates
 from outcore.simulate import disk_arrays
 
-DECIDED = Path(__file__).resolve().parents[2] / "docs/design/0044-scattered-elements-are-simulated.md"
+DECIDED = (
+    Path(__file__).resolve().parents[2] / "docs/design/0044-scattered-elements-are-simulated.md"
+)
 MB = 1_000_000
 
 
