@@ -16,6 +16,8 @@ is one whose layout follows from ``typical=``, in Zarr.
 
 The row of asynchrony: a matrix product for about as long as the section takes to read past the page
 cache; the product alone, the read alone, and the product while the read is on its way.
+
+Checkpoints of arrays that are divided over the ranks, and restores: `cases.checkpoints`.
 """
 
 from __future__ import annotations
@@ -62,12 +64,24 @@ def make(path: Path, n: int) -> None:
 
 def run(options: Any) -> None:
     """Print a table for each operation and state of the cache."""
+    from cases import checkpoints
     from mpi_ranks import best, launch, libraries, show
 
+    every = [*cases(), BOTH, *checkpoints.CASES]
+    wanted = [c for c in every if not options.only or any(o in c for o in options.only)]
+    kept = [case for case in wanted if case in checkpoints.CASES]
+    wanted = [case for case in wanted if case not in kept]
+    if "read" not in options.op:
+        kept = [case for case in kept if not case.startswith("restore")]
+    if "sync" not in options.op:
+        kept = [case for case in kept if case.startswith("restore")]
+    if kept:
+        checkpoints.run(options, kept)
+    if not wanted:
+        return
     folder, n = Path(options.folder), SIDES[options.size]
     path = folder / f"disk-{n}.npy"
     make(path, n)
-    wanted = [c for c in [*cases(), BOTH] if not options.only or any(o in c for o in options.only)]
     operations = [o for o in options.op if o != "write"]
     plain = [case for case in wanted if case != BOTH]
     for ranks in options.ranks:

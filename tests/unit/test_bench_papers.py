@@ -150,6 +150,82 @@ def test_curves_of_the_irregular_paper():
     assert {words["chunk"] for words in twelve.values()} == {4 << 20}
 
 
+@pytest.mark.parametrize("parts", [0, 3])
+def test_the_section_of_disk_resident_arrays_is_in_parts_of_its_layout(tmp_path, parts):
+    import outcore
+    from papers import transfers
+
+    n, ranks = 64, 3
+    path = transfers.make(tmp_path, n, parts)
+    assert len(transfers._files(path)) == max(parts, 1)
+    with outcore.open(path) as array:
+        stored = array[...]
+    # Stripes of 16 rows, in which columns follow each other.
+    whole = np.arange(float(n * n)).reshape(n, n)
+    assert np.array_equal(stored.transpose(0, 2, 1).reshape(n, n), whole)
+    for fit, low, count in (("aligned", 0, 1), ("nonaligned", 8, 3)):
+        for rank in range(ranks):
+            section = transfers.Section(n, fit, rank, ranks)
+            assert len(section.keys) == count
+            section.local.fill(-1)
+            for key, seen in zip(section.keys, section.seen, strict=True):
+                seen[...] = stored[key]
+            columns = slice(rank * 32 // ranks, (rank + 1) * 32 // ranks)
+            assert np.array_equal(section.local, whole[low : low + 32, columns].T)
+            assert section.is_right()
+            assert section.is_written(path)
+            section.local[-1, -1] += 1
+            assert not section.is_right()
+            assert not section.is_written(path)
+    transfers.remove(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def tiny(tmp_path, monkeypatch, *names):
+    """What is asked for: figures of an array of 64 x 64, two ranks."""
+    import mpi_ranks
+    from papers import disk_arrays
+
+    monkeypatch.setitem(disk_arrays.SIDES, "quick", 64)
+    monkeypatch.setattr(mpi_ranks, "RESULTS", tmp_path)
+    return asked(tmp_path, *names, library=["openmpi"])
+
+
+@pytest.mark.parametrize("figure", [pytest.param(5, id="5"), pytest.param(6, id="6_slow")])
+def test_figures_of_disk_resident_arrays_are_drawn_by_real_ranks(
+    tmp_path, capsys, monkeypatch, figure
+):
+    from cases import papers
+
+    papers.run(tiny(tmp_path, monkeypatch, f"dra {figure}"))
+    said = capsys.readouterr().out
+    assert "wrong" not in said
+    assert "of the figure are not in its text" in said
+    assert ("theirs 42.7 MB/s" in said) == (figure == 5)
+    assert "| here, MB/s; ranks that do I/O | 1 rank | 2 ranks | each its own | chosen |" in said
+    rows = [line.split(" | ") for line in said.splitlines() if re.match(r"\| (read|write), ", line)]
+    assert len(rows) == 2 * 2 * (2 if figure == 5 else 1)
+    assert all(float(cell.strip(" |")) > 0 for row in rows for cell in row[1:])
+    assert all(len(row) == 1 + 4 for row in rows)
+    # What was written is gone, what was read is kept for the next run.
+    left = {path.name for path in tmp_path.iterdir()}
+    assert not any("written" in name for name in left)
+    assert ("dra-64.npy" in left) == (figure == 5)
+
+
+def test_real_ranks_write_a_file_for_each_rank_that_does_io(tmp_path, monkeypatch):
+    from papers import disk_arrays
+
+    rows = disk_arrays.here(6, 2, "write", "warm", tiny(tmp_path, monkeypatch))
+    assert [row.case for row in rows] == [
+        f"write, {fit}, buffer of 2 MB, 2 ranks, warm" for fit in ("aligned", "nonaligned")
+    ]
+    for row in rows:
+        assert set(row.seconds) == {"1 rank", "2 ranks", "each its own", "chosen"}
+        assert not row.wrong
+        assert row.nbytes == 8 * 32 * 32
+
+
 def test_a_figure_is_printed_as_bandwidth(tmp_path, capsys, monkeypatch):
     from cases import papers
     from harness import Row
@@ -223,3 +299,51 @@ def test_all_figures_are_drawn_by_real_ranks_slow(tmp_path, capsys, monkeypatch,
             f"| {operation}, chunks of 16 KiB, 4 ranks, warm" for operation in ("read", "write")
         ]
         assert {len(row) for row in rows} == {1 + 3}  # 1, 2 and 4 groups
+
+
+def test_checkpoints_are_timed_by_real_ranks(tmp_path, capsys, monkeypatch):
+    import mpi_ranks
+    from cases import checkpoints, disk_arrays
+
+    monkeypatch.setitem(checkpoints.SIZES, "quick", 4 * 8 * 65 * 65)
+    monkeypatch.setattr(mpi_ranks, "RESULTS", tmp_path)
+    words = {"library": ["openmpi"], "without": []}
+    names = ["checkpoint", "restore"]
+    disk_arrays.run(asked(tmp_path, only=names, op=["read", "sync"], **words))
+    said = capsys.readouterr().out
+    assert "wrong" not in said
+    rows = [line for line in said.splitlines() if "| openmpi" in line]
+    assert {line.split(" | ")[0].strip("| ") for line in rows} == set(checkpoints.CASES)
+    assert len(rows) == len(checkpoints.CASES)
+    assert not any(" - " in line for line in rows)
+    assert "| outcore | one stream | streams | / one stream | / best |" in said
+    assert "| checkpoint | copy | held | until it stands | / checkpoint |" in said
+    assert re.search(r"held / copy: \d", said)
+    # Checkpoints are writes with fsync; who asks for reads gets none.
+    disk_arrays.run(asked(tmp_path, only=["checkpoint, rows"], op=["read"], **words))
+    assert capsys.readouterr().out == ""
+
+
+def test_a_checkpoint_that_was_changed_shows(tmp_path):
+    from cases import checkpoints
+    from outcore.transport import transport
+
+    ranks = argparse.Namespace(node_barrier=transport(None))
+    state = checkpoints.State(ranks, tmp_path, 4 * 8 * 40 * 40, "blocks")
+    state.fill()
+    state.checkpoint()
+    state.write_plain("one stream")
+    for name in ("outcore", "one stream"):
+        assert state.is_kept(name)
+    state.spoil()
+    assert not state.is_right()
+    state.restore()
+    assert state.is_right()
+    (file,) = state.path("outcore").glob("arrays-*/a3.npy")
+    np.load(file, mmap_mode="r+")[39, 39] += 1
+    assert not state.is_kept("outcore")
+    path = state.path("one stream")
+    path.write_bytes(path.read_bytes()[:-8] + bytes(8))
+    assert not state.is_kept("one stream")
+    state.clear("one stream")
+    assert not path.parent.exists()
