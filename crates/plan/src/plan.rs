@@ -215,11 +215,20 @@ pub struct IndexedMove {
     pub item: i64,
 }
 
+/// Bytes of a cache line.
+const LINE: i64 = 64;
+
 impl IndexedMove {
     /// Bytes that it moves.
     pub fn bytes(&self) -> i64 {
         let block = self.count.iter().fold(self.item, |bytes, n| bytes.saturating_mul(*n));
         block.saturating_mul(i64::try_from(self.counts.blocks(self.points)).unwrap_or(i64::MAX))
+    }
+
+    /// Bytes of memory that it touches on one side, whole cache lines: how long it takes.
+    pub fn touched(&self) -> i64 {
+        let lines = i64::try_from(self.points).unwrap_or(i64::MAX).saturating_mul(LINE);
+        self.bytes().max(lines)
     }
 }
 

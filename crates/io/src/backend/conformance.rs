@@ -6,6 +6,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::{Completion, Engine, Request, Session};
 
@@ -14,7 +15,7 @@ macro_rules! backend_conformance {
         mod $engine {
             backend_conformance!(@tests $make; reads writes_and_reads_back far_offsets
                 short_reads_at_the_end errors_carry_the_errno more_requests_than_depth
-                polling_never_blocks dropping_waits works_in_a_forked_child
+                polling_never_blocks limited_waits_bring_all dropping_waits works_in_a_forked_child
                 requests_of_length_zero many_sessions_at_once uncached_io);
         }
     )* };
@@ -241,6 +242,30 @@ fn polling_never_blocks(engine: &dyn Engine) {
     session.wait(0, &mut done).unwrap();
     session.wait(100, &mut done).unwrap();
     assert_eq!(vec![ok(1, 4096)], done);
+}
+
+fn limited_waits_bring_all(engine: &dyn Engine) {
+    let content = pattern(1 << 20);
+    let scratch = Scratch::new(&content);
+    for depth in [1, 16] {
+        let mut session = engine.session(depth).unwrap();
+        let (mut done, moment) = (Vec::new(), Duration::from_micros(20));
+        session.wait_for(moment, &mut done).unwrap(); // nothing is pending
+        assert!(done.is_empty());
+        let mut parts = vec![[0u8; 512]; 200];
+        for (tag, part) in (0..).zip(&mut parts) {
+            submit(&mut *session, read(&scratch.1, tag, tag as i64 * 1000, part));
+        }
+        while session.pending() > 0 {
+            session.wait_for(moment, &mut done).unwrap();
+            assert_eq!(200, done.len() + session.pending());
+        }
+        done.sort_by_key(|completion| completion.tag);
+        assert_eq!((0..200).map(|tag| ok(tag, 512)).collect::<Vec<_>>(), done);
+        for (number, part) in parts.iter().enumerate() {
+            assert_eq!(&content[number * 1000..][..512], part);
+        }
+    }
 }
 
 fn dropping_waits(engine: &dyn Engine) {

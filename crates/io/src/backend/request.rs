@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use crate::error::StorageError;
 
@@ -78,4 +79,17 @@ pub trait Session {
     /// # Errors
     /// As [`flush`](Session::flush). Errors of single requests are in their completions.
     fn wait(&mut self, at_least: usize, done: &mut Vec<Completion>) -> Result<(), StorageError>;
+
+    /// As [`wait`](Session::wait) for one completion, but comes back without any after `limit`, where the engine
+    /// can: for who has to look after something else meanwhile.
+    ///
+    /// # Errors
+    /// As [`wait`](Session::wait).
+    fn wait_for(
+        &mut self,
+        _limit: Duration,
+        done: &mut Vec<Completion>,
+    ) -> Result<(), StorageError> {
+        self.wait(1, done)
+    }
 }

@@ -219,6 +219,24 @@ impl Session for ThreadsSession {
             }
         }
     }
+
+    fn wait_for(
+        &mut self,
+        limit: Duration,
+        done: &mut Vec<Completion>,
+    ) -> Result<(), StorageError> {
+        self.flush()?;
+        let mut state = lock(&self.shared.state);
+        state.wanted = self.running.min(1);
+        if state.done.len() < state.wanted {
+            let waited = self.shared.enough.wait_timeout(state, limit);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        self.running -= state.done.len();
+        done.append(&mut state.done);
+        drop(state);
+        self.flush()
+    }
 }
 
 impl Drop for ThreadsSession {

@@ -18,6 +18,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{opcode, squeue, types, EnterFlags, IoUring};
 
 use super::progress::{Progress, Step};
@@ -209,16 +210,26 @@ impl UringSession {
         }
     }
 
-    /// One call into the kernel: sends the queue, and waits for `want` completions.
-    fn enter(&mut self, want: usize) -> Result<(), StorageError> {
+    /// One call into the kernel: sends the queue, and waits for `want` completions, not longer than `limit`.
+    fn enter(&mut self, want: usize, limit: Option<Duration>) -> Result<(), StorageError> {
         let Some(ring) = &mut self.ring else { return Ok(()) };
         let mut pause = Duration::from_micros(50);
+        // Since Linux 5.11.
+        let limit = limit.filter(|_| ring.params().is_feature_ext_arg()).map(Timespec::from);
         loop {
-            let error = match ring.submit_and_wait(want) {
+            let entered = match &limit {
+                None => ring.submit_and_wait(want),
+                Some(limit) => {
+                    let limited = SubmitArgs::new().timespec(limit);
+                    ring.submitter().submit_with_args(want, &limited)
+                }
+            };
+            let error = match entered {
                 Ok(_) => return Ok(()),
                 Err(error) => error,
             };
             match error.raw_os_error() {
+                Some(libc::ETIME) => return Ok(()),
                 // With entries in the completion queue the caller can go on.
                 Some(libc::EINTR) if want == 0 || !ring.completion().is_empty() => return Ok(()),
                 Some(libc::EINTR) => {}
@@ -276,7 +287,7 @@ impl Session for UringSession {
     fn flush(&mut self) -> Result<(), StorageError> {
         self.fill();
         if self.unsent() > 0 {
-            self.enter(0)
+            self.enter(0, None)
         } else {
             Ok(())
         }
@@ -286,23 +297,31 @@ impl Session for UringSession {
         let goal = done.len() + at_least.min(self.pending());
         self.fill();
         if done.len() == goal {
-            self.enter(0)?;
+            self.enter(0, None)?;
             self.harvest(done);
         }
         while done.len() < goal {
             // While more are queued, come back early to keep the disk busy.
             let most = if self.waiting.is_empty() { self.running } else { self.running / 4 };
             let want = (goal - done.len()).min(most).max(1);
-            self.enter(if self.refused.is_empty() { want } else { 0 })?;
+            self.enter(if self.refused.is_empty() { want } else { 0 }, None)?;
             self.harvest(done);
             self.fill();
         }
         // What came back made room for more.
-        if self.unsent() > 0 {
-            self.enter(0)
-        } else {
-            Ok(())
-        }
+        self.flush()
+    }
+
+    fn wait_for(
+        &mut self,
+        limit: Duration,
+        done: &mut Vec<Completion>,
+    ) -> Result<(), StorageError> {
+        self.fill();
+        let want = usize::from(self.refused.is_empty() && self.running > 0);
+        self.enter(want, Some(limit))?;
+        self.harvest(done);
+        self.flush()
     }
 }
 
@@ -392,6 +411,33 @@ mod tests {
             // Until then the kernel could still have written to the memory.
             assert!(written.load(Ordering::SeqCst));
         });
+    }
+
+    #[test]
+    fn a_limited_wait_comes_back_without_anything() {
+        if permitted().is_err() {
+            eprintln!("skipped: no io_uring here");
+            return;
+        }
+        let mut ends = [0; 2];
+        // SAFETY: two ints are written; they are owned from here on.
+        let (from, to) = unsafe {
+            assert_eq!(0, libc::pipe(ends.as_mut_ptr()));
+            (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
+        };
+        let mut memory = [0u8; 8];
+        let mut session = Uring.session(2).unwrap();
+        let (fd, len, memory) = (from.as_raw_fd(), memory.len(), memory.as_mut_ptr());
+        let read = Request { tag: 1, fd, offset: 0, len, memory, write: false, dontcache: false };
+        // SAFETY: the memory outlives the session.
+        unsafe { session.submit(read) };
+        let mut done = Vec::new();
+        session.wait_for(Duration::from_millis(1), &mut done).unwrap();
+        assert_eq!((0, 1), (done.len(), session.pending()), "nobody has written yet");
+        // SAFETY: eight bytes of a static.
+        assert_eq!(8, unsafe { libc::write(to.as_raw_fd(), b"12345678".as_ptr().cast(), 8) });
+        session.wait_for(Duration::from_secs(60), &mut done).unwrap();
+        assert_eq!(vec![Completion { tag: 1, result: Ok(8) }], done);
     }
 
     /// Forbids one system call for this process, as containers do. For forked children.

@@ -74,10 +74,15 @@ impl Extents {
         } else {
             let base = first & -sieve.unit;
             let mut marks = vec![0_u64; (units as usize).div_ceil(64)];
+            let shift = sieve.unit.trailing_zeros();
+            let mut mark = |unit: i64| marks[unit as usize / 64] |= 1 << (unit % 64);
             for k in range.clone() {
                 let low = address(k) - base;
-                for unit in low / sieve.unit..=(low + bytes(k) - 1) / sieve.unit {
-                    marks[unit as usize / 64] |= 1 << (unit % 64);
+                let (unit, last) = (low >> shift, (low + bytes(k) - 1) >> shift);
+                mark(unit);
+                // Most blocks lie in one page.
+                for unit in unit + 1..=last {
+                    mark(unit);
                 }
             }
             for (number, mut word) in marks.into_iter().enumerate() {

@@ -15,11 +15,18 @@ use super::list::{Addresses, Points, Window};
 
 /// Bits of one pass: so many streams are written side by side that the caches still hold their ends.
 pub(super) const DIGIT: u32 = 11;
+/// Addresses that are compared with the next ones at once.
+const TOGETHER: usize = 1 << 10;
 
 impl Points {
     /// Whether the windows of the points ascend already.
     pub fn ascends(&self) -> bool {
-        self.file.windows(2).all(|pair| pair[0] >> self.bits <= pair[1] >> self.bits)
+        let Some(next) = self.file.get(1..) else { return true };
+        // Some at once, so that none of the comparisons waits for the one before it.
+        self.file.chunks(TOGETHER).zip(next.chunks(TOGETHER)).all(|(here, next)| {
+            let descends = |(a, b): (&i64, &i64)| a >> self.bits > b >> self.bits;
+            !here.iter().zip(next).fold(false, |any, pair| any | descends(pair))
+        })
     }
 
     /// Puts the points in the order of their windows; those of one window stay in their order. With
@@ -34,12 +41,23 @@ impl Points {
         }
         let mut first = 0;
         while first < self.file.len() {
-            let number = self.file[first] >> self.bits;
-            let same = self.file[first..].iter().take_while(|a| **a >> self.bits == number);
-            let end = first + same.count();
+            let end = self.end_of_window(first);
             self.windows.push(self.window(first..end, count));
             first = end;
         }
+    }
+
+    /// The end of the window that begins with run `first`, of runs in order.
+    fn end_of_window(&self, first: usize) -> usize {
+        let number = self.file[first] >> self.bits;
+        // Windows have few points or many: steps double until one is too long.
+        let (mut low, mut step) = (first + 1, 1);
+        while self.file.get(low + step).is_some_and(|a| a >> self.bits == number) {
+            low += step;
+            step *= 2;
+        }
+        let high = self.file.len().min(low + step);
+        low + self.file[low..high].partition_point(|a| a >> self.bits == number)
     }
 
     /// The window of some runs, all that there are in it.

@@ -157,11 +157,14 @@ impl Reach {
         }
     }
 
-    /// Counts a window's points.
-    pub fn cost(&self, spot: &Spot, range: Range<usize>, means: Means, cost: &mut Cost) {
+    /// Counts a window's points; the bytes of slot that they use, whole blocks.
+    pub fn cost(&self, spot: &Spot, range: Range<usize>, means: Means, cost: &mut Cost) -> i64 {
         let number = spot.points.points_of(range.clone()) as i64;
+        let mut used = 0;
         if self.sieves() {
-            for extent in self.extents(spot, range.clone(), 0).list {
+            let extents = self.extents(spot, range.clone(), 0);
+            used = round_up(extents.end, self.unit);
+            for extent in extents.list {
                 let len = match self.channel() {
                     Channel::Direct => round_up(extent.high - extent.low, means.block),
                     _ => extent.high - extent.low,
@@ -190,6 +193,7 @@ impl Reach {
                 (*n, *bytes) = (add(*n, 1, calls), add(*bytes, number, cell.bytes()));
             }
         }
+        used
     }
 
     /// Adds the steps of a window's points to a round; returns the end of the slot they use from `at` on.
@@ -207,11 +211,20 @@ impl Reach {
             self.reads(spot, &extents, means, round);
             end = round_up(extents.end, self.unit);
             if let Way::Gather(_) = self.way {
-                let place = |k| extents.place(spot.base + spot.cell.base + spot.address(k));
-                let places = Addresses::List(range.clone().map(place).collect());
+                let start = spot.base + spot.cell.base;
+                let (at, places) = match extents.list.as_slice() {
+                    // All bytes lie in the slot as in the file.
+                    [one] if !spot.inside => {
+                        (one.at - one.low + start, spot.points.there(range.clone()))
+                    }
+                    _ => {
+                        let place = |k| extents.place(start + spot.address(k));
+                        (0, Addresses::List(range.clone().map(place).collect()))
+                    }
+                };
                 let block = Nest { base: 0, ..spot.cell.clone() };
                 let user = spot.points.user(range.clone());
-                let there = (Place::Slot, 0, places);
+                let there = (Place::Slot, at, places);
                 let counts = spot.points.counts(range.clone());
                 round.indexed.push(indexed(
                     &block,

@@ -15,7 +15,7 @@ use crate::emit::Means;
 use crate::error::PlanError;
 use crate::layout::Part;
 use crate::nest::Nest;
-use crate::plan::{Cost, Direction, Method, Round};
+use crate::plan::{Channel, Cost, Direction, Method, Round};
 use crate::terms::Terms;
 
 /// Points of a round that only copies: its lists stay in the second-level cache.
@@ -24,6 +24,9 @@ const COPIED: usize = 1 << 15;
 const REQUESTED: usize = 1 << 10;
 /// Points of a round that come with their pages.
 const SIEVED: usize = 1 << 17;
+/// Rounds under way where pages come from the disk: it serves those side by side, so that several end at the same
+/// time, and it has to have others while their points are copied.
+const STREAMS: i64 = 8;
 
 /// Points of one access, cut into rounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +119,10 @@ impl PointWork {
         if points.windows().is_empty() {
             return Err(PlanError::BadLayout("points in no order".into()));
         }
-        let most = (terms.budget / terms.lanes).clamp(1, 8 * terms.share);
+        if self.reach.way == Way::Gather(Channel::Direct) {
+            self.lanes = self.lanes.max(STREAMS);
+        }
+        let most = (terms.budget / self.lanes).clamp(1, 8 * terms.share * terms.lanes / self.lanes);
         let enough = match self.reach.way {
             Way::Straight => REQUESTED,
             Way::Gather(_) => SIEVED,
@@ -125,22 +131,20 @@ impl PointWork {
         let (mut slot, mut largest, mut points_there) = (0_i64, 0_i64, 0);
         let (mut rounds, mut cost) = (vec![0], Cost::default());
         for (number, window) in points.windows().iter().enumerate() {
-            let range = window.first..window.end;
             let spot = self.spot(window.first)?;
-            let mut end = self.reach.used(&spot, range.clone(), slot);
+            let used = self.reach.cost(&spot, window.first..window.end, means, &mut cost);
             let begins = rounds.last().is_some_and(|last| *last == number);
-            if !begins && (end > most || points_there + window.points > enough) {
-                end = self.reach.used(&spot, range.clone(), 0);
+            let full = slot.saturating_add(used) > most || points_there + window.points > enough;
+            if full && !begins {
                 rounds.push(number);
-                points_there = 0;
+                (slot, points_there) = (0, 0);
             }
+            slot = slot.saturating_add(used);
             points_there += window.points;
-            if end > terms.budget {
+            if slot > terms.budget {
                 return Err(self.refused(terms.budget));
             }
-            self.reach.cost(&spot, range, means, &mut cost);
-            slot = end;
-            largest = largest.max(end);
+            largest = largest.max(slot);
         }
         rounds.push(points.windows().len());
         (self.rounds, self.cost, self.slot) = (rounds, cost, largest);
