@@ -102,7 +102,7 @@ MUTANTS = [
     Mutant(
         file=IRREGULAR,
         before="                # What is not there from all ranks no owner writes.\n"
-        '                self._end(failures, "scatter_all")\n',
+        '                failures.agree(self._group, "scatter_all")\n',
         after="",
         killed_by=RANKS + "test_owners_write_when_all_ranks_have_brought_theirs",
         why="an owner would write what a rank has not put into its slot yet, or could not",
@@ -110,7 +110,7 @@ MUTANTS = [
     Mutant(
         file=IRREGULAR,
         before="                # All owners have read, and nobody looks at the slots of the step before any more.\n"
-        '                self._end(failures, "gather_all")\n',
+        '                failures.agree(self._group, "gather_all")\n',
         after="",
         killed_by=RANKS + "test_ranks_take_what_owners_have_read",
         why="a rank would take what the owner has not read yet",
@@ -118,7 +118,7 @@ MUTANTS = [
     Mutant(
         file="python/outcore/collective/listed_owners.py",
         before="            # An owner takes what it was told when all have told it.\n"
-        "            _agree(group, failures)\n",
+        "            failures.agree(group, _CALL)\n",
         after="",
         killed_by=RANKS + "test_owners_take_indices_when_all_ranks_have_told_theirs",
         why="an owner would read, and write, elements that nobody named",

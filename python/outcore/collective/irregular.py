@@ -34,7 +34,6 @@ sections 3.1 (collective) and 3.2 (pipelined).
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -43,6 +42,7 @@ from numpy.typing import ArrayLike
 import outcore
 from outcore import _core
 from outcore.collective.agreement import Failures, together
+from outcore.collective.items import number_of
 from outcore.collective.list_choice import (
     MANNERS,
     ListReport,
@@ -196,7 +196,7 @@ class CollectiveSchedule(ListedSchedule):
             with failures.caught():
                 if packed is not core:
                     core[...] = packed
-            self._end(failures, "gather_all")
+            failures.agree(self._group, "gather_all")
         return result
 
     def _gather_on_disk(
@@ -211,7 +211,7 @@ class CollectiveSchedule(ListedSchedule):
         with failures.caught():
             if on_disk(out) and out.hints.sync:
                 out.flush()
-        self._end(failures, "gather_all")
+        failures.agree(self._group, "gather_all")
 
     def scatter_all(
         self,
@@ -279,9 +279,7 @@ class CollectiveSchedule(ListedSchedule):
                 here = self._alone._broadcast(here, array)
             found.append(here)
             found.append(None if far or self.on_disk else self._alone._packed(here, array))
-            said = repr((method, combine, array.dtype.itemsize, fill)).encode()
-            digest = hashlib.blake2b(said, digest_size=8).digest()
-            number = int.from_bytes(digest, "little", signed=True)
+            number = number_of(repr((method, combine, array.dtype.itemsize, fill)))
             return [number, *self._said(method, array)[1:], int(far or self.on_disk)]
 
         records = together(
@@ -304,13 +302,13 @@ class CollectiveSchedule(ListedSchedule):
                 if fill is not None:
                     with failures.caught():
                         owned.fill(array, self._listed, fill)
-                    self._end(failures, "scatter_all")
+                    failures.agree(self._group, "scatter_all")
                 ahead = chosen == "pipelined"
                 self._scatter(array, owned, packed, function, failures, ahead=ahead)
             with failures.caught():
                 if array.hints.sync and self._group.rank in self._owners:
                     array._core.flush(True)
-            self._end(failures, "scatter_all")
+            failures.agree(self._group, "scatter_all")
 
     def igather_all(
         self,

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore import _core
-from outcore.collective.agreement import Failures, Unsure, fail_together
+from outcore.collective.agreement import Failures, Unsure
 from outcore.collective.dense import Dense, is_dense
 from outcore.collective.elements import ByMessages, Exchange, InSlots, Steps, shares_slots
 from outcore.collective.list_choice import Bins
@@ -214,7 +214,7 @@ def tell_owners(
         part = _core.cut_bins(sums, number, rounds)
         weighed = np.bincount(part, weights=listed.own, minlength=number * rounds)
         counts = weighed.astype(np.int64).reshape(rounds, number)
-    _agree(group, failures)
+    failures.agree(group, _CALL)
     theirs = np.zeros((group.size, rounds), np.int64)
     before = np.zeros((number, rounds), np.int64)
     each, some = np.full(group.size, rounds * INDEX), np.zeros(group.size, np.int64)
@@ -235,7 +235,7 @@ def tell_owners(
             ways.append(InSlots(group, steps, flat, width, part, listed.own, listed.row))
         else:
             ways.append(ByMessages(group, steps, flat, width, part, me))
-    _agree(group, failures)
+    failures.agree(group, _CALL)
     exchange = ways[0]
     if isinstance(exchange, InSlots):
         exchange.agree_on_most()
@@ -243,18 +243,18 @@ def tell_owners(
     received: list[list[NDArray[np.int64]]] = [[] for _ in range(rounds)]
     with exchange.held(INDEX, failures, ahead=False):
         for step in range(steps.number):
-            _agree(group, failures)
+            failures.agree(group, _CALL)
             room = np.empty(0, np.uint8)
             with failures.caught():
                 room = exchange.room(step, steps.owned(step, me) * INDEX)
                 exchange.bring(step, room, flat.view(np.uint8), INDEX)
             # An owner takes what it was told when all have told it.
-            _agree(group, failures)
+            failures.agree(group, _CALL)
             if me is not None and me in steps.of(step):
                 with failures.caught():
                     keep(room.nbytes)
                     received[steps.round(step)].append(room.copy().view(np.int64))
-        _agree(group, failures)
+        failures.agree(group, _CALL)
     with failures.caught():
         for some_of in received if me is not None else []:
             assert me is not None
@@ -264,7 +264,7 @@ def tell_owners(
                 mine, window = number * len(owners) + me, exchange.window
                 dense = _dense(listed, part, mine, some_of[0], theirs[:, number], window)
             owned.parts.append(Part(some_of[0], listed, dense))
-    _agree(group, failures)
+    failures.agree(group, _CALL)
     return owned
 
 
@@ -285,11 +285,6 @@ def _dense(
     if not is_dense(len(flat), high - low, listed.row):
         return None
     return Dense(flat, counts, low, high, window, listed.row, listed.rest)
-
-
-def _agree(group: Transport, failures: Failures) -> None:
-    if group.agree(int(failures.first is not None)):
-        fail_together(group, failures.first, _CALL)
 
 
 def _swap(

@@ -15,7 +15,6 @@ sections 3.1 and 3.2.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -26,9 +25,10 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore import _core
-from outcore.collective.agreement import Failures, Unsure, fail_together, together
+from outcore.collective.agreement import Failures, Unsure, together
 from outcore.collective.call import oversubscription
 from outcore.collective.elements import bytes_of, rows_in, shares_slots
+from outcore.collective.items import number_of
 from outcore.collective.list_choice import (
     MANNERS,
     Bins,
@@ -131,12 +131,9 @@ class ListedSchedule:
             jumps, blocks = jumps_in(flat, bins.page), bins.touched(own)
         self._listed = Listed(points, self._rest, flat, own, bins, self._row)
         meaning = (points.shape, array.dtype.itemsize, points.axes, points.rest)
-        said = repr((meaning, self._io_ranks, self._groups)).encode()
-        digest = int.from_bytes(
-            hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True
-        )
+        number = number_of(repr((meaning, self._io_ranks, self._groups)))
         room = _core.memory_state()[1] // (2 * _BUFFERS)
-        return [digest, self._asked, points.number, room, jumps, blocks, int(not stays)]
+        return [number, self._asked, points.number, room, jumps, blocks, int(not stays)]
 
     def _in_memory(
         self, array: outcore.DiskArray, indices: Any
@@ -333,14 +330,14 @@ class ListedSchedule:
                         started[1].result()
                         data = started[0]
                 # All owners have read, and nobody looks at the slots of the step before any more.
-                self._end(failures, "gather_all")
+                failures.agree(self._group, "gather_all")
                 following = begin(step + 1) if ahead and step + 1 < end else None
                 with failures.caught():
                     exchange.give(step, data, bytes_of(rows), row)
                 if not ahead and step + 1 < end:
                     following = begin(step + 1)
             # Slots are somebody else's when all have taken what is theirs.
-            self._end(failures, "gather_all")
+            failures.agree(self._group, "gather_all")
 
     def _scatter(
         self,
@@ -367,14 +364,14 @@ class ListedSchedule:
             last: Future[None] | None = None
             for step in range(owned.steps.number):
                 # Who writes out of a slot two steps later has written what was in it.
-                self._end(failures, "scatter_all")
+                failures.agree(self._group, "scatter_all")
                 part, room = owned.of(step), np.empty(0, np.uint8)
                 with failures.caught():
                     if part is not None:
                         room = exchange.room(step, len(part.flat) * row)
                     exchange.bring(step, room, bytes_of(rows), row)
                 # What is not there from all ranks no owner writes.
-                self._end(failures, "scatter_all")
+                failures.agree(self._group, "scatter_all")
                 with failures.caught():
                     before, last = last, None
                     if before is not None:
@@ -417,8 +414,3 @@ class ListedSchedule:
             return 0
         key = (slice(None),) * array.ndim
         return array._core.price(key)[1]
-
-    def _end(self, failures: Failures, what: str) -> None:
-        """Agree that no rank has failed; else all raise."""
-        if self._group.agree(int(failures.first is not None)):
-            fail_together(self._group, failures.first, what)

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.collective.agreement import Announced, Failures, Unsure, fail_together
+from outcore.collective.agreement import Announced, Failures, Unsure
 from outcore.formats.scratch import ScratchFile
 from outcore.index_parts import Dense, Place, Room, Rows, staged, values_of
 from outcore.index_schedule import IndexSchedule
@@ -158,7 +158,7 @@ class Passes:
                 rows = place.new(0)
                 with failures.caught():
                     rows = self._read(place, now, told)
-                self._end(failures, "gather_all")
+                failures.agree(self._group, "gather_all")
                 with Unsure(self._group, "gather_all"):
                     back = place.new(flat.size)
                     self._exchange(rows, now.of * place.row, back, now.to * place.row)
@@ -167,7 +167,7 @@ class Passes:
             with failures.caught():
                 if failures.first is None:
                     target.finish()
-            self._end(failures, "gather_all")
+            failures.agree(self._group, "gather_all")
 
     def scatter(self, array: DiskArray, values: Rows, function: np.ufunc | None, fill: Any) -> None:
         """
@@ -199,13 +199,13 @@ class Passes:
                     if take is not None:
                         rows = self._values(plan, number, take, positions)
                 told = self._told(plan, (number, now), flat, failures, "scatter_all")
-                self._end(failures, "scatter_all")
+                failures.agree(self._group, "scatter_all")
                 with Unsure(self._group, "scatter_all"):
                     data = place.new(told.size)
                     self._exchange(rows, now.to * place.row, data, now.of * place.row)
                 with failures.caught():
                     self._write(place, plan, now, (told, data), function, fill)
-            self._end(failures, "scatter_all")
+            failures.agree(self._group, "scatter_all")
 
     # Passes
 
@@ -218,7 +218,7 @@ class Passes:
             widest = plan.limits.widest if stays or plan.stays else 0
             nbytes = Room(0, place.row).held(plan.most, widest)
             held = _core.Reservation("exchange", nbytes)
-        self._end(failures, what)
+        failures.agree(self._group, what)
         try:
             yield plan
         except BaseException:
@@ -286,7 +286,7 @@ class Passes:
                 told = np.empty(int(now.of.sum()), np.int64)
                 plan.file.read(told, now.place)
             return told
-        self._end(failures, what)
+        failures.agree(self._group, what)
         with Unsure(self._group, what):
             told = np.empty(int(now.of.sum()), np.int64)
             self._exchange(flat, now.to * INDEX, told, now.of * INDEX)
@@ -355,7 +355,7 @@ class Passes:
                 self._alone._spill()
         with failures.caught(), Held(place.array._core, writes=False, into=into) as held:
             mine = min(held.room(place.array.budget), place.array.budget)
-        self._end(failures, what)
+        failures.agree(self._group, what)
         with Unsure(group, what):
             rooms = group.allgather(np.array([mine], np.int64))[:, 0].tolist()
             each = [Room(nbytes, place.row) for nbytes in rooms]
@@ -378,14 +378,14 @@ class Passes:
             own = np.zeros(found.number, np.int64)
             with failures.caught(), _core.Reservation("exchange", slab):
                 own = self._alone._stored.count(found, slab)
-            self._end(failures, what)
+            failures.agree(self._group, what)
             return group.allgather(own)
 
         cuts = find_cuts(elements, unit, limits, bins, count)
         plan: _Plan | None = None
         with failures.caught(), _core.Reservation("exchange", slab):
             plan = self._divided(cut_ranges(cuts, limits, len(self._owners)), limits, unit, slab)
-        self._end(failures, what)
+        failures.agree(self._group, what)
         assert plan is not None
         return plan
 
@@ -410,11 +410,6 @@ class Passes:
                 mine[number] += end - begin
         most = max(int(mine.max(initial=0)), max(sizes, default=0) // INDEX)
         return _Plan(unit, limits, ranges, turns, division, file, places, most)
-
-    def _end(self, failures: Failures, what: str) -> None:
-        """Agree that no rank has failed; else all raise."""
-        if self._group.agree(int(failures.first is not None)):
-            fail_together(self._group, failures.first, what)
 
 
 def _fill(place: Place, one: Range, told: List, fill: Any, stretch: int) -> None:

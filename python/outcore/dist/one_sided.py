@@ -16,13 +16,13 @@ Software for Input-Output*, section 2 (global placement).
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from outcore.collective.agreement import together
+from outcore.collective.items import number_of
 from outcore.dist.base import Divided
 from outcore.dist.window import Listed, PatchLock, Window, rows_of
 from outcore.distribution import Distribution, Ghosts, Key, views
@@ -125,11 +125,10 @@ class OneSided(Divided):
             none = np.broadcast_to(np.empty((), dtype), shape)
             array = cls(distribution, none, transport=group, ghosts=ghosts)
             made.append(array)
-            meaning = repr((array.shape, array.dtype, str(distribution), array.ghosts)).encode()
-            digest = hashlib.blake2b(meaning, digest_size=8).digest()
+            meaning = repr((array.shape, array.dtype, str(distribution), array.ghosts))
             service = service_of(group)
             following = 1 if service is None else service.next
-            return [int.from_bytes(digest, "little", signed=True), following]
+            return [number_of(meaning), following]
 
         def tell() -> str:
             return f"DistArray.shared_all of {distribution.shape}, {dtype}, {distribution}"

@@ -16,7 +16,6 @@ operations).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -27,6 +26,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core
 from outcore.collective.agreement import Announced, together
+from outcore.collective.items import number_of
 from outcore.dist import sums
 from outcore.dist.base import Divided
 from outcore.dist.one_sided import OneSided
@@ -371,7 +371,7 @@ class WholeArrays(OneSided):
                     "numbers",
                     code="bad-dtype",
                 )
-            numbers = [_digest((self._meaning(), dtype))]
+            numbers = [number_of(repr((self._meaning(), dtype)))]
             if dtype.kind in "fc":
                 found.append(np.result_type(dtype, np.float64))
                 return numbers + [n for one in sums.look(x, y, found[0]) for n in one]
@@ -624,14 +624,9 @@ class WholeArrays(OneSided):
         for step in steps:
 
             def numbers(step: Callable[[], object] = step) -> list[int]:
-                return [_digest((self._meaning(), meaning, step()))]
+                return [number_of(repr((self._meaning(), meaning, step())))]
 
             together(self._transport, f"DistArray.{name}", numbers, tell, same=1)
-
-
-def _digest(meaning: object) -> int:
-    digest = hashlib.blake2b(repr(meaning).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
 
 
 def _scalar(value: Any, name: str) -> None:
