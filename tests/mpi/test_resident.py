@@ -524,6 +524,26 @@ def test_names_change_and_arrays_go(world, folder):
     world.run(body)
 
 
+@ranks(2, 3)
+def test_ranks_that_mean_different_names_all_raise_and_no_file_moves(world, folder):
+    def body(t):
+        last = t.rank == t.size - 1
+        with outcore.disk_array(folder / "one", DATA.shape, "f8", comm=t) as d:
+            with pytest.raises(CollectiveError, match="rename") as raised:
+                d.rename(folder / ("two" if last else "three"))
+            assert raised.value.code == "mismatched-call"
+            with pytest.raises(CollectiveError, match="suffix"):
+                d.rename(folder / ("two.zarr" if last else "two"))
+            with pytest.raises(CollectiveError, match="rename") as raised:
+                d.rename(folder / "two", exclusive=last)
+            assert raised.value.code == "mismatched-call"
+            t.barrier()
+            assert os.listdir(folder) == ["one.npy"]
+            d.write(columns(t))
+
+    world.run(body)
+
+
 @ranks(1, 3)
 def test_what_gets_a_name_is_on_the_disk_before(world, folder, monkeypatch):
     done = []

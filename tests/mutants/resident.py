@@ -85,9 +85,16 @@ MUTANTS = [
         why="the other arrays of a file would be removed with one of them",
     ),
     Mutant(
+        file=f"{RESIDENT}/naming.py",
+        before="return [number_of(found[0]), int(exclusive)]",
+        after="return [0, 0]",
+        killed_by=TESTS + "test_ranks_that_mean_different_names_all_raise_and_no_file_moves",
+        why="the first rank would rename a file that the others look for under another name",
+    ),
+    Mutant(
         file=f"{RESIDENT}/array.py",
-        before="        new = new_name(self._array, name)\n        self.flush()\n",
-        after="        new = new_name(self._array, name)\n",
+        before="        new = new_name(self._group, self._array, name, exclusive=exclusive)\n        self.flush()\n",
+        after="        new = new_name(self._group, self._array, name, exclusive=exclusive)\n",
         killed_by=TESTS + "test_what_gets_a_name_is_on_the_disk_before",
         why="after a crash there would be half an array under a name that had another one before",
     ),

@@ -66,10 +66,10 @@ class Wanted:
     key: Any
     partner: Any
     partner_key: Any
-    transpose: bool | Sequence[int]
-    ghosts: bool
-    method: Method
-    write: bool
+    transpose: bool | Sequence[int] = False
+    ghosts: bool = False
+    method: Method = "auto"
+    write: bool = False
 
 
 @dataclass

@@ -19,6 +19,7 @@ from typing import Any
 from outcore import formats
 from outcore.collective.agreement import together
 from outcore.collective.array import CollectiveArray
+from outcore.collective.items import number_of
 from outcore.disk import DiskArray
 from outcore.errors import UnsupportedError, UsageError
 from outcore.formats import durable, whole
@@ -31,15 +32,34 @@ __all__ = ["new_name", "removed", "renamed"]
 _CALL = "disk_array"
 
 
-def new_name(array: DiskArray, name: Any) -> str:
+def new_name(group: Transport, array: DiskArray, name: Any, *, exclusive: bool) -> str:
     """
-    The file that `name` means for an array that keeps its format.
+    The file that `name` means for an array that keeps its format. Collective.
 
     Raises
     ------
     UsageError, UnsupportedError
-        ``bad-suffix``, ``cannot-change``.
+        ``closed``, ``bad-suffix``, ``cannot-change``; of several ranks as the cause of
+        `CollectiveError`, which says as well that ranks mean different names.
     """
+    if group.size == 1:
+        return _meant(array, name)
+    found: list[str] = []
+
+    def mean() -> list[int]:
+        found.append(_meant(array, name))
+        return [number_of(found[0]), int(exclusive)]
+
+    def tell() -> str:
+        return f"rename({os.fspath(name)!r}, exclusive={exclusive}) of {array.path!r}"
+
+    together(group, _CALL, mean, tell, named="rename")
+    return found[0]
+
+
+def _meant(array: DiskArray, name: Any) -> str:
+    """The file that this rank means."""
+    array._check_open("rename")
     old, inner = formats.split_path(array._where)
     outer, within = formats.split_path(one_name(name))
     suffix = os.path.splitext(old)[1]
