@@ -418,6 +418,31 @@ class Place:
         if rows.size:
             self.array._core.write_points(self.points.axes, (flat,), "flat", self.rest, rows)
 
+    def fill(self, low: int, high: int, told: NDArray[np.int64], value: Any, stretch: int) -> None:
+        """
+        Write a value to the rows from `low` to `high` that are not told.
+
+        Parameters
+        ----------
+        low, high
+            Number of the first row, and the end.
+        told
+            Numbers of rows, ascending; some may be outside, or come several times.
+        value
+            A scalar, cast to the dtype of the array.
+        stretch
+            Rows that are looked at, and written, at once.
+        """
+        one = np.empty((1,) * (1 + len(self.shape)), self.array.dtype)
+        one[...] = value
+        for first in range(low, high, stretch):
+            end = min(first + stretch, high)
+            free = np.ones(end - first, np.bool)
+            inside = slice(*np.searchsorted(told, (first, end)).tolist())
+            free[told[inside] - first] = False
+            left = np.flatnonzero(free) + first
+            self.write(left, np.broadcast_to(one, (left.size, *self.shape)))
+
     def apply(self, flat: NDArray[np.int64], rows: NDArray[Any], function: np.ufunc | None) -> None:
         """Write rows, or combine the elements with them in their order."""
         if function is None:
@@ -664,7 +689,7 @@ class Parts:
         memory.
         """
         room = Room(held.room(place.array.budget), place.row)
-        unit = unit_of(self.points, place.array.info)
+        unit = unit_of(self.points, place.array.info.layout)
         limits = Limits.of([room.points], 1, room.widest)
         for plan in self._plans:
             if unit == plan.unit and plan.limits.within(limits):

@@ -131,9 +131,9 @@ MUTANTS = [
         why="of several values for one element that of the lowest rank would win, and sums have other bits",
     ),
     Mutant(
-        file="python/outcore/collective/listed_owners.py",
-        before="                free[inside - first] = False\n",
-        after="                pass\n",
+        file=PARTS,
+        before="            free[told[inside] - first] = False\n",
+        after="",
         killed_by=RANKS + "test_elements_are_filled_before_values_come",
         why="elements that ranks write would be filled, and lost where a write fails later",
     ),

@@ -34,6 +34,7 @@ sections 3.1 (collective) and 3.2 (pipelined).
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -96,8 +97,9 @@ class CollectiveSchedule(ListedSchedule):
     @property
     def nbytes(self) -> int:
         """Bytes of this rank's memory budget that it takes."""
+        kept = sum(held.nbytes for held in self._held) + self._alone.nbytes
         told = self._owned.nbytes if self._owned is not None else 0
-        return told + self._listed.flat.nbytes + self._alone.nbytes
+        return kept + told + sum(one.nbytes for one in self._combined.values())
 
     def gather_all(
         self,
@@ -147,10 +149,11 @@ class CollectiveSchedule(ListedSchedule):
         """
         array: outcore.DiskArray = self._array if of is None else of
         found: list[Any] = []
+        held = ExitStack()
 
         def prepare() -> list[int]:
             self._alone._checked(array)
-            self._known(method, write=False)
+            self._check_method(method, write=False)
             points = self._points
             if on_disk(out):
                 check_disk_out(array, out, points.result_shape)
@@ -163,10 +166,11 @@ class CollectiveSchedule(ListedSchedule):
             else:
                 check_out(array, out, points.result_shape)
                 core, result = points.to_core(out), out
-            spare = not core.flags.c_contiguous and not self.on_disk
-            packed = np.empty(core.shape, core.dtype) if spare else core
+            packed: Any = core
+            if not self.on_disk and not core.flags.c_contiguous:
+                packed = self._alone._fitting(lambda: self._alone._new_packed(core, held))
             found.extend((result, core, packed))
-            return [*self._said(method, array), int(self.on_disk)]
+            return [*self._said(method, array), int(self.on_disk or packed is None)]
 
         records = together(
             self._group,
@@ -175,7 +179,7 @@ class CollectiveSchedule(ListedSchedule):
             lambda: f"gather_all(method={method!r}) of {array.dtype}",
         )
         result, core, packed = found
-        with DeferredInterrupt():
+        with DeferredInterrupt(), held:
             failures = Failures()
             if max(records.setting(FAR)) or self.on_disk:
                 cached = min(records.setting(CACHED)) >= _core.CACHED
@@ -183,7 +187,7 @@ class CollectiveSchedule(ListedSchedule):
                 self._gather_on_disk(array, result, failures, direct=direct)
                 return result
             chosen = self._chosen(records, array, method, write=False)
-            owned = None if chosen == "direct" else self._tell_owners(array)
+            owned = None if chosen == "direct" else self._tell_owners()
             if chosen != "direct" and owned is None:
                 self._gather_on_disk(array, result, failures, direct=False)
                 return result
@@ -264,23 +268,25 @@ class CollectiveSchedule(ListedSchedule):
         """
         array: outcore.DiskArray = self._array if of is None else of
         found: list[Any] = []
+        held = ExitStack()
 
         def prepare() -> list[int]:
             self._alone._checked(array)._must_write("write to")
-            self._known(method, write=True)
+            self._check_method(method, write=True)
             function_of(combine)
             here: Any = values
             if on_disk(here):
                 here = self._alone._one_or_all(array, here)
-            far = on_disk(here)
-            if far:
+            packed: Any = None
+            if on_disk(here):
                 _apart(array, here)
             else:
                 here = self._alone._broadcast(here, array)
-            found.append(here)
-            found.append(None if far or self.on_disk else self._alone._packed(here, array))
+                if not self.on_disk:
+                    packed = self._alone._fitting(lambda: self._alone._packed(here, array, held))
+            found.extend((here, packed))
             number = number_of(repr((method, combine, array.dtype.itemsize, fill)))
-            return [number, *self._said(method, array)[1:], int(far or self.on_disk)]
+            return [number, *self._said(method, array)[1:], int(packed is None)]
 
         records = together(
             self._group,
@@ -288,13 +294,13 @@ class CollectiveSchedule(ListedSchedule):
             prepare,
             lambda: f"scatter_all(method={method!r}, combine={combine!r}, fill={fill!r})",
         )
-        with DeferredInterrupt():
+        with DeferredInterrupt(), held:
             failures = Failures()
             operand, packed = found
             function, owned = function_of(combine), None
             if not max(records.setting(FAR)) and not self.on_disk:
                 chosen = self._chosen(records, array, method, write=True)
-                owned = self._tell_owners(array)
+                owned = self._tell_owners()
             if owned is None:
                 rows = rows_of(self._points, operand, array.dtype)
                 self._in_passes().scatter(array, rows, function, fill)
@@ -462,7 +468,7 @@ class CollectiveSchedule(ListedSchedule):
 
         def prepare() -> list[int]:
             self._alone._checked(array)
-            self._known(method, write=write)
+            self._check_method(method, write=write)
             if self.on_disk:
                 raise UsageError(
                     "the lists of a rank, or of an owner, do not fit memory; their elements are moved "

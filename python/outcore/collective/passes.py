@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.collective.agreement import Announced, Failures, Unsure
+from outcore.collective.elements import bytes_of
 from outcore.formats.scratch import ScratchFile
 from outcore.index_parts import Dense, Place, Room, Rows, staged, values_of
 from outcore.index_schedule import IndexSchedule
@@ -116,10 +117,18 @@ class Passes:
         Those that read and write, ascending.
     alone
         The schedule of this rank.
+    held
+        Count its list, as long as that is in memory.
     """
 
-    def __init__(self, group: Transport, owners: list[int], alone: IndexSchedule) -> None:
-        self._group, self._owners, self._alone = group, owners, alone
+    def __init__(
+        self,
+        group: Transport,
+        owners: list[int],
+        alone: IndexSchedule,
+        held: list[_core.Reservation],
+    ) -> None:
+        self._group, self._owners, self._alone, self._held = group, owners, alone, held
         self._me = owners.index(group.rank) if group.rank in owners else None
         self._plan: _Plan | None = None
         #: Whether all calls are made in passes, so that lists in memory are of no use.
@@ -296,7 +305,7 @@ class Passes:
         return told
 
     def _exchange(self, send: NDArray[Any], to: List, receive: NDArray[Any], of: List) -> None:
-        self._group.start_exchange(_bytes(send), to, _bytes(receive), of).wait()
+        self._group.start_exchange(bytes_of(send), to, bytes_of(receive), of).wait()
 
     # What owners do
 
@@ -341,7 +350,8 @@ class Passes:
                 dense.fill(fill)
             dense.write()
         elif fill is not None:
-            _fill(place, one, told, fill, max(plan.limits.widest, _STRETCH))
+            stretch = max(plan.limits.widest, _STRETCH)
+            place.fill(one.low, one.high, np.sort(told), fill, stretch)
 
     # Plans
 
@@ -353,6 +363,7 @@ class Passes:
         with failures.caught():
             if self.always:
                 self._alone._spill()
+                self._held.clear()
         with failures.caught(), Held(place.array._core, writes=False, into=into) as held:
             mine = min(held.room(place.array.budget), place.array.budget)
         failures.agree(self._group, what)
@@ -361,7 +372,7 @@ class Passes:
             each = [Room(nbytes, place.row) for nbytes in rooms]
             widest = min(room.widest for room in each)
             limits = Limits.of([room.points for room in each], len(self._owners), widest)
-            unit, plan = unit_of(self._alone._points, place.array.info), self._plan
+            unit, plan = unit_of(self._alone._points, place.array.info.layout), self._plan
             serves = plan is not None and unit == plan.unit and plan.limits.within(limits)
         if plan is None or not serves:
             with Announced(group, what):
@@ -410,21 +421,3 @@ class Passes:
                 mine[number] += end - begin
         most = max(int(mine.max(initial=0)), max(sizes, default=0) // INDEX)
         return _Plan(unit, limits, ranges, turns, division, file, places, most)
-
-
-def _fill(place: Place, one: Range, told: List, fill: Any, stretch: int) -> None:
-    """Write a value to the elements of a range that are not told."""
-    told = np.sort(told)
-    value = np.empty((1,) * (1 + len(place.shape)), place.array.dtype)
-    value[...] = fill
-    for low in range(one.low, one.high, stretch):
-        high = min(low + stretch, one.high)
-        free = np.ones(high - low, np.bool)
-        free[told[np.searchsorted(told, low) : np.searchsorted(told, high)] - low] = False
-        left = np.flatnonzero(free) + low
-        place.write(left, np.broadcast_to(value, (left.size, *place.shape)))
-
-
-def _bytes(rows: NDArray[Any]) -> NDArray[np.uint8]:
-    """Packed rows as bytes."""
-    return rows.reshape(-1).view(np.uint8) if rows.size else np.empty(0, np.uint8)
