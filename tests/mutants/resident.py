@@ -37,8 +37,8 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{RESIDENT}/movement.py",
-        before="            self._take_over()\n            mine =",
-        after="            mine =",
+        before="            self._take_over()\n            self._at = 0\n",
+        after="            self._at = 0\n",
         killed_by=TESTS + "test_all_ranks_make_the_passes_of_the_one_that_needs_most",
         why="of what is cast in several passes the buffer would be filled anew before it was taken over",
     ),
