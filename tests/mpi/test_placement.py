@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import time
 
 import numpy as np
@@ -13,6 +14,7 @@ import outcore
 from outcore import Distribution
 from outcore.errors import (
     AlreadyExistsError,
+    BudgetError,
     CollectiveError,
     DistributionError,
     FormatError,
@@ -85,6 +87,8 @@ def test_local_arrays_are_those_of_the_distribution_in_every_placement(world, fo
         np.s_[:, 0],
         np.s_[:, ::3],
         np.s_[None, :2],
+        np.s_[None, :, 0],
+        np.s_[0, None, ::-1],
     ]
 
     def body(t):
@@ -263,6 +267,9 @@ def test_sections_of_the_whole_array_and_multicast(world, folder):
                 with made(t, name, distribution, placement, ghosts) as a:
                     for key in keys:
                         np.testing.assert_array_equal(whole[key], a.read_global_all(key))
+                        out = np.empty(whole[key].shape)
+                        assert a.read_global_all(key, out=out) is out
+                        np.testing.assert_array_equal(whole[key], out)
                         if whole[key].ndim:
                             file = os.path.join(folder, f"mine-{t.rank}.npy")
                             with outcore.create(file, whole[key].shape, "f8") as target:
@@ -396,6 +403,49 @@ def test_a_rank_that_fails_in_a_shift_fails_all(world, folder, monkeypatch):
                 if t.rank == 1:
                     a._disk = disk
             a.shift_all()  # the ranks still work together
+
+    world.run(body)
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(
+    "what", ["shift direct", "shift out-of-core", "shift in-core", "multicast", "copy", "slabs"]
+)
+@ranks(3)
+def test_a_rank_without_memory_lets_no_other_wait(world, folder, monkeypatch, what):
+    """What one rank reserves, or is asked for, alone, all ranks agree on."""
+    rows = Distribution(SHAPE, ["block", "*"], world.size)
+    poor, plain = set(), outcore._core.Reservation
+
+    def reservation(said, *args):
+        if threading.get_ident() in poor and said in ("a shift", "a multicast", "a copy"):
+            raise BudgetError("no memory", code="budget-too-small")
+        return plain(said, *args)
+
+    monkeypatch.setattr(outcore._core, "Reservation", reservation)
+
+    def body(t):
+        target = outcore.create(os.path.join(folder, f"t{t.rank}.npy"), SHAPE, "f8")
+        part = os.path.join(folder, "p.npy")
+        with (
+            made(t, os.path.join(folder, "a"), rows, "local", [1, 0]) as a,
+            made(t, part, rows, "partitioned") as b,
+        ):
+            calls = {
+                "multicast": lambda: a.multicast_all(..., target),
+                "copy": lambda: outcore.copy_placed(
+                    a, os.path.join(folder, "b"), placement="local", overwrite=True
+                ).close(),
+                "slabs": lambda: sum(1 for _ in b.slabs(axis=7 if t.rank == 1 else 0)),
+            }
+            call = calls.get(what, lambda: a.shift_all(what.partition(" ")[2]))
+            if t.rank == 1:
+                poor.add(threading.get_ident())
+            with pytest.raises(CollectiveError, match=r"no memory|axis 7"):
+                call()
+            poor.discard(threading.get_ident())
+            a.shift_all()  # the ranks still work together
+        target.close()
 
     world.run(body)
 

@@ -21,6 +21,7 @@ Reference: PASSION report, section 4.1.2 (Local Placement Model; local array fil
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ import numpy as np
 from outcore.distribution import Distribution, ProcessGrid
 from outcore.errors import DistributionError, FormatError, OutcoreError, UsageError
 from outcore.formats import durable
+from outcore.formats.documents import read_document
 
 __all__ = ["MANIFEST", "Manifest", "disk_map", "is_local"]
 
@@ -156,10 +158,11 @@ class Manifest:
         """
         folder = os.fspath(path)
         name = os.path.join(folder, MANIFEST)
-        with durable.os_errors("reading", name), open(name, encoding="utf-8") as stream:
-            text = stream.read()
+        document = read_document(name)
+        if document is None:
+            with durable.os_errors("reading", name):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         try:
-            document = json.loads(text)
             version = document[_KEY]
             if version != _VERSION:
                 raise _bad(name, f"it is of version {version!r}, and {_VERSION} is known here")

@@ -172,7 +172,7 @@ def _made(
 
     def make() -> list[int]:
         if placement != "local":
-            disks.append(_opened(group, path, "r+", options))
+            disks.append(_opened(path, "r+", options))
             return []
         file = manifests[0].file(group.rank)
         with durable.os_errors("making the folder of", file):
@@ -274,7 +274,7 @@ def open_placed(
                 path=name,
             )
         pairs = _checked(group, distribution, placement or "global", ghosts or 0)
-        disk = _opened(group, path, mode, options)
+        disk = _opened(path, mode, options)
         found.append((disk, distribution, pairs, None))
         if disk.shape != distribution.shape:
             raise DistributionError(
@@ -453,7 +453,7 @@ def copy_placed(
     return open_placed(path, divided, "r+", placement=placement, ghosts=ghosts, comm=group)
 
 
-def _opened(group: Transport, path: Path, mode: str, options: dict[str, Any]) -> DiskArray:
+def _opened(path: Path, mode: str, options: dict[str, Any]) -> DiskArray:
     """The file of a global placement, by this rank alone: collectives take plain arrays, too."""
     known = {name: value for name, value in options.items() if name == "format"}
     opened: DiskArray = outcore.open(path, cast(Any, mode), **known)
