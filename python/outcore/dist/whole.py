@@ -42,20 +42,6 @@ class WholeArrays(OneSided):
     """
     Operations on whole arrays; see `DistArray`, which has them.
 
-    Parameters
-    ----------
-    distribution, local, transport, ghosts
-        As for `DistArray`.
-
-    Raises
-    ------
-    DistributionError, UnsupportedError
-        As for `DistArray`.
-
-    Notes
-    -----
-    Memory is that of `local`. Not collective.
-
     Examples
     --------
     >>> from outcore import DistArray, Distribution
@@ -158,8 +144,10 @@ class WholeArrays(OneSided):
         DistributionError, CollectiveError
             On all ranks, as `redistribute_all`.
 
-        Notes ----- Memory for messages as `redistribute_all`; if the dtype is another one, also the
-        part of `out` in this dtype, counted in the budget. ``GA_Copy`` of Global Arrays.
+        Notes
+        -----
+        Memory for messages as `redistribute_all`; if the dtype is another one, also the part of `out` in
+        this dtype, counted in the budget. ``GA_Copy`` of Global Arrays.
 
         Examples
         --------
@@ -211,9 +199,11 @@ class WholeArrays(OneSided):
             On all ranks: as `redistribute_all`; with the cause, what NumPy refuses to add, or to
             put into `out` (casting ``same_kind``).
 
-        Notes ----- Besides the result ``b * other`` of this rank, and what is not in the
-        distribution of the result is brought there: as large as the part of this rank, each counted
-        in the budget. ``GA_Add`` of Global Arrays.
+        Notes
+        -----
+        Besides the result ``b * other`` of this rank, and what is not in the distribution of the result
+        is brought there: as large as the part of this rank, each counted in the budget. ``GA_Add`` of
+        Global Arrays.
 
         Examples
         --------
@@ -286,8 +276,10 @@ class WholeArrays(OneSided):
             ``bad-function``: it gave another shape, or something that does not fit `out` (casting
             ``same_kind``).
 
-        Notes ----- Besides the result what `function` takes, and the parts of arrays in other
-        distributions, counted in the budget. ``GA_Elem_multiply`` and its like of Global Arrays.
+        Notes
+        -----
+        Besides the result what `function` takes, and the parts of arrays in other distributions, counted
+        in the budget. ``GA_Elem_multiply`` and its like of Global Arrays.
 
         Examples
         --------
@@ -338,11 +330,13 @@ class WholeArrays(OneSided):
             On all ranks: as `redistribute_all`; with the cause ``bad-dtype``: elements that are no
             numbers, or more than 2**44 of them.
 
-        Notes ----- Floating-point products are added exactly above 80 bits below the largest one
-        (`sums`), which takes two passes over the elements, and memory for 32768 of them at a time,
-        a few times. An array in another distribution is brought into this one's: as large as the
-        part of this rank, counted in the budget. ``GA_Dot`` of Global Arrays; Demmel and Nguyen,
-        *Fast Reproducible Floating-Point Summation*.
+        Notes
+        -----
+        Floating-point products are added exactly above 80 bits below the largest one (`sums`), which
+        takes two passes over the elements, and memory for 32768 of them at a time, a few times. An array
+        in another distribution is brought into this one's: as large as the part of this rank, counted in
+        the budget. ``GA_Dot`` of Global Arrays; Demmel and Nguyen, *Fast Reproducible Floating-Point
+        Summation*.
 
         Examples
         --------

@@ -194,7 +194,7 @@ def slabs(table: Table, rows: int, begin: int = 0, end: int | None = None) -> It
     Parameters
     ----------
     table
-        It.
+        In memory or on disk.
     rows
         Of a slab. Two slabs are held at once.
     begin, end
@@ -388,7 +388,7 @@ def refuse_dtype(array: Table, kinds: str, name: str, wanted: str) -> None:
     Parameters
     ----------
     array
-        It.
+        A table.
     kinds
         Letters of `numpy.dtype.kind`.
     name, wanted
