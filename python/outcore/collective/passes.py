@@ -41,7 +41,7 @@ from outcore import _core
 from outcore.collective.agreement import Announced, Failures, Unsure
 from outcore.collective.elements import bytes_of
 from outcore.formats.scratch import ScratchFile
-from outcore.index_parts import Dense, Place, Room, Rows, staged, values_of
+from outcore.index_parts import HeldRange, Place, Room, Rows, staged, values_of
 from outcore.index_schedule import IndexSchedule
 from outcore.masks import INDEX, Held
 from outcore.stored_lists import Bins, Division, Limits, Range, cut_ranges, find_cuts, unit_of
@@ -133,7 +133,7 @@ class Passes:
         self._plan: _Plan | None = None
         #: Whether all calls are made in passes, so that lists in memory are of no use.
         self.always = False
-        self._dense: Dense | None = None
+        self._range: HeldRange | None = None
 
     @property
     def passes(self) -> int:
@@ -234,7 +234,7 @@ class Passes:
             plan.told = 0  # what the owners keep may be incomplete
             raise
         finally:
-            self._dense = None
+            self._range = None
             if held is not None:
                 held.release()
 
@@ -316,11 +316,11 @@ class Passes:
         if len(one.steps) == 1:
             return place.read(told)
         if now.step == 0:
-            self._dense = Dense(place, one.low, one.high, reads=True)
-        assert self._dense is not None
-        rows = self._dense.rows(told)
+            self._range = HeldRange(place, one.low, one.high, reads=True)
+        assert self._range is not None
+        rows = self._range.rows(told)
         if now.ends:
-            self._dense = None
+            self._range = None
         return rows
 
     def _write(
@@ -339,16 +339,16 @@ class Passes:
             # A range that is filled and fits is written once, too.
             fits = fill is not None and one.high - one.low <= plan.limits.widest
             if len(one.steps) > 1 or fits:
-                self._dense = Dense(place, one.low, one.high, reads=function is not None)
-        target = self._dense if self._dense is not None else place
+                self._range = HeldRange(place, one.low, one.high, reads=function is not None)
+        target = self._range if self._range is not None else place
         target.apply(told, data, function)
         if not now.ends:
             return
-        if self._dense is not None:
-            dense, self._dense = self._dense, None
+        if self._range is not None:
+            held, self._range = self._range, None
             if fill is not None:
-                dense.fill(fill)
-            dense.write()
+                held.fill(fill)
+            held.write()
         elif fill is not None:
             stretch = max(plan.limits.widest, _STRETCH)
             place.fill(one.low, one.high, np.sort(told), fill, stretch)
