@@ -115,15 +115,22 @@ def stamp_of(status: os.stat_result) -> Stamp:
     return status.st_dev, status.st_ino, status.st_size, *times
 
 
-def read_document(path: str) -> Document | None:
-    """The JSON object in the file `path`, or None if there is no such file."""
-    found = read_stamped(path)
+def read_document(path: str, judge: Judge | None = None) -> Document | None:
+    """The JSON object in the file `path`, or None if there is no such file; see `read_stamped`."""
+    found = read_stamped(path, judge)
     return None if found is None else found[0]
 
 
-def read_stamped(path: str) -> tuple[Document, Stamp] | None:
+def read_stamped(path: str, judge: Judge | None = None) -> tuple[Document, Stamp] | None:
     """
     The JSON object in the file `path` and which state of the file it is; None if there is no such file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    judge
+        Says in errors whose document it is; by default that of a Zarr library.
 
     Raises
     ------
@@ -132,7 +139,7 @@ def read_stamped(path: str) -> tuple[Document, Stamp] | None:
     StorageError
         The file cannot be read.
     """
-    judge = Judge(path)
+    judge = Judge(path) if judge is None else judge
     with durable.os_errors("reading", path):
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -22,6 +22,7 @@ this array (another shape, dtype or order) is named in the error.
 from __future__ import annotations
 
 import builtins
+import errno
 import json
 import math
 import operator
@@ -138,11 +139,11 @@ def manifest_of(path: str) -> Manifest:
         It cannot be read.
     """
     place = os.path.realpath(path)
-    document = read_document(place)
+    judge = Judge(path, "outcore", "the array")
+    document = read_document(place, judge)
     if document is None:
         with durable.os_errors("opening", path):
-            raise FileNotFoundError(2, "No such file or directory", path)
-    judge = Judge(path, "outcore", "the array")
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     if document.get("format") != FORMAT:
         raise judge.bad(f"the format is {document.get('format')!r:.100}, not {FORMAT!r}")
     if judge.integer(document.get("version"), "version", 1) != VERSION:
@@ -270,7 +271,7 @@ def create(
         with durable.os_errors("looking at the folder of parts,", folder):
             if not os.path.isdir(folder):
                 os.stat(folder)
-                raise NotADirectoryError(20, "Not a directory", folder)
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
     name = os.urandom(8).hex()
     files = tuple(
         part_files.part_name(os.path.realpath(folders[k % len(folders)]), place, name, k)

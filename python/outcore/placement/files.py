@@ -33,7 +33,7 @@ import numpy as np
 from outcore.distribution import Distribution, ProcessGrid
 from outcore.errors import DistributionError, FormatError, OutcoreError, UsageError
 from outcore.formats import durable
-from outcore.formats.documents import read_document
+from outcore.formats.documents import Judge, read_document
 
 __all__ = ["MANIFEST", "Manifest", "disk_map", "is_local"]
 
@@ -158,7 +158,7 @@ class Manifest:
         """
         folder = os.fspath(path)
         name = os.path.join(folder, MANIFEST)
-        document = read_document(name)
+        document = read_document(name, Judge(name, "outcore.create_placed()", "the array"))
         if document is None:
             with durable.os_errors("reading", name):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
