@@ -584,6 +584,7 @@ def test_damaged_manifests_are_refused(tmp_path):
         {"formats": ["round", "*"]},
         {"dtype": "O"},
         {"dtype": "nonsense"},
+        {"dtype": "f4,("},
         {"order": "D"},
         {"ghosts": [[1]]},
         {"ghosts": [[-1, 0], [0, 0]]},
