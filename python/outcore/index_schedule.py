@@ -515,6 +515,8 @@ class IndexSchedule:
         ------
         FormatError
             The file is no schedule (``bad-schedule``).
+        StorageError
+            It cannot be read.
         UsageError
             The array has another shape.
 

@@ -13,6 +13,7 @@ array.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import math
@@ -29,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.errors import FormatError, OutcoreError, SectionError
+from outcore.errors import FormatError, OutcoreError, SectionError, StorageError
 from outcore.formats import durable
 from outcore.index_parts import elements_of, listed, stored
 from outcore.indexing import Points, ResultAxis
@@ -230,8 +231,10 @@ class ScheduleFile:
                 return number
         with self._member(f"lengths{k}") as (stream, number):
             total = 0
+            # Of one run all indices differ, and each element has two: one is negative.
+            most = min(self.points.number, 2 * self.points.length(k))
             for part in _pieces(stream, number):
-                if part.size and not 1 <= int(part.min()) <= int(part.max()) <= self.points.number:
+                if part.size and not 1 <= int(part.min()) <= int(part.max()) <= most:
                     raise ValueError("a run with no indices, or too many")
                 total += int(part.sum())
             return total
@@ -348,15 +351,24 @@ def opened(path: str | Path, near: str) -> Iterator[ScheduleFile]:
     ------
     FormatError
         It is no schedule, or is damaged (``bad-schedule``); also while it is read.
+    StorageError
+        The system said no (``not-found`` and others).
     """
+    name = str(path)
     try:
-        with open(path, "rb") as stream, zipfile.ZipFile(stream) as archive:
+        with (
+            durable.os_errors("reading the schedule", name),
+            open(path, "rb") as stream,
+            zipfile.ZipFile(stream) as archive,
+        ):
             yield ScheduleFile(archive, near)
-    except OutcoreError:
-        raise
-    except _DAMAGED as error:
+    except (*_DAMAGED, OutcoreError) as error:
+        # A zip file that says that a member begins at no place.
+        seeks = isinstance(error, StorageError) and error.errno == errno.EINVAL
+        if isinstance(error, OutcoreError) and not seeks:
+            raise
         raise FormatError(
-            f"{str(path)!r} is no schedule of indices: {error}. Make it anew with schedule().save()",
+            f"{name!r} is no schedule of indices: {error}. Make it anew with schedule().save()",
             code="bad-schedule",
-            path=str(path),
+            path=name,
         ) from None
