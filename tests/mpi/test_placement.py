@@ -349,6 +349,41 @@ def test_what_is_wrong_is_refused_on_all_ranks_and_named(world, folder):
 
 
 @ranks(2, 3)
+def test_ranks_that_mean_different_arrays_all_raise_and_what_is_there_stays(world, folder):
+    def body(t):
+        odd = t.rank == t.size - 1
+        rows = Distribution(SHAPE, ["block", "*"], t.size)
+        columns = Distribution(SHAPE, ["*", "block"], t.size)
+        for placement in ("global", "local"):
+            name = name_of(folder, 0, placement)
+            made(t, name, rows, placement).close()
+            t.barrier()
+            good = {"path": name, "distribution": rows, "dtype": "f8", "placement": placement}
+            other = "global" if placement == "local" else "partitioned"
+            for wrong in (
+                {"distribution": columns},
+                {"dtype": "f4"},
+                {"ghosts": 1},
+                {"path": name + "x"},
+                {"placement": other},
+            ):
+                with pytest.raises(CollectiveError, match="create_placed") as caught:
+                    outcore.create_placed(**{**good, **(wrong if odd else {})}, comm=t)
+                assert caught.value.code == "mismatched-call"
+            t.barrier()
+            with outcore.open_placed(name, None if placement == "local" else rows, comm=t) as a:
+                np.testing.assert_array_equal(values(), a.read_global_all())
+            t.barrier()
+        for wrong in ({"distribution": columns}, {"ghosts": 1}, {"placement": "partitioned"}):
+            said = {"distribution": rows, **(wrong if odd else {})}
+            with pytest.raises(CollectiveError, match="open_placed") as caught:
+                outcore.open_placed(name_of(folder, 0, "global"), comm=t, **said)
+            assert caught.value.code == "mismatched-call"
+
+    world.run(body)
+
+
+@ranks(2, 3)
 def test_files_that_are_missing_short_or_foreign_are_named(world, folder):
     def body(t):
         rows = Distribution(SHAPE, ["block", "*"], t.size)

@@ -42,6 +42,13 @@ MUTANTS = [
         why="files of somebody else that have the names of ours were removed",
     ),
     Mutant(
+        file=FOLDER + "making.py",
+        before='    together(group, "create_placed", check, told, same=1)\n',
+        after='    together(group, "create_placed", check, told, same=0)\n',
+        killed_by=TESTS + "test_ranks_that_mean_different_arrays_all_raise_and_what_is_there_stays",
+        why="the first rank would replace an array, and the others write to one that is divided otherwise",
+    ),
+    Mutant(
         file=FOLDER + "shift.py",
         before="        array._started.finish_writes()\n        mine.extend(array._overlaps())\n",
         after="        mine.extend(array._overlaps())\n",

@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike
 
 import outcore
 from outcore.collective.agreement import together
+from outcore.collective.items import number_of
 from outcore.disk import DiskArray
 from outcore.distribution import Distribution, Ghosts, widths
 from outcore.errors import AlreadyExistsError, DistributionError, FormatError, UsageError
@@ -142,16 +143,12 @@ def _made(
 
     def check() -> list[int]:
         pairs.extend(_checked(group, distribution, placement, ghosts))
+        kind = as_dtype(dtype, name)
+        meant = (name, distribution, kind, placement, pairs, order, exclusive, sorted(options))
         if placement != "local":
             if where is not None:
                 raise _only_local(where)
-            if group.rank == 0:
-                if os.path.isdir(name) and is_local(name):
-                    raise _foreign(name)
-                outcore.create(
-                    path, distribution.shape, dtype, order=order, exclusive=exclusive, **options
-                ).close()
-            return []
+            return [number_of(repr(meant))]
         if options.get("format", "npy") != "npy" or set(options) - {"format"}:
             raise UsageError(
                 f"local placement makes .npy files, and takes no {sorted(options)}; leave it out, "
@@ -160,14 +157,29 @@ def _made(
                 path=name,
             )
         files = _files(name, where, distribution.grid.size)
-        manifest = Manifest(name, distribution, pairs, as_dtype(dtype, name), order, files)
-        manifests.append(manifest)
-        if group.rank == 0:
+        manifests.append(Manifest(name, distribution, pairs, kind, order, files))
+        return [number_of(repr((*meant, files)))]
+
+    def begin() -> list[int]:
+        """What there is goes when all ranks mean the same."""
+        if group.rank == 0 and placement == "local":
             _make_room(name, exclusive)
+        elif group.rank == 0:
+            if os.path.isdir(name) and is_local(name):
+                raise _foreign(name)
+            outcore.create(
+                path, distribution.shape, dtype, order=order, exclusive=exclusive, **options
+            ).close()
         return []
 
-    told = f"create_placed of {placement} placement, {distribution} of {distribution.shape}"
-    together(group, "create_placed", check, lambda: told, same=0)
+    def told() -> str:
+        return (
+            f"create_placed of {name!r} with {placement} placement, {dtype}, {distribution!r}, ghosts "
+            f"{ghosts}, order {order!r}"
+        )
+
+    together(group, "create_placed", check, told, same=1)
+    together(group, "create_placed", begin, told, same=0)
     disks: list[DiskArray] = []
 
     def make() -> list[int]:
@@ -260,7 +272,7 @@ def open_placed(
             raise UsageError(f"mode {mode!r}; give 'r' or 'r+'", code="bad-mode", path=name)
         if is_local(name):
             found.append(_open_local(group, name, mode, distribution, placement, ghosts))
-            return [1]
+            return [number_of(repr((name, mode, "local", found[0][1])))]
         if placement == "local":
             raise FormatError(
                 f"{name!r} has no {MANIFEST}; it is no array with local placement",
@@ -283,10 +295,16 @@ def open_placed(
                 code="bad-distribution",
                 path=name,
             )
-        return [0]
+        return [number_of(repr((name, mode, placement or "global", distribution, pairs)))]
+
+    def told() -> str:
+        return (
+            f"open_placed({name!r}, {distribution!r}, {mode!r}, placement={placement!r}, "
+            f"ghosts={ghosts!r})"
+        )
 
     try:
-        together(group, "open_placed", look, lambda: f"open_placed({name!r})", same=1)
+        together(group, "open_placed", look, told, same=1)
     except BaseException:
         for disk, *_ in found:
             disk.close()
