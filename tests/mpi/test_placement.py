@@ -326,6 +326,21 @@ def test_what_is_wrong_is_refused_on_all_ranks_and_named(world, folder):
             for call, code in (
                 (lambda: a.shift_all("fast"), "bad-option"),
                 (lambda: outcore.copy_placed(a, name, placement="local"), "same-file"),
+                (
+                    lambda: outcore.copy_placed(
+                        a,
+                        name + "2",
+                        placement="local",
+                        distribution=Distribution((14, 11), ["block", "*"], t.size),
+                    ),
+                    "bad-distribution",
+                ),
+                (
+                    lambda: outcore.copy_placed(
+                        a, name + "2", placement=PLACEMENTS[t.rank == 0], overwrite=True
+                    ),
+                    "mismatched-call",
+                ),
                 (lambda: a.read_global_all(np.s_[99]), "index-out-of-bounds"),
                 (lambda: a.read_global_all(out=np.empty(3)), "out-mismatch"),
             ):

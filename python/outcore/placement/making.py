@@ -395,10 +395,10 @@ def copy_placed(
 
     Raises
     ------
-    AlreadyExistsError
-        On all ranks: there is something at `path`, and no `overwrite`.
     CollectiveError
-        On all ranks, if any rank failed, or called something else. There is nothing new at `path` then.
+        On all ranks, if any rank failed, or meant or called something else; there is nothing new at
+        `path` then. Its cause may be `AlreadyExistsError`: there is something at `path`, and no
+        `overwrite`; or `DistributionError` (``bad-distribution``): a distribution of another shape.
 
     Notes
     -----
@@ -424,6 +424,13 @@ def copy_placed(
     places: list[Place] = []
 
     def begin() -> list[int]:
+        if divided.shape != source.shape:
+            raise DistributionError(
+                f"{source.path!r} has shape {source.shape}, the distribution of its copy "
+                f"{divided.shape}; they must be the same",
+                code="bad-distribution",
+                path=name,
+            )
         if placement != "local":
             place = Place.of(name, [source.path], overwrite, options.get("format"))
             place.refuse_existing()
@@ -439,9 +446,15 @@ def copy_placed(
                 )
             if not overwrite:
                 raise _exists(name)
-        return []
+        return [number_of(told())]
 
-    together(group, "copy_placed", begin, lambda: f"copy_placed({name!r}, {placement!r})", same=0)
+    def told() -> str:
+        return (
+            f"copy_placed({source.path!r}, {name!r}, placement={placement!r}, {divided!r}, "
+            f"overwrite={overwrite})"
+        )
+
+    together(group, "copy_placed", begin, told, same=1)
     temporary = places[0].partial if places else name
     made = _made(
         group, temporary, divided, source.dtype, placement, ghosts, where, order, False, options
