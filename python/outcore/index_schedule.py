@@ -119,7 +119,8 @@ class IndexSchedule:
         if isinstance(lists, StoredList):
             self._points = replace(self._points, mode="flat", mask=None)
             self._parts = Parts(self._points, lists)
-        elif ready and 8 * self._of(array).nbytes <= 4 * sum(one.size for one in lists):
+        elif ready and 2 * self._of(array).nbytes <= sum(one.size for one in lists):
+            # It takes half a byte for each index: neighbours, whose lists are short as runs, too.
             self._kept.compress()
 
     @classmethod
