@@ -1,5 +1,6 @@
 """Placed arrays: one program, three placements, against NumPy."""
 
+import itertools
 import json
 import os
 import threading
@@ -77,7 +78,7 @@ def name_of(folder, number, placement, suffix=".npy"):
     return os.path.join(folder, f"{number}-{placement}" + (suffix if placement != "local" else ""))
 
 
-@ranks(1, 2, 5, 8, per_node=(None, 3))
+@ranks(1, 2, 6, per_node=(None, 3))
 def test_local_arrays_are_those_of_the_distribution_in_every_placement(world, folder):
     keys = [
         ...,
@@ -131,7 +132,7 @@ def test_strided_writes_touch_what_they_name(world, folder):
     world.run(body)
 
 
-@ranks(1, 2, 5, 8, per_node=(None, 3))
+@ranks(1, 2, 6, per_node=(None, 3))
 def test_slabs_with_their_halos_tile_the_array_in_every_placement(world, folder):
     whole = values()
 
@@ -168,7 +169,7 @@ def test_slabs_with_their_halos_tile_the_array_in_every_placement(world, folder)
     world.run(body)
 
 
-@ranks(1, 2, 5, 8, per_node=(None, 3))
+@ranks(1, 2, 6, per_node=(None, 3))
 def test_a_shift_brings_what_the_owners_have_by_each_method(world, folder):
     whole = values()
 
@@ -218,31 +219,33 @@ def test_copies_in_other_placements_and_distributions(world, folder):
 
     def body(t):
         divided = cases(t.size)
-        for source in PLACEMENTS:
-            for target in PLACEMENTS:
-                for one, two in ((0, 2), (2, 3), (4, 0), (3, 4), (1, 6)):
-                    path = os.path.join(folder, "copy" + (".zarr" if target != "local" else ""))
-                    name = os.path.join(folder, "s" + (".npy" if source != "local" else ""))
-                    options = {"chunks": (4, 3)} if target != "local" else {}
-                    distribution, ghosts = divided[two]
-                    with (
-                        made(t, name, divided[one][0], source) as a,
-                        outcore.copy_placed(
-                            a,
-                            path,
-                            placement=target,
-                            distribution=distribution,
-                            ghosts=ghosts,
-                            overwrite=True,
-                            **options,
-                        ) as b,
-                    ):
-                        expected = mine(whole, distribution, t.rank)
-                        np.testing.assert_array_equal(expected, b.read_section())
-                        if target == "local":
-                            with_ghosts = mine(whole, distribution, t.rank, ghosts)
-                            np.testing.assert_array_equal(with_ghosts, b._disk[...])
-                        t.barrier()
+        pairs = [(0, 2), (2, 3), (4, 0), (3, 4), (1, 6)]
+        # Of one rank all distributions are alike.
+        each = 3 if t.size > 1 else 1
+        for number, (source, target) in enumerate(itertools.product(PLACEMENTS, PLACEMENTS)):
+            for one, two in (pairs + pairs)[number % 5 :][:each]:
+                path = os.path.join(folder, "copy" + (".zarr" if target != "local" else ""))
+                name = os.path.join(folder, "s" + (".npy" if source != "local" else ""))
+                options = {"chunks": (4, 3)} if target != "local" else {}
+                distribution, ghosts = divided[two]
+                with (
+                    made(t, name, divided[one][0], source) as a,
+                    outcore.copy_placed(
+                        a,
+                        path,
+                        placement=target,
+                        distribution=distribution,
+                        ghosts=ghosts,
+                        overwrite=True,
+                        **options,
+                    ) as b,
+                ):
+                    expected = mine(whole, distribution, t.rank)
+                    np.testing.assert_array_equal(expected, b.read_section())
+                    if target == "local":
+                        with_ghosts = mine(whole, distribution, t.rank, ghosts)
+                        np.testing.assert_array_equal(with_ghosts, b._disk[...])
+                    t.barrier()
 
     world.run(body)
 
