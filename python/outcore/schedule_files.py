@@ -52,7 +52,7 @@ _STEP = 1 << 16
 _MOST = 1 << 63
 # What reading a file raises that is damaged.
 _DAMAGED = (
-    *(ValueError, LookupError, TypeError, ArithmeticError, RecursionError, EOFError),
+    *(ValueError, LookupError, TypeError, ArithmeticError, EOFError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
 )
 
