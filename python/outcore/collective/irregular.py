@@ -135,6 +135,16 @@ class CollectiveSchedule(ListedSchedule):
         CollectiveError
             On *all* ranks if any rank failed, or called something else; `out` is undefined then.
 
+        Notes
+        -----
+        A new result is the caller's, and not counted in the memory budget. Owners take a buffer of
+        `chunk` bytes, two where they read ahead; between nodes what a step sends and receives is held
+        besides. A result whose axes have another order than its points is put in order through a copy,
+        which is counted; where that does not fit, elements come in passes over ranges of the array.
+
+        No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
+        sections 3.1 and 3.2.
+
         Examples
         --------
         >>> import numpy as np, outcore
@@ -250,6 +260,15 @@ class CollectiveSchedule(ListedSchedule):
         ------
         CollectiveError
             On *all* ranks if any rank failed, or called something else. Each element is then old or new.
+
+        Notes
+        -----
+        Memory as for `gather_all`. Values that have to be cast or put in order are copied, which is
+        counted; where that does not fit, they are taken in passes. To combine, owners read their
+        elements and hold them meanwhile, and keep 32 bytes more for each index that they own. Durable
+        after `CollectiveArray.flush_all`, or at once with ``Hints(sync=True)``.
+
+        No and Choudhary, as for `gather_all`.
 
         Examples
         --------

@@ -155,7 +155,8 @@ class LocalArray:
 
         Notes
         -----
-        Memory: the result, which is the caller's; strides are read by data sieving as in any section.
+        Memory: the result, which is the caller's; with `out` and a key that drops or makes axes the
+        section once more, counted. Strides are read by data sieving as in any section.
         ``PASSION_read_section`` (section 4.2.1).
 
         Examples
