@@ -270,6 +270,25 @@ def test_what_one_rank_cannot_keep_fails_on_all(world, folder):
     world.run(body)
 
 
+@ranks(2, 3)
+def test_a_name_that_is_none_on_one_rank_fails_on_all(world, folder):
+    def body(t):
+        u = DistArray.zeros(Distribution(12, ["block"], t.size), transport=t)
+        place = 3 if t.rank == 1 else folder / "state"
+        for call in (
+            lambda: outcore.checkpoint(place, {"u": u}),
+            lambda: outcore.icheckpoint(place, {"u": u}).wait(),
+            lambda: outcore.restore(place, into={"u": u}),
+        ):
+            with pytest.raises(CollectiveError) as caught:
+                call()
+            assert caught.value.ranks == (1,)
+        t.barrier()
+        assert os.listdir(folder) == []
+
+    world.run(body)
+
+
 @ranks(1, 3)
 def test_what_is_no_checkpoint_is_neither_read_nor_replaced(world, folder):
     def body(t):

@@ -128,7 +128,7 @@ def checkpoint(
     group = _group(comm, arrays)
     _after_what_was_started(group)
     with _plainly(group):
-        _write(one_name(path), lambda: _kept(group, arrays), group, hints)
+        _write(path, lambda: _kept(group, arrays), group, hints)
 
 
 def icheckpoint(
@@ -181,7 +181,6 @@ def icheckpoint(
     {'u': array([3., 3., 3., 3., 3., 3.]), 'step': 2}
     """
     group = _group(comm, arrays)
-    name = one_name(path)
     held: list[_core.Reservation] = []
     found: dict[str, _Kept | Any] = {}
     failure: BaseException | None = None
@@ -198,13 +197,13 @@ def icheckpoint(
     def write() -> None:
         try:
             with Announced(group, "checkpoint") if group.size > 1 else _plainly(group):
-                _write(name, kept, group, hints)
+                _write(path, kept, group, hints)
         finally:
             found.clear()
             for one in held:
                 one.release()
 
-    return start_call(group, _STARTED, f"checkpoint {name!r}", write, writes=True)
+    return start_call(group, _STARTED, f"checkpoint {path!r}", write, writes=True)
 
 
 @collective
@@ -281,17 +280,19 @@ def restore(
     group = _group(comm, wanted)
     _after_what_was_started(group)
     ranks = Ranks.of(group, "restore")
-    place = one_name(path)
+    places: list[str] = []
     some = None if names is None else list(names)
     alone = comm is None and not any(isinstance(one, DistArray) for one in wanted.values())
 
     def say() -> str:
+        places.append(one_name(path))
         for name, one in wanted.items():
             _check_wanted(group, name, one)
         told = {name: _told(one) for name, one in wanted.items()}
-        return f"restore({os.path.realpath(place)!r}, names={some}, into={told})"
+        return f"restore({os.path.realpath(places[0])!r}, names={some}, into={told})"
 
     _alike(ranks, say)
+    place = places[0]
     for turn in range(_TRIES):
         manifest = _read_manifest(ranks, place)
         failure: OutcoreError | None = None
@@ -461,7 +462,7 @@ def _copied(
 
 
 def _write(
-    path: str,
+    path: Any,
     bring: Callable[[], dict[str, _Kept | Any]],
     group: Transport,
     hints: Hints | Mapping[str, Any] | None,
@@ -470,15 +471,19 @@ def _write(
     kept: dict[str, _Kept] = {}
     values: dict[str, Any] = {}
 
+    names: list[str] = []
+
     def say() -> str:
+        names.append(one_name(path))
         found = bring()
         for name, one in found.items():
             (kept if isinstance(one, _Kept) else values)[name] = one
         arrays = {name: (one.kind, _told(one.part)) for name, one in kept.items()}
-        return f"checkpoint({os.path.realpath(path)!r}, {arrays}, values {json.dumps(values)})"
+        place = os.path.realpath(names[0])
+        return f"checkpoint({place!r}, {arrays}, values {json.dumps(values)})"
 
     _alike(ranks, say)
-    place = Folder(path)
+    place = Folder(names[0])
     try:
         number = ranks.told(lambda: place.begin())
         files = {name: place.file(number, one.file) for name, one in kept.items()}
