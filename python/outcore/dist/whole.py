@@ -30,7 +30,8 @@ from outcore.collective.items import number_of
 from outcore.dist import sums
 from outcore.dist.base import Divided
 from outcore.dist.one_sided import OneSided
-from outcore.distribution import Distribution
+from outcore.dist.products import multiply_all
+from outcore.distribution import Distribution, like
 from outcore.errors import UnsupportedError, UsageError
 from outcore.process_grid import ProcessGrid
 from outcore.redistribution import Part, bring_all
@@ -417,7 +418,7 @@ class WholeArrays(OneSided):
         distribution
             Of the new array; by default blocks on a grid of ranks as square as can be.
         out
-            Takes the product instead; not one of the factors.
+            Takes the product instead; not one of the factors, nor their memory.
 
         Returns
         -------
@@ -427,14 +428,29 @@ class WholeArrays(OneSided):
         Raises
         ------
         DistributionError, CollectiveError
-            On all ranks: as `redistribute_all`; with the cause ``bad-shape``, ``bad-out``, or
-            `BudgetError`.
+            On all ranks: as `redistribute_all`; with the cause ``bad-shape``, ``bad-out``, what NumPy
+            refuses to multiply or to put into `out` (casting ``same_kind``), or `BudgetError`: no room
+            for one index of the inner axis. What `out` has when a rank failed in the middle is
+            undefined.
 
-        Notes ----- A rank is brought the rows of this array and the columns of `other` that its
-        part of the product needs, unless it has them; they are counted in the budget: with ``p x
-        q`` ranks a ``p``-th of this array and a ``q``-th of `other`. The bits are those of the
-        BLAS, which depend on the shape of the parts. ``GA_Dgemm`` of Global Arrays, for any dtype;
-        larger products are those of `outcore.matmul`.
+        Notes
+        -----
+        SUMMA: each rank is brought the rows of this array and the columns of `other` that its part of
+        the product needs, unless it has them, panel by panel of the inner axis, and adds their product.
+        With ``p x q`` ranks all panels together are a ``p``-th of this array and a ``q``-th of `other`.
+        Those of one time take a quarter of what is free of the memory budget and 256 MiB at most, so
+        small factors come at once; with more panels, 16 MiB at most for a tile of the product.
+        Factors of another dtype than the product are cast in there, and a product that `out` has in
+        another dtype is summed beside it: as large as the part of this rank. All of it is counted in
+        the budget. Messages as `redistribute_all`.
+
+        Integers wrap around as in NumPy. The bits of floating-point numbers are those of the BLAS,
+        which depend on the shape of the parts, and on the number of panels. ``float16`` is summed in
+        ``float32`` and rounded once.
+
+        ``GA_Dgemm`` of Global Arrays, for any dtype; larger products are those of `outcore.matmul`.
+        van de Geijn and Watts, *SUMMA: Scalable Universal Matrix Multiplication Algorithm*; Nieplocha
+        and Foster, *Disk Resident Arrays*, section 5.2.
 
         Examples
         --------
@@ -445,6 +461,7 @@ class WholeArrays(OneSided):
                [ 8., 14.]])
         """
         made: list[Self] = []
+        dtypes: list[np.dtype[Any]] = []
 
         def check() -> None:
             if self.ndim != 2 or other.ndim != 2 or self.shape[1] != other.shape[0]:
@@ -454,36 +471,29 @@ class WholeArrays(OneSided):
                     code="bad-shape",
                 )
             shape = (self.shape[0], other.shape[1])
+            none = np.matmul(np.empty((0, 0), self.dtype), np.empty((0, 0), other.dtype))
+            dtypes.append(none.dtype)
             if out is None:
                 how = distribution or Distribution(
                     shape, ["block", "block"], ProcessGrid(size=self._transport.size, ndim=2)
                 )
-                dtype = np.matmul(np.empty((0, 0), self.dtype), np.empty((0, 0), other.dtype)).dtype
-                made.append(self._new(how, np.empty(how.local_shape(self.rank), dtype)))
-            elif out is self or out is other or out.shape != shape:
+                made.append(self._new(how, np.empty(how.local_shape(self.rank), none.dtype)))
+                return
+            if out.shape != shape or any(
+                out is one or np.may_share_memory(out.local, one.local) for one in (self, other)
+            ):
                 raise UsageError(
-                    f"out= of shape {out.shape} for a product of shape {shape}; give another array than "
-                    "the factors, of that shape",
+                    f"out= of shape {out.shape} for a product of shape {shape}; give an array of that "
+                    "shape, with other memory than the factors",
                     code="bad-out",
                 )
-            else:
-                made.append(out)
+            np.copyto(np.empty((0, 0), out.dtype), none, casting="same_kind")
+            made.append(out)
 
         meaning = other._meaning(), str(distribution), out is None
         self._alike("matmul_all", meaning, check=check)
-        result = made[0]
-        of_rows = _axes_of(result._distribution, [0, None], self.shape)
-        of_columns = _axes_of(result._distribution, [None, 1], other.shape)
-        with (
-            self._sent_to("matmul_all", of_rows) as x,
-            other._sent_to("matmul_all", of_columns) as y,
-        ):
-
-            def multiply() -> None:
-                np.matmul(x, y, out=result.owned, casting="same_kind")
-
-            self._alike("matmul_all", result._meaning(), multiply)
-        return result
+        multiply_all(self, other, made[0], dtypes[0])
+        return made[0]
 
     def transpose_all(
         self, axes: Sequence[int] | None = None, *, distribution: Distribution | None = None
@@ -530,7 +540,7 @@ class WholeArrays(OneSided):
                     f"axes {axes} of an array of {self.ndim}; give each axis once", code="bad-axis"
                 )
             shape = tuple(self.shape[axis] for axis in order)
-            how = _axes_of(self._distribution, list(order), shape)
+            how = like(self._distribution, list(order), shape)
             turned.append(self._new(how, self.owned.transpose(order)))
 
         self._alike("transpose_all", axes, check=turn)
@@ -626,17 +636,3 @@ class WholeArrays(OneSided):
 def _scalar(value: Any, name: str) -> None:
     if np.ndim(value):
         raise UsageError(f"{name} of shape {np.shape(value)}; give a number", code="bad-value")
-
-
-def _axes_of(
-    distribution: Distribution, axes: Sequence[int | None], shape: Sequence[int]
-) -> Distribution:
-    """A distribution whose axes are divided like some of another one; None: not divided."""
-    (_, formats, grid), aligns, along = distribution._arguments
-    return Distribution(
-        shape,
-        ["*" if axis is None else formats[axis] for axis in axes],
-        grid,
-        align=[None if axis is None else aligns[axis] for axis in axes],
-        axes=[None if axis is None else along[axis] for axis in axes],
-    )
