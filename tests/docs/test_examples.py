@@ -8,7 +8,7 @@ import pytest
 
 import outcore
 from applications import SMALL, results, run
-from outcore import transport
+from outcore import _core, transport
 from outcore.testing.sim import SimWorld
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -65,6 +65,18 @@ def test_heat_goes_on_on_other_numbers_of_ranks(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert re.search("^from step 14 to 30, ", said, re.M)
     assert results("heat_steps", said.replace("from step 14", "from step 0"))
+
+
+def test_a_product_stays_within_its_memory(tmp_path, monkeypatch, capsys):
+    """Of 512 KiB sections take half; what moves and multiplies them keeps to the rest."""
+    monkeypatch.chdir(tmp_path)
+    before = _core.memory_state()[0]
+    _core.reset_memory_peak()
+    run("matrix_product", "--size", "300", "--wide", "30", "--memory", "512KiB")
+    assert "from NumPy: 0.0e+00" in capsys.readouterr().out
+    assert 0 < _core.memory_state()[2] - before <= (512 << 10) - 8 * (3 * 300 * 30 + 2 * 30**2)
+    assert 8 * 300 * 300 > 512 << 10, "less than a matrix"
+    assert _core.memory_state()[0] <= before
 
 
 def test_a_mesh_is_written_for_vtk(tmp_path, monkeypatch):
