@@ -7,7 +7,7 @@ product of both is a section of C. The next columns come while the ranks multipl
 of C is on its way to the disk. In memory all sections are divided in blocks over a grid of ranks, and
 multiplied by SUMMA (`DistArray.matmul_all`), panel by panel in what is left of the memory.
 
-    python examples/matrix_product.py                                600 x 600 within 1 MiB
+    python examples/matrix_product.py                                800 x 800 within 1 MiB a rank
     python examples/matrix_product.py --size 8000 --memory 256MiB --picture product.png
     mpiexec -n 4 python examples/matrix_product.py --check           compares with NumPy, in memory
 
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--size", type=int, default=600, help="rows and columns of each matrix")
+    parser.add_argument("--size", type=int, default=800, help="rows and columns of each matrix")
     parser.add_argument("--memory", default="1MiB", help="of each rank, sections and buffers")
     parser.add_argument("--wide", type=int, help="rows and columns of sections (what fits)")
     parser.add_argument("--no-prefetch", dest="prefetch", action="store_false")
@@ -64,8 +64,8 @@ def main(arguments: list[str] | None = None) -> None:
         rest = int(budget) - held(n, wide, disks.size)
         if rest < int(budget) // 4:
             parser.error(f"sections of {wide} leave no memory; give less --wide, or more --memory")
+        outcore.memory(rest)
         with (
-            outcore.memory(rest),
             made("a", left, n, (wide, None), disks) as a,
             made("b", right, n, (None, wide), disks) as b,
             outcore.disk_array("product.npy", (n, n), "f8", typical=(wide, wide), comm=disks) as c,

@@ -27,8 +27,8 @@ SMALL = {
     ),
     "linear_equations": (["--size", "200", "--memory", "1MiB"], ["residual .*e-1.*e-1"]),
     "matrix_product": (
-        ["--size", "150", "--wide", "40", "--check"],
-        ["^sections of 40 of 150 rows", "from NumPy: 0.0e.00"],
+        ["--size", "400", "--wide", "60", "--memory", "1200KiB", "--check"],  # less than a matrix
+        ["^sections of 60 of 400 rows", "from NumPy: 0.0e.00"],
     ),
     "mesh_sweep": (
         ["--nodes", "2000", "--parts", "6", "--steps", "20", "--memory", "512KiB"],
