@@ -36,7 +36,7 @@ from outcore import DistArray, Distribution, ProcessGrid
 from outcore.transport import transport, world
 
 #: Parts of the time, in the order of the picture.
-PARTS = ("multiply", "wait for B", "read A", "wait for C")
+PARTS: tuple[str, ...] = ("multiply", "wait for B", "read A", "wait for C")
 ITEM = 8
 
 
@@ -166,7 +166,7 @@ def multiply(
     columns = [Room(n, wide, disks, cores) for _ in range(2)]
     results = [Room(wide, wide, disks, cores) for _ in range(2)]
     written: list[Any] = [None, None]
-    spent = dict.fromkeys(PARTS, 0.0)
+    spent: dict[str, float] = dict.fromkeys(PARTS, 0.0)
 
     def timed(part: str, work: Any) -> None:
         start = time.perf_counter()

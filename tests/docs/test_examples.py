@@ -79,6 +79,25 @@ def test_a_product_stays_within_its_memory(tmp_path, monkeypatch, capsys):
     assert _core.memory_state()[0] <= before
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_product_of_simulated_ranks_is_that_of_numpy(tmp_path, monkeypatch, capsys, size):
+    monkeypatch.chdir(tmp_path)
+    here, before = threading.local(), outcore.memory()
+    monkeypatch.setattr(transport, "world", lambda: here.transport)
+    monkeypatch.setattr(transport, "transport", lambda comm: comm)
+
+    def go(t):
+        here.transport = t
+        # Ranks that are threads share one budget: each has as much of it as one process has alone.
+        run("matrix_product", "--memory", f"{1200 * size}KiB")
+
+    try:
+        SimWorld(size).run(go)
+    finally:
+        outcore.memory(before)  # ranks that are threads set it in any order
+    assert results("matrix_product", capsys.readouterr().out)[1].endswith("NumPy: rounding")
+
+
 def test_a_mesh_is_written_for_vtk(tmp_path, monkeypatch):
     h5py = pytest.importorskip("h5py", reason="h5py is not installed: output for VTK is NOT tested")
     monkeypatch.chdir(tmp_path)

@@ -260,7 +260,8 @@ class _Product:
 def _shaped(memory: NDArray[Any], dtype: Any, shape: Any) -> NDArray[Any]:
     """The first bytes of some memory as an array."""
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
-    return memory[:nbytes].view(dtype).reshape(shape)
+    shaped: NDArray[Any] = memory[:nbytes].view(dtype).reshape(shape)
+    return shaped
 
 
 def _add_product(x: Any, y: Any, total: NDArray[Any], tile: NDArray[Any]) -> None:
