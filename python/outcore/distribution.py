@@ -509,7 +509,7 @@ def like(
     --------
     >>> from outcore import Distribution
     >>> print(like(Distribution((4, 6), ["block", "cyclic"], (2, 3)), [1, None], (6, 9)))
-    (CYCLIC, *) onto 2 x 3, along axes (1, -)
+    (CYCLIC, *) onto 2 x 3, replicated along its axis 0
     """
     (_, formats, grid), aligns, along = distribution._arguments
     return Distribution(

@@ -129,7 +129,8 @@ MUTANTS = [
         file="python/outcore/distribution.py",
         before="        extent = offset + max(stride * (lengths[axis] - 1), 0) + 1\n",
         after="        pass\n",
-        killed_by=f"{WHOLE}::test_products_in_panels_are_those_of_numpy",
+        killed_by="tests/property/test_distribution.py"
+        "::test_parts_along_an_axis_lie_as_in_the_whole_array",
         why="blocks of a part would have other ends than those of the whole array: other elements",
     ),
 ]
