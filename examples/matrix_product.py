@@ -59,16 +59,20 @@ def main(arguments: list[str] | None = None) -> None:
 
     n = words.size
     with outcore.memory(words.memory) as budget:
-        # Half for sections; the other half is the budget of what moves and multiplies them.
+        # Half for sections; the other half is the budget of what moves and multiplies them. Both go on
+        # at the same time: moving has a quarter of that.
         wide = words.wide or widest(n, int(budget) // 2, disks.size)
         rest = int(budget) - held(n, wide, disks.size)
         if rest < int(budget) // 4:
             parser.error(f"sections of {wide} leave no memory; give less --wide, or more --memory")
         outcore.memory(rest)
+        hints = {"memory": max(rest // 4, 1)}
         with (
-            made("a", left, n, (wide, None), disks) as a,
-            made("b", right, n, (None, wide), disks) as b,
-            outcore.disk_array("product.npy", (n, n), "f8", typical=(wide, wide), comm=disks) as c,
+            made("a", left, n, (wide, None), disks, hints) as a,
+            made("b", right, n, (None, wide), disks, hints) as b,
+            outcore.disk_array(
+                "product.npy", (n, n), "f8", typical=(wide, wide), comm=disks, hints=hints
+            ) as c,
         ):
             if disks.rank == 0:
                 print(f"sections of {wide} of {n} rows and columns")
@@ -117,9 +121,11 @@ def blocks(shape: tuple[int, int], ranks: int) -> Distribution:
     return Distribution(shape, ["block", "block"], ProcessGrid(size=ranks, ndim=2))
 
 
-def made(name: str, make: Any, n: int, typical: Any, comm: Any) -> Any:
+def made(name: str, make: Any, n: int, typical: Any, comm: Any, hints: Any) -> Any:
     """A temporary matrix on disk."""
-    matrix = outcore.disk_array(name, (n, n), "f8", typical=typical, keep=False, comm=comm)
+    matrix = outcore.disk_array(
+        name, (n, n), "f8", typical=typical, keep=False, comm=comm, hints=hints
+    )
     fill(matrix, make)
     return matrix
 

@@ -92,8 +92,9 @@ def rank(words: dict[str, Any]) -> None:
     cores = disks.split(0, disks.rank)
     wide = -(-n // CHUNKS)
     a, b, c = (Path(name) for name in words["files"])
-    # Less than a matrix, for what moves and multiplies sections.
-    outcore.memory(max(8 * n * n // 4, 4 << 20))
+    # Less than a matrix, for what moves sections, and for what multiplies them at the same time.
+    budget = outcore.memory(max(8 * n * n // 4, 4 << 20))
+    hints = {"memory": budget // 4}
     for path, make, typical in (
         (a, program.left, (wide, None)),
         (b, program.right, (None, wide)),
@@ -120,7 +121,7 @@ def rank(words: dict[str, Any]) -> None:
 
     def out_of_core(prefetch: bool) -> Any:
         opened = [
-            outcore.disk_array(path, mode="r+" if path == c else "r", comm=disks)
+            outcore.disk_array(path, mode="r+" if path == c else "r", comm=disks, hints=hints)
             for path in (a, b, c)
         ]
 

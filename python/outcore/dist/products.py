@@ -224,12 +224,12 @@ class _Product:
         """
         Of what is multiplied and then added: as square as can be, so that panels are read less often.
 
-        No larger than the panels. None if there is one panel.
+        No larger than half of the panels. None if there is one panel.
         """
         rows, columns = self._shape
         if wide >= self._inner:
             return 0, 0
-        cells = max(min(_TILE, wide * self._per_index) // self._work.itemsize, 1)
+        cells = max(min(_TILE, wide * self._per_index // 2) // self._work.itemsize, 1)
         columns = min(columns, max(cells // max(min(rows, math.isqrt(cells)), 1), 1))
         return min(rows, max(cells // max(columns, 1), 1)), columns
 
