@@ -316,7 +316,8 @@ def test_an_out_of_core_product_is_measured_by_real_ranks(tmp_path, capsys, monk
     rates = [float(cell) for cell in row.strip("| ").split(" | ")[1:]]
     assert all(rate > 0 for rate in rates)
     assert rates[3] == pytest.approx(100 * rates[1] / rates[0], rel=0.02)
-    assert rates[5] == pytest.approx(4 * rates[0] / 60, rel=0.02)
+    assert max(rates[5:7]) < 100  # of the time, in products
+    assert rates[7] == pytest.approx(4 * rates[0] / 60, rel=0.02)
     assert "theirs: “efficiency degrades as the number of processors increases”" in said
     assert not list(tmp_path.glob("product-*"))
 
