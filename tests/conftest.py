@@ -5,6 +5,7 @@ import signal
 import tempfile
 
 import hypothesis
+import pytest
 
 from outcore import _core, measured
 
@@ -24,3 +25,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Whether decoded chunks are kept depends on how long ago somebody changed the file: only tests of
 # that let it happen, so that in all others the memory that is held does not depend on the time.
 _core.keep_chunks_after(10**6)
+
+
+@pytest.fixture(autouse=True)
+def budget():
+    """Each test leaves the budget as it was: ranks that are threads restore it in any order."""
+    before = _core.memory_limit()
+    yield
+    _core.set_memory_limit(before)
