@@ -524,6 +524,24 @@ def test_names_change_and_arrays_go(world, folder):
     world.run(body)
 
 
+@ranks(2, 4)
+def test_ranks_that_mean_different_names_keep_the_old_one(world, folder):
+    def body(t):
+        d = outcore.disk_array(folder / "one.npy", DATA.shape, "f8", comm=t)
+        last = t.rank == t.size - 1
+        for name, code in ((f"two-{last}", "mismatched-call"), ("two.zarr", "rank-failed")):
+            with pytest.raises(CollectiveError) as caught:
+                d.rename(folder / (name if last or code == "mismatched-call" else "two"))
+            assert (caught.value.code, caught.value.ranks) == (code, (t.size - 1,))
+            assert d.path == str(folder / "one.npy")
+            d.write(columns(t))
+            d.flush()
+            assert os.listdir(folder) == ["one.npy"]
+        d.close()
+
+    world.run(body)
+
+
 @ranks(1, 3)
 def test_what_gets_a_name_is_on_the_disk_before(world, folder, monkeypatch):
     done = []

@@ -91,4 +91,18 @@ MUTANTS = [
         killed_by=TESTS + "test_what_gets_a_name_is_on_the_disk_before",
         why="after a crash there would be half an array under a name that had another one before",
     ),
+    Mutant(
+        file=f"{RESIDENT}/naming.py",
+        before="lambda: [number], lambda: said, same=1",
+        after="lambda: [number], lambda: said, same=0",
+        killed_by=TESTS + "test_ranks_that_mean_different_names_keep_the_old_one",
+        why="an array would get the name that one rank gave, and the others would look for it elsewhere",
+    ),
+    Mutant(
+        file=f"{RESIDENT}/array.py",
+        before='with Announced(self._group, "rename") if self._group.size > 1 else contextlib.nullcontext():\n',
+        after="if True:\n",
+        killed_by=TESTS + "test_ranks_that_mean_different_names_keep_the_old_one",
+        why="ranks would wait for ever for one that was told that its name is none",
+    ),
 ]

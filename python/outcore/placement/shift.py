@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore import _core
-from outcore.collective.agreement import together
+from outcore.collective.agreement import Announced, together
 from outcore.collective.many import read_all
 from outcore.disk import DiskArray
 from outcore.distribution import Key
@@ -113,7 +113,8 @@ def shift(array: PlacedArray, method: Way, *, dry: bool) -> Shift:
         chosen = choose(slowest, method)
         elements = sum(_elements(one.here) for one in mine)
         if not dry:
-            _carry_out(array, chosen[0], mine, files, rounds, room)
+            with Announced(array.transport, "shift_all"):
+                _carry_out(array, chosen[0], mine, files, rounds, room)
     finally:
         for file in files.values():
             file.close()

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore import _core
-from outcore.collective.agreement import together
+from outcore.collective.agreement import Announced, together
 from outcore.collective.call import run
 from outcore.collective.items import writing
 from outcore.collective.many import read_all
@@ -172,7 +172,10 @@ def multicast(array: PlacedArray, key: Any, target: DiskArray) -> None:
                 return []
 
             nbytes = (min(low + step, rows.length) - low) * rows.row * array.dtype.itemsize
-            with _core.Reservation("a multicast", nbytes):
+            with (
+                Announced(array.transport, "multicast_all"),
+                _core.Reservation("a multicast", nbytes),
+            ):
                 together(array.transport, _MULTICAST, begin, lambda: "a part of it", same=0)
                 _read(array, files.requests(straight(part, array.shape)[0], got[0]))
                 together(array.transport, _MULTICAST, store, lambda: "a part of it", same=0)
@@ -214,7 +217,8 @@ def write_slabs(source: PlacedArray, target: PlacedArray) -> None:
                     target.write_section(box, memory[0])
                 return []
 
-            with _core.Reservation("a copy", size * target.dtype.itemsize):
+            nbytes = size * target.dtype.itemsize
+            with Announced(group, _COPY), _core.Reservation("a copy", nbytes):
                 together(group, _COPY, begin, lambda: "a part of it", same=0)
                 _read(source, asked)
                 if target.placement == "local":

@@ -27,6 +27,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore.collective.agreement import Announced
 from outcore.collective.array import CollectiveArray
 from outcore.collective.planning import Method
 from outcore.collective.request import CollectiveRequest, start
@@ -568,7 +569,8 @@ class DiskResidentArray:
             ``closed``; ``bad-suffix``: the suffix is that of another format; ``cannot-change``: it lies
             in a file with other arrays.
         StorageError
-            The system said no; `AlreadyExistsError` with `exclusive`. The array has its old name.
+            The system said no; `AlreadyExistsError` with `exclusive`. The array has its old name; its
+            new one (see `path`) if only a sync failed after that.
         CollectiveError
             On all ranks, if any failed.
 
@@ -590,12 +592,13 @@ class DiskResidentArray:
         >>> outcore.open("result.npy")[0, 0]
         np.float64(1.0)
         """
-        self._array._check_open("rename")
-        new = new_name(self._array, name)
-        self.flush()
-        self._array, failure = renamed(self._group, self._array, new, exclusive=exclusive)
-        if failure is not None:
-            raise failure
+        with Announced(self._group, "rename") if self._group.size > 1 else contextlib.nullcontext():
+            self._array._check_open("rename")
+            new = new_name(self._array, name)
+            self.flush()
+            self._array, failure = renamed(self._group, self._array, new, exclusive=exclusive)
+            if failure is not None:
+                raise failure
         if self._hold is not None:
             self._forget_end()
             self._hold.keep()

@@ -17,8 +17,9 @@ from collections.abc import Callable
 from typing import Any
 
 from outcore import formats
-from outcore.collective.agreement import together
+from outcore.collective.agreement import together, told
 from outcore.collective.array import CollectiveArray
+from outcore.collective.items import number_of
 from outcore.disk import DiskArray
 from outcore.errors import UnsupportedError, UsageError
 from outcore.formats import durable, whole
@@ -71,7 +72,7 @@ def renamed(
     Returns
     -------
     DiskArray, BaseException or None
-        The array, opened again; if it could not get its name, under the old one, and why.
+        The array, opened again; if it could not get its name, under the one that it has, and why.
     """
     old, inner = formats.split_path(array._where)
     mode, hints, options = array.mode, array.hints, array._again()
@@ -88,11 +89,13 @@ def renamed(
 
     failure: BaseException | None = None
     try:
-        _all_closed(group, "rename")
+        _all_closed(group, "rename", f"to {new!r}")
         _once(group, move, "rename")
     except BaseException as error:
         failure = error
-    where = (new if failure is None else old) + (f"::{inner}" if inner is not None else "")
+    if failure is not None and _is_there(group, old):
+        new = old
+    where = new + (f"::{inner}" if inner is not None else "")
     comm = group if isinstance(array, CollectiveArray) else None
     again: DiskArray = open(where, "r" if mode == "r" else "r+", comm=comm, hints=hints, **options)
     return again, failure
@@ -117,9 +120,16 @@ def removed(group: Transport, array: DiskArray) -> None:
     _once(group, remove, "delete")
 
 
-def _all_closed(group: Transport, name: str) -> None:
-    """Come to where all ranks have closed the array."""
-    _once(group, lambda: None, name)
+def _is_there(group: Transport, path: str) -> bool:
+    """Whether the first rank finds a file: it may have its new name, and only a sync has failed."""
+    return bool(told(group, _CALL, lambda: os.path.lexists(path), "rename"))
+
+
+def _all_closed(group: Transport, name: str, meaning: str = "") -> None:
+    """Come to where all ranks have closed the array, and mean the same."""
+    if group.size > 1:
+        said, number = f"{name} {meaning}", number_of(meaning)
+        together(group, _CALL, lambda: [number], lambda: said, same=1, named=name)
 
 
 def _once(group: Transport, work: Callable[[], None], name: str) -> None:
