@@ -70,7 +70,9 @@ def _joined(place, paper, words):
         if all(pid and pid != os.getppid() for pid in pids):
             break
         time.sleep(1e-4)
-    return Group(place, barrier, NoWire(), MappedMemory(), Patience(0.08, 2 * PATIENCE)), pids
+    group = Group(place, barrier, NoWire(), MappedMemory(), Patience(0.08, 2 * PATIENCE))
+    group.barrier()  # all have seen all alive
+    return group, pids
 
 
 def _ended(children, errors):

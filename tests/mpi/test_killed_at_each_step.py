@@ -189,14 +189,13 @@ def under_mpiexec(library, folder, name, victim, most):
 
 
 REAL = [
-    ("checkpoint", 0, 4),
+    ("checkpoint", 0, 3),
     ("checkpoint", 1, 2),
     ("write to chunks", 1, 2),
     ("temporary chunks", 0, 2),
     ("rename elsewhere", 0, 2),
-    ("mv", 0, 3),
+    ("mv", 0, 2),
     ("cp", 0, 2),
-    ("rm", 0, 2),
 ]
 
 

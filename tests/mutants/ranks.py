@@ -42,6 +42,14 @@ MUTANTS = [
         why="ranks that write parts of one block would write over each other",
     ),
     Mutant(
+        file="python/outcore/transport/group.py",
+        before="    bad = parent.agree(0 if failure is None else 1)\n",
+        after="",
+        killed_by="tests/mpi/test_dead_ranks.py"
+        "::test_who_dies_as_soon_as_there_is_a_group_is_noticed",
+        why="a rank that dies at once would be waited for for ever",
+    ),
+    Mutant(
         file="python/outcore/transport/nodememory.py",
         before="                if os.fstat(fd).st_nlink:\n",
         after="                if True:\n",
