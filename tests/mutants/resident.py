@@ -86,8 +86,8 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{RESIDENT}/array.py",
-        before="        new = new_name(self._array, name)\n        self.flush()\n",
-        after="        new = new_name(self._array, name)\n",
+        before="            new = new_name(self._array, name)\n            self.flush()\n",
+        after="            new = new_name(self._array, name)\n",
         killed_by=TESTS + "test_what_gets_a_name_is_on_the_disk_before",
         why="after a crash there would be half an array under a name that had another one before",
     ),
