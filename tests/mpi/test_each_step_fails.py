@@ -18,6 +18,7 @@ from mpi.call_steps import Steps, constructors, words
 from mpi.killed_calls import NEW, OLD, SHAPE, part
 from outcore import DistArray, Distribution
 from outcore.errors import BudgetError
+from outcore.resident import naming
 from ranks import once, ranks
 
 #: Where what asks for memory is a step. Sums end with a few numbers, when all ranks have said theirs.
@@ -327,3 +328,26 @@ def test_placed_arrays(world, folder, made_by_functions):
 @ranks(2)
 def test_placed_arrays_on_the_first_rank_slow(world, folder, made_by_functions):
     strike(world, lambda t: placed(t, folder), [0])
+
+
+@ranks(1, 2)
+def test_an_array_whose_name_changed_before_a_sync_failed_has_the_new_one(
+    world, folder, monkeypatch
+):
+    moved = naming.durable.move_into_place
+
+    def moves(*args, **more):
+        moved(*args, **more)
+        raise OSError(errno.EIO, "on purpose")
+
+    def body(t):
+        d = outcore.disk_array(folder / "d.npy", SHAPE, "f8", comm=t)
+        d.write(part(t, OLD))
+        with pytest.raises(outcore.OutcoreError, match="on purpose"):
+            d.rename(folder / "e.npy")
+        assert d.path == str(folder / "e.npy")
+        same(OLD)(read(d, part(t, NEW)))
+        d.close()
+
+    monkeypatch.setattr(naming.durable, "move_into_place", moves)
+    world.run(body)

@@ -93,6 +93,14 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{RESIDENT}/naming.py",
+        before="    if failure is not None and _is_there(group, old):\n",
+        after="    if failure is not None:\n",
+        killed_by="tests/mpi/test_each_step_fails.py"
+        "::test_an_array_whose_name_changed_before_a_sync_failed_has_the_new_one",
+        why="ranks would be left without the array whose new name may not be on the disk yet",
+    ),
+    Mutant(
+        file=f"{RESIDENT}/naming.py",
         before="lambda: [number], lambda: said, same=1",
         after="lambda: [number], lambda: said, same=0",
         killed_by=TESTS + "test_ranks_that_mean_different_names_keep_the_old_one",
