@@ -93,6 +93,9 @@ class Job:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        for told in Path(self._folder).glob(f"{self._prefix}memory-*"):
+            for name in told.read_text().split():
+                Path(name).unlink(missing_ok=True)
         said = self.told("stderr")[-3000:]
         assert not hangs, f"{sorted(os.listdir(self._folder))}\n{said}"
         return said

@@ -1,11 +1,12 @@
 """
 One rank of a call that may be killed: ``mpiexec -n N python step_rank.py FOLDER CALL VICTIM STEP``.
 
-It says in the working folder how the call ended, in ``told-RANK``, and how many steps it had, in
-``steps-RANK``. Step 0: nobody is killed.
+It says in the working folder how the call ended, in ``told-RANK``, how many steps it had, in
+``steps-RANK``, and which memory MPI has given a name, in ``memory-RANK``. Step 0: nobody is killed.
 """
 
 import os
+import re
 import signal
 import sys
 import traceback
@@ -16,6 +17,9 @@ from mpi4py import MPI
 from mpi.call_steps import Steps, constructors
 from mpi.killed_calls import CALLS
 from outcore.transport import transport
+
+#: How MPICH and Open MPI call memory that ranks of a node share.
+NAMED = re.compile(r"/(mpich_shm_|sm_segment\.)")
 
 
 def die(name):
@@ -28,6 +32,7 @@ def main():
     # Before they have synchronised, a dead rank is MPI's to notice.
     comm = transport(MPI.COMM_WORLD, warn=0.4)
     here, mine = Path.cwd(), comm.rank == int(victim)
+    tell(here / f"memory-{comm.rank}", memory_of_mpi())
     constructors()
     try:
         with Steps(int(step) if mine else 0, die, together=True, started=True) as steps:
@@ -41,9 +46,15 @@ def main():
         os._exit(0)  # how MPI ends without its dead ranks is not ours to say
 
 
+def memory_of_mpi():
+    """Files in memory that MPI leaves behind if its ranks are killed."""
+    with open("/proc/self/maps") as maps:
+        return "\n".join(sorted({line.split()[-1] for line in maps if NAMED.search(line)}))
+
+
 def tell(path, text):
     """A file that is there when it is whole."""
-    begun = path.with_name(f"{path.name}.tmp")
+    begun = Path(f"{path}.tmp")
     begun.write_text(text)
     begun.rename(path)
 
