@@ -26,6 +26,10 @@ SMALL = {
         ["180 steps, largest change 1.00e-03", "in the middle: 0.7350"],
     ),
     "linear_equations": (["--size", "200", "--memory", "1MiB"], ["residual .*e-1.*e-1"]),
+    "matrix_product": (
+        ["--size", "400", "--wide", "60", "--memory", "1200KiB", "--check"],  # less than a matrix
+        ["^sections of 60 of 400 rows", "from NumPy: 0.0e.00"],
+    ),
     "mesh_sweep": (
         ["--nodes", "2000", "--parts", "6", "--steps", "20", "--memory", "512KiB"],
         ["each of 5[0-9]{3} edges is worked on 1\\.[01]", "mass 0.0", "from sweeps .* 0.0e.00"],

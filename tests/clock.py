@@ -1,11 +1,16 @@
-"""A wall-clock cap far above what anything here takes: a hang fails instead of hanging the suite."""
+"""
+Wall-clock caps far above what anything here takes: a hang fails instead of hanging the suite.
+
+A test that needs something to have happened elsewhere waits `until` it has, and not for a while.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 
 class TooLongError(BaseException):
@@ -27,3 +32,11 @@ def within(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def until(what: Callable[[], object], seconds: float = 60.0) -> None:
+    """Wait, without a call of outcore, for something that comes for certain, sooner or later."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(1e-3)

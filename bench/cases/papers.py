@@ -5,7 +5,7 @@ Expected: what made direct access slow in 1994, requests of some bytes to few sl
 page cache and disk today; the model (`outcore simulate --paper`) and a throttled device (``--cache
 slow``) bring it back. Tables: PASSION 3 (Laplace), 4 (2-D FFT), 6 to 9 (molecular dynamics), 10 and 11
 (sieving), 13 (prefetching); extended two-phase 9 (product) and 10 (Laplace); figures 9 to 15 of the
-irregular paper; figures 5 and 6 of the one on disk resident arrays. Choose with ``--tables "passion 10"
+irregular paper; 5, 6 and 8 of the one on disk resident arrays. Choose with ``--tables "passion 10"
 "extended 9" "irregular 12" "dra 5"``; each prints theirs, here, and the model where there is one.
 Results are compared element by element.
 """
@@ -20,13 +20,13 @@ from harness import Row, save
 from outcore.model import tables
 from outcore.simulate.molecular import MOLECULAR
 from outcore.simulate.programs import TABLES
-from papers import disk_arrays, irregular_figures
+from papers import disk_arrays, disk_product, irregular_figures
 
 NAMES = (
     *(f"passion {n}" for n in (3, 4, 6, 7, 8, 9, 10, 11, 13)),
     *("extended 9", "extended 10"),
     *(f"irregular {n}" for n in irregular_figures.FIGURES),
-    *(f"dra {n}" for n in disk_arrays.FIGURES),
+    *(f"dra {n}" for n in (*disk_arrays.FIGURES, *disk_product.FIGURES)),
 )
 
 
@@ -44,7 +44,8 @@ def run(options: Any) -> None:
         elif paper == "irregular":
             irregular_figures.run(int(number), options, _print)
         elif paper == "dra":
-            disk_arrays.run(int(number), options, _print)
+            module = disk_product if int(number) in disk_product.FIGURES else disk_arrays
+            module.run(int(number), options, _print)
         else:
             _ONE_PROCESS[int(number)](options)
 
@@ -72,6 +73,7 @@ _TITLES = {
     "extended 10": "Extended two-phase method, table 10: I/O of Laplace's equation, seconds",
     **{f"irregular {n}": irregular_figures.title(n) for n in irregular_figures.FIGURES},
     **{f"dra {n}": disk_arrays.title(n) for n in disk_arrays.FIGURES},
+    **{f"dra {n}": disk_product.title(n) for n in disk_product.FIGURES},
 }
 
 

@@ -28,7 +28,18 @@ from outcore import _core
 from outcore.errors import DistributionError, SectionError
 from outcore.process_grid import ProcessGrid, integer, integers, is_number
 
-__all__ = ["Align", "Distribution", "Ghosts", "Key", "ProcessGrid", "slices", "views", "widths"]
+__all__ = [
+    "Align",
+    "Distribution",
+    "Ghosts",
+    "Key",
+    "ProcessGrid",
+    "like",
+    "part_of",
+    "slices",
+    "views",
+    "widths",
+]
 
 Key = tuple[slice, ...]
 # One width for all axes, or per axis a width or a pair (before, behind).
@@ -477,6 +488,73 @@ class Distribution:
 
 def _rebuild(arguments: tuple[Any, ...], align: Any, axes: Any) -> Distribution:
     return Distribution(*arguments, align=align, axes=axes)
+
+
+def like(
+    distribution: Distribution, axes: Sequence[int | None], shape: Sequence[int]
+) -> Distribution:
+    """
+    A distribution whose axes are divided like some of another one.
+
+    Parameters
+    ----------
+    distribution
+        The other one.
+    axes
+        For each axis that of the other one; None: not divided.
+    shape
+        Its shape; an axis is as long as the one that it is divided like.
+
+    Examples
+    --------
+    >>> from outcore import Distribution
+    >>> print(like(Distribution((4, 6), ["block", "cyclic"], (2, 3)), [1, None], (6, 9)))
+    (CYCLIC, *) onto 2 x 3, replicated along its axis 0
+    """
+    (_, formats, grid), aligns, along = distribution._arguments
+    return Distribution(
+        shape,
+        ["*" if axis is None else formats[axis] for axis in axes],
+        grid,
+        align=[None if axis is None else aligns[axis] for axis in axes],
+        axes=[None if axis is None else along[axis] for axis in axes],
+    )
+
+
+def part_of(distribution: Distribution, axis: int, low: int, high: int) -> Distribution:
+    """
+    How some indices in a row along an axis are divided: as an array that is aligned with the whole one.
+
+    Parameters
+    ----------
+    distribution
+        Of the whole array.
+    axis
+        Number of the axis.
+    low, high
+        The first index, and the one behind the last.
+
+    Returns
+    -------
+    Distribution
+        Of an array of these indices. Each rank stores them as it does in the whole array: in a row, in
+        the same order.
+
+    Examples
+    --------
+    >>> from outcore import Distribution
+    >>> whole = Distribution(10, ["block"], 2)
+    >>> [part_of(whole, 0, 3, 7).local_shape(rank) for rank in range(2)]
+    [(2,), (2,)]
+    """
+    (shape, formats, grid), aligns, along = distribution._arguments
+    lengths, how = list(shape), list(aligns)
+    stride, offset, extent = how[axis].stride, how[axis].offset, how[axis].extent
+    if extent is None:  # of the whole array: blocks are as long as its template says
+        extent = offset + max(stride * (lengths[axis] - 1), 0) + 1
+    how[axis] = Align(stride, offset + stride * low, extent)
+    lengths[axis] = high - low
+    return Distribution(lengths, formats, grid, align=how, axes=along)
 
 
 def slices(sections: NDArray[np.int64]) -> list[Key]:

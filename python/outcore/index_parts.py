@@ -8,7 +8,8 @@ a part of the file; values are taken from, and put to, the positions (`Rows`), i
 
 Invariants. Each element, and so each chunk that no range had to cut, is read once and written once for
 each `gather` or `scatter`. If more indices name a range than fit, its elements stay in memory until all
-have come (`Dense`). What is combined is combined in the order of the list. Everything held is counted.
+have come (`HeldRange`). What is combined is combined in the order of the list. All that is held is
+counted.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CombinedPoints",
-    "Dense",
+    "HeldRange",
     "Parts",
     "Place",
     "Room",
@@ -181,12 +182,7 @@ class _InMemory(Rows):
         return positions if self._one_axis else np.unravel_index(positions, self._shape)
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        rows: NDArray[Any] = self._core[self._key(positions)]
-        if rows.dtype != self.dtype or not rows.flags.c_contiguous:
-            cast = np.empty(rows.shape, self.dtype)
-            cast[...] = rows
-            return cast
-        return rows
+        return _packed(self._core[self._key(positions)], self.dtype)
 
     def put(self, positions: NDArray[np.int64], rows: NDArray[Any]) -> None:
         self._core[self._key(positions)] = rows
@@ -226,18 +222,22 @@ class _OnDisk(Rows):
         core = self._array._core
         rows = np.empty((positions.size, *self._lengths), self._array.dtype)
         core.read_points(self._axes, (positions,), "flat", self._rest, rows)
-        turned = rows[self._back][self._add]
-        if turned.dtype == self.dtype and turned.flags.c_contiguous:
-            return turned
-        cast = np.empty(turned.shape, self.dtype)
-        cast[...] = turned
-        return cast
+        return _packed(rows[self._back][self._add], self.dtype)
 
     def put(self, positions: NDArray[np.int64], rows: NDArray[Any]) -> None:
         core = self._array._core
         core.write_points(
             self._axes, (positions,), "flat", self._rest, rows[self._drop][self._turn]
         )
+
+
+def _packed(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Rows of a dtype, one behind the other in memory: a copy if they are not."""
+    if rows.dtype == dtype and rows.flags.c_contiguous:
+        return rows
+    cast = np.empty(rows.shape, dtype)
+    cast[...] = rows
+    return cast
 
 
 class _Staged(Rows):
@@ -418,6 +418,31 @@ class Place:
         if rows.size:
             self.array._core.write_points(self.points.axes, (flat,), "flat", self.rest, rows)
 
+    def fill(self, low: int, high: int, told: NDArray[np.int64], value: Any, stretch: int) -> None:
+        """
+        Write a value to the rows from `low` to `high` that are not told.
+
+        Parameters
+        ----------
+        low, high
+            Number of the first row, and the end.
+        told
+            Numbers of rows, ascending; some may be outside, or come several times.
+        value
+            A scalar, cast to the dtype of the array.
+        stretch
+            Rows that are looked at, and written, at once.
+        """
+        one = np.empty((1,) * (1 + len(self.shape)), self.array.dtype)
+        one[...] = value
+        for first in range(low, high, stretch):
+            end = min(first + stretch, high)
+            free = np.ones(end - first, np.bool)
+            inside = slice(*np.searchsorted(told, (first, end)).tolist())
+            free[told[inside] - first] = False
+            left = np.flatnonzero(free) + first
+            self.write(left, np.broadcast_to(one, (left.size, *self.shape)))
+
     def apply(self, flat: NDArray[np.int64], rows: NDArray[Any], function: np.ufunc | None) -> None:
         """Write rows, or combine the elements with them in their order."""
         if function is None:
@@ -471,7 +496,7 @@ class CombinedPoints:
         return _core.Reservation("elements that are combined", nbytes)
 
 
-class Dense:
+class HeldRange:
     """
     All elements of a range, in memory while their values come in steps.
 
@@ -621,12 +646,12 @@ class Parts:
                 return
             target = staged(out, place, self.kept, plan.most, len(plan.ranges))
             for number, one in plan.chosen:
-                dense = None
+                there = None
                 if len(one.steps) > 1:
-                    dense = Dense(place, one.low, one.high, reads=True)
+                    there = HeldRange(place, one.low, one.high, reads=True)
                 for begin, end in one.steps[:, 0].tolist():
                     flat, positions = plan.division.read(number, begin, end)
-                    rows = dense.rows(flat) if dense is not None else place.read(flat)
+                    rows = there.rows(flat) if there is not None else place.read(flat)
                     target.put(positions, rows)
                     held.step()
             target.finish()
@@ -640,14 +665,14 @@ class Parts:
                 return
             take = values_of(values, place, plan.division, plan.most, len(plan.ranges))
             for number, one in plan.chosen:
-                target: Place | Dense = place
+                target: Place | HeldRange = place
                 if len(one.steps) > 1:
-                    target = Dense(place, one.low, one.high, reads=function is not None)
+                    target = HeldRange(place, one.low, one.high, reads=function is not None)
                 for begin, end in one.steps[:, 0].tolist():
                     flat, positions = plan.division.read(number, begin, end)
                     target.apply(flat, take(number, begin, end, positions), function)
                     held.step()
-                if isinstance(target, Dense):
+                if isinstance(target, HeldRange):
                     target.write()
 
     def _ready(self, place: Place, held: Held) -> _Plan | None:
@@ -664,7 +689,7 @@ class Parts:
         memory.
         """
         room = Room(held.room(place.array.budget), place.row)
-        unit = unit_of(self.points, place.array.info)
+        unit = unit_of(self.points, place.array.info.layout)
         limits = Limits.of([room.points], 1, room.widest)
         for plan in self._plans:
             if unit == plan.unit and plan.limits.within(limits):

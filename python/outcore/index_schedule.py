@@ -22,9 +22,11 @@ irregular problems", section 3.1.1; ``PASSION_oc_gen_schedule``, ``oc_gather`` a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,6 +53,7 @@ from outcore.stored_lists import StoredList
 
 __all__ = ["COMBINES", "Combine", "CombinedPoints", "IndexSchedule", "points_of"]
 
+T = TypeVar("T")
 #: What becomes of several values for one element.
 Combine = Literal["last", "add", "multiply", "min", "max"]
 #: The functions that combine an element with a value.
@@ -116,7 +119,8 @@ class IndexSchedule:
         if isinstance(lists, StoredList):
             self._points = replace(self._points, mode="flat", mask=None)
             self._parts = Parts(self._points, lists)
-        elif ready and 8 * self._of(array).nbytes <= 4 * sum(one.size for one in lists):
+        elif ready and 2 * self._of(array).nbytes <= sum(one.size for one in lists):
+            # It takes half a byte for each index: neighbours, whose lists are short as runs, too.
             self._kept.compress()
 
     @classmethod
@@ -238,15 +242,16 @@ class IndexSchedule:
             core = np.empty(points.core_shape, array.dtype)
             result = points.to_result(core)
         schedule = self._in_memory(array)
-        if schedule is None:
-            self._in_parts().gather(array, rows_of(points, result, array.dtype))
-        elif core.flags.c_contiguous:
-            schedule.read(array._core, self._as_list(core))
-        else:
-            with _core.Reservation("elements in the order of a schedule", core.nbytes):
-                packed = np.empty(core.shape, core.dtype)
+        with ExitStack() as held:
+            packed: NDArray[Any] | None = core
+            if schedule is not None and not core.flags.c_contiguous:
+                packed = self._fitting(lambda: self._new_packed(core, held))
+            if schedule is not None and packed is not None:
                 schedule.read(array._core, self._as_list(packed))
-                core[...] = packed
+                if packed is not core:
+                    core[...] = packed
+                return result
+        self._in_parts().gather(array, rows_of(points, result, array.dtype))
         return result
 
     def _gather_to_disk(self, array: outcore.DiskArray, out: outcore.DiskArray) -> None:
@@ -301,8 +306,8 @@ class IndexSchedule:
         Notes
         -----
         To combine, the elements are read, and written again: what others write to them meanwhile is
-        lost. They take memory of the budget meanwhile. Values that have to be cast or put in order are
-        copied whole, besides.
+        lost. They take memory of the budget meanwhile, and so do values that have to be cast or put in
+        order, which are copied; where a copy does not fit, values are taken a part at a time.
 
         Examples
         --------
@@ -329,17 +334,20 @@ class IndexSchedule:
                     return
             self._in_parts().scatter(array, rows_of(self._points, values, array.dtype), function)
             return
-        broadcast = self._broadcast(values, array)
-        schedule = self._in_memory(array)
-        if schedule is not None and function is None:
-            schedule.write(array._core, self._packed(broadcast, array))
-            return
-        combined = self._combined_in_memory(array) if schedule is not None else None
-        if combined is None or function is None:
-            rows = rows_of(self._points, broadcast, array.dtype)
-            self._in_parts().scatter(array, rows, function)
-        else:
-            combined.apply(array._core, self._packed(broadcast, array), function)
+        broadcast, schedule = self._broadcast(values, array), self._in_memory(array)
+        with ExitStack() as held:
+            packed = None
+            if schedule is not None:
+                packed = self._fitting(lambda: self._packed(broadcast, array, held))
+            if schedule is not None and packed is not None and function is None:
+                schedule.write(array._core, packed)
+                return
+            combined = self._combined_in_memory(array) if packed is not None else None
+            if combined is not None and packed is not None and function is not None:
+                combined.apply(array._core, packed, function)
+                return
+        rows = rows_of(self._points, broadcast, array.dtype)
+        self._in_parts().scatter(array, rows, function)
 
     def _one_or_all(self, array: outcore.DiskArray, values: outcore.DiskArray) -> Any:
         """Values on disk of the very shape, or the only one in memory."""
@@ -357,25 +365,26 @@ class IndexSchedule:
 
     def _in_memory(self, array: outcore.DiskArray) -> _core.IndexSchedule | None:
         """The schedule for the layout of this array; None if it does not fit memory."""
-        if not self.in_memory:
-            return None
-        try:
-            return self._of(array)
-        except BudgetError:
-            if not self._points.axes:
-                raise
-            return None
+        return self._fitting(lambda: self._of(array)) if self.in_memory else None
 
     def _combined_in_memory(self, array: outcore.DiskArray) -> CombinedPoints | None:
         """What combines values in memory; None if that, or the elements, do not fit."""
-        try:
+
+        def combining() -> CombinedPoints:
             combined = self._combining(array)
             combined.room(array.dtype).release()
+            return combined
+
+        return self._fitting(combining)
+
+    def _fitting(self, make: Callable[[], T]) -> T | None:
+        """What `make` gives; None if it does not fit memory, and elements go in parts instead."""
+        try:
+            return make()
         except BudgetError:
-            if not self._points.axes:
+            if not self._points.axes:  # one element has no parts
                 raise
             return None
-        return combined
 
     def _in_parts(self) -> Parts:
         """The list in a scratch file, also that of a schedule in memory."""
@@ -398,14 +407,35 @@ class IndexSchedule:
                 path=array.path,
             ) from None
 
-    def _packed(self, values: ArrayLike, array: outcore.DiskArray) -> NDArray[Any]:
-        """Values as the core takes them: a row for each point, of the array's dtype."""
-        core = self._points.to_core(self._broadcast(values, array))
+    def _packed(
+        self, values: NDArray[Any], array: outcore.DiskArray, held: ExitStack
+    ) -> NDArray[Any]:
+        """
+        Values as the core takes them: a row for each point, of the array's dtype.
+
+        Parameters
+        ----------
+        values
+            In NumPy's shape.
+        array
+            The array that is written.
+        held
+            Counts a copy, if there is one.
+        """
+        core = self._points.to_core(values)
         if core.dtype != array.dtype or not core.flags.c_contiguous:
-            cast = np.empty(core.shape, array.dtype)
+            cast = self._new_packed(core, held, array.dtype)
             cast[...] = core
             core = cast
         return self._as_list(core)
+
+    @staticmethod
+    def _new_packed(core: NDArray[Any], held: ExitStack, dtype: Any = None) -> NDArray[Any]:
+        """Packed memory of this shape, which `held` counts."""
+        dtype = core.dtype if dtype is None else dtype
+        nbytes = core.size * dtype.itemsize
+        held.enter_context(_core.Reservation("elements in the order of a schedule", nbytes))
+        return np.empty(core.shape, dtype)
 
     def _as_list(self, core: NDArray[Any]) -> NDArray[Any]:
         number = len(self._points.points)
@@ -486,6 +516,8 @@ class IndexSchedule:
         ------
         FormatError
             The file is no schedule (``bad-schedule``).
+        StorageError
+            It cannot be read.
         UsageError
             The array has another shape.
 

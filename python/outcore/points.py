@@ -224,8 +224,8 @@ def _parts(points: Points) -> Iterator[tuple[slice | None, Points]]:
         at += window.size
 
 
-def check_out(array: DiskArray, out: Any, shape: tuple[int, ...]) -> None:
-    """Refuse memory that the elements cannot be read into."""
+def check_out(array: Any, out: Any, shape: tuple[int, ...]) -> None:
+    """Refuse memory that elements of an array, which has a path and a dtype, cannot be read into."""
     path = array.path
     if not isinstance(out, np.ndarray):
         why = f"out= for '{path}' must be a numpy.ndarray"

@@ -13,8 +13,11 @@ array.
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
 import json
 import math
+import operator
 import os
 import zipfile
 import zlib
@@ -27,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.errors import FormatError, OutcoreError, SectionError
+from outcore.errors import FormatError, OutcoreError, SectionError, StorageError
 from outcore.formats import durable
 from outcore.index_parts import elements_of, listed, stored
 from outcore.indexing import Points, ResultAxis
@@ -45,6 +48,13 @@ List = NDArray[np.int64]
 _VERSION = 1
 # Indices that are looked at, written or read in one step.
 _STEP = 1 << 16
+# Lengths are below.
+_MOST = 1 << 63
+# What reading a file raises that is damaged.
+_DAMAGED = (
+    *(ValueError, LookupError, TypeError, ArithmeticError, EOFError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 def write(path: str | Path, points: Points, lists: tuple[List | Runs | StoredList, ...]) -> None:
@@ -159,16 +169,7 @@ class ScheduleFile:
         named = (f"{word}{k}.npy" for k in range(64) for word in ("indices", "starts"))
         self._number = sum(name in self._names for name in named)
         #: What is chosen, without lists.
-        self.points = Points(
-            near,
-            tuple(said["shape"]),
-            tuple(said["axes"]),
-            (),
-            said["mode"],
-            tuple(said["points"]),
-            tuple((start, count, step) for start, count, step in said["rest"]),
-            tuple(ResultAxis(*axis) for axis in said["result"]),
-        )
+        self.points = _points_of(said, near)
         lengths, points = [self._length(k) for k in range(self._number)], self.points
         outer = points.mode == "outer"
         if points.mode not in ("points", "outer", "flat") or (
@@ -230,8 +231,10 @@ class ScheduleFile:
                 return number
         with self._member(f"lengths{k}") as (stream, number):
             total = 0
+            # Of one run all indices differ, and each element has two: one is negative.
+            most = min(self.points.number, 2 * self.points.length(k))
             for part in _pieces(stream, number):
-                if part.size and not 1 <= int(part.min()) <= int(part.max()) <= self.points.number:
+                if part.size and not 1 <= int(part.min()) <= int(part.max()) <= most:
                     raise ValueError("a run with no indices, or too many")
                 total += int(part.sum())
             return total
@@ -267,6 +270,39 @@ class ScheduleFile:
             if len(shape) != 1 or found != np.dtype(dtype):
                 raise ValueError(f"{name} has shape {shape} and dtype {found}")
             yield stream, shape[0]
+
+
+def _points_of(said: Any, near: str) -> Points:
+    """What a file says is chosen, without lists; raises if its words contradict each other."""
+    shape, axes, points = (
+        tuple(map(operator.index, said[name])) for name in ("shape", "axes", "points")
+    )
+    rest = tuple(
+        (operator.index(a), operator.index(b), operator.index(c)) for a, b, c in said["rest"]
+    )
+    result = tuple(
+        ResultAxis(kind, operator.index(n), bool(down)) for kind, n, down in said["result"]
+    )
+    found = Points(near, shape, axes, (), said["mode"], points, rest, result)
+    numbers = {
+        kind: [axis.number for axis in result if axis.kind == kind]
+        for kind in ("point", "array", "new")
+    }
+    if (
+        not all(0 <= n < _MOST for n in (*shape, *points, *itertools.chain(*rest)))
+        or sorted(set(axes) & set(range(len(shape)))) != list(axes)
+        or len(rest) != len(shape)
+        or sorted(numbers["point"]) != list(range(len(points)))
+        or sorted(set(numbers["array"]) & set(found.others)) != sorted(numbers["array"])
+        or sum(map(len, numbers.values())) != len(result)
+    ):
+        raise ValueError("its shape, axes and ranges contradict each other")
+    for d in found.others:
+        start, count, step = rest[d]
+        inside = step >= 1 and (not count or start + (count - 1) * step < shape[d])
+        if not inside or (count != 1 and d not in numbers["array"]):
+            raise ValueError(f"its range of axis {d} is {rest[d]}")
+    return found
 
 
 def _pieces(stream: IO[bytes], number: int) -> Iterator[List]:
@@ -315,15 +351,24 @@ def opened(path: str | Path, near: str) -> Iterator[ScheduleFile]:
     ------
     FormatError
         It is no schedule, or is damaged (``bad-schedule``); also while it is read.
+    StorageError
+        The system said no (``not-found`` and others).
     """
+    name = str(path)
     try:
-        with open(path, "rb") as stream, zipfile.ZipFile(stream) as archive:
+        with (
+            durable.os_errors("reading the schedule", name),
+            open(path, "rb") as stream,
+            zipfile.ZipFile(stream) as archive,
+        ):
             yield ScheduleFile(archive, near)
-    except OutcoreError:
-        raise
-    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (*_DAMAGED, OutcoreError) as error:
+        # A zip file that says that a member begins at no place.
+        seeks = isinstance(error, StorageError) and error.errno == errno.EINVAL
+        if isinstance(error, OutcoreError) and not seeks:
+            raise
         raise FormatError(
-            f"{str(path)!r} is no schedule of indices: {error}. Make it anew with schedule().save()",
+            f"{name!r} is no schedule of indices: {error}. Make it anew with schedule().save()",
             code="bad-schedule",
-            path=str(path),
+            path=name,
         ) from None

@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.formats.layout import ArrayInfo, Chunked, ShardSource
+from outcore.formats.layout import Chunked, ShardSource, Strided
 from outcore.formats.scratch import ScratchFile
 from outcore.indexing import Points
 from outcore.masks import INDEX
@@ -189,11 +189,12 @@ def _inside(slab: List, elements: int) -> bool:
 # Where to cut
 
 
-def unit_of(points: Points, info: ArrayInfo) -> int:
-    """Elements along the indexed axes after which a chunk, or a shard, ends: ranges begin at
-    multiples.
+def unit_of(points: Points, layout: Chunked | Strided) -> int:
     """
-    layout = info.layout
+    Elements along the indexed axes after which a chunk, or a shard, ends.
+
+    Ranges and file domains begin at multiples, so that no chunk has two owners.
+    """
     if not isinstance(layout, Chunked):
         return 1
     along = points.axes[0]

@@ -84,8 +84,19 @@ def test_each_prefix(tmp_path, ranks, how, old):
     if old:
         outcore.checkpoint(folder / "state", state(1, zarr=how == "zarr"))
     trace = Trace(folder, SCRIPT, str(ranks), how)
-    seen = {}
-    for count, (when, copy) in enumerate(trace.crashes(tmp_path / "crashes")):
+    with killed.quick_folder(tmp_path) as quick:
+        seen = look_after_each_crash(trace, quick / "crashes", old=old)
+    for loss, order in seen.items():
+        before = 1 if old else 0
+        change = order.index(2)
+        assert len(order) > 20, "too little was recorded"
+        assert order == [before] * change + [2] * (len(order) - change), loss
+
+
+def look_after_each_crash(trace: Trace, crashes: Path, *, old: bool) -> dict[str, list[int]]:
+    """What is found after each loss, in the order of the calls."""
+    seen: dict[str, list[int]] = {}
+    for count, (when, copy) in enumerate(trace.crashes(crashes)):
         place = copy / "state"
         loss = when.partition(" after ")[0]
         found, refusal = read(place)
@@ -100,11 +111,7 @@ def test_each_prefix(tmp_path, ranks, how, old):
             assert is_state(outcore.restore(place), 3), when
             assert sorted(left(place)) == ["arrays", "checkpoint.json"], when
         shutil.rmtree(copy)
-    for loss, order in seen.items():
-        before = 1 if old else 0
-        change = order.index(2)
-        assert len(order) > 20, "too little was recorded"
-        assert order == [before] * change + [2] * (len(order) - change), loss
+    return seen
 
 
 def read(place: Path) -> tuple[dict, outcore.OutcoreError | None]:
@@ -157,13 +164,14 @@ def test_the_disk_is_full_from_each_call_on_slow(tmp_path, failing_calls):
 def fail_each(tmp_path, failing_calls, how):
     child = Path(__file__).with_name("each_checkpoint_call.py")
     environment = {**os.environ, "LD_PRELOAD": str(failing_calls), "FAILING": str(failing_calls)}
-    done = subprocess.run(
-        [sys.executable, str(child), str(tmp_path), how],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    with killed.quick_folder(tmp_path) as quick:
+        done = subprocess.run(
+            [sys.executable, str(child), str(quick), how],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
     assert done.returncode == 0, done.stderr[-3000:]
     calls, failures = map(int, done.stdout.split())
     assert calls > 30 and failures > 20

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import outcore
-from killed import dies_at
+from killed import dies_at, quick_folder
 from outcore import jobs
 
 STEPS = ("open", "link", "rename", "unlink", "fsync", "fdatasync", "write")
@@ -49,7 +49,13 @@ def left():
 @pytest.fixture(params=PATHS)
 def prepared(request, tmp_path, monkeypatch):
     """The path; how to begin anew; contents before and after."""
-    monkeypatch.chdir(tmp_path)
+    with quick_folder(tmp_path) as folder:
+        monkeypatch.chdir(folder)
+        yield prepare(request.param, monkeypatch)
+        monkeypatch.chdir(tmp_path)
+
+
+def prepare(kind, monkeypatch):
     monkeypatch.setattr("outcore.jobs.checkpoints._CHECKPOINT", 0.0)
     rng = np.random.default_rng(1)
     edges = (rng.integers(0, NODES, (2000, 1)) + rng.integers(-9, 9, (2000, 2))) % NODES
@@ -58,7 +64,7 @@ def prepared(request, tmp_path, monkeypatch):
     outcore.edge_schedule(
         edges, NODES, partition=outcore.Partition.blocks(NODES, 5), out="loop"
     ).close()
-    path, words = PATHS[request.param]
+    path, words = PATHS[kind]
     added = np.zeros(NODES)
     spread(edges, added, y)
 

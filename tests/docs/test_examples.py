@@ -8,7 +8,7 @@ import pytest
 
 import outcore
 from applications import SMALL, results, run
-from outcore import transport
+from outcore import _core, transport
 from outcore.testing.sim import SimWorld
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -65,6 +65,37 @@ def test_heat_goes_on_on_other_numbers_of_ranks(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert re.search("^from step 14 to 30, ", said, re.M)
     assert results("heat_steps", said.replace("from step 14", "from step 0"))
+
+
+def test_a_product_stays_within_its_memory(tmp_path, monkeypatch, capsys):
+    """What moves and multiplies sections keeps to what they leave of 512 KiB."""
+    monkeypatch.chdir(tmp_path)
+    before = _core.memory_state()[0]
+    _core.reset_memory_peak()
+    run("matrix_product", "--size", "300", "--wide", "30", "--memory", "512KiB")
+    assert "from NumPy: 0.0e+00" in capsys.readouterr().out
+    sections, matrix = 8 * (3 * 300 * 30 + 2 * 30**2), 8 * 300 * 300
+    assert 0 < _core.memory_state()[2] - before <= (512 << 10) - sections < matrix - sections
+    assert _core.memory_state()[0] <= before
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_product_of_simulated_ranks_is_that_of_numpy(tmp_path, monkeypatch, capsys, size):
+    monkeypatch.chdir(tmp_path)
+    here, before = threading.local(), outcore.memory()
+    monkeypatch.setattr(transport, "world", lambda: here.transport)
+    monkeypatch.setattr(transport, "transport", lambda comm: comm)
+
+    def go(t):
+        here.transport = t
+        # Ranks that are threads share one budget: each has as much of it as one process has alone.
+        run("matrix_product", "--memory", f"{1200 * size}KiB")
+
+    try:
+        SimWorld(size).run(go)
+    finally:
+        outcore.memory(before)  # ranks that are threads set it in any order
+    assert results("matrix_product", capsys.readouterr().out)[1].endswith("NumPy: rounding")
 
 
 def test_a_mesh_is_written_for_vtk(tmp_path, monkeypatch):

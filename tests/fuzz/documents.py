@@ -376,13 +376,13 @@ KEPT = {
 }
 
 
-def _saved(array: np.ndarray) -> bytes:
+def saved(array: np.ndarray) -> bytes:
     stream = io.BytesIO()
     np.save(stream, array)
     return stream.getvalue()
 
 
-def _damaged(chance: Chance, document: Any) -> bytes:
+def damaged(chance: Chance, document: Any) -> bytes:
     if chance.one_in(3):
         return damaged_text(chance, _json(document))
     for _ in range(chance.randint(1, 3)):
@@ -396,12 +396,12 @@ def _damaged(chance: Chance, document: Any) -> bytes:
 def parts(chance: Chance) -> Files:
     """A manifest that lies, and parts that are mostly good."""
     shapes = [(3, 3), (2, 3)]
-    files = {f"a-{ID}-{k}.npy": _saved(np.zeros(shape)) for k, shape in enumerate(shapes)}
+    files = {f"a-{ID}-{k}.npy": saved(np.zeros(shape)) for k, shape in enumerate(shapes)}
     if chance.one_in(4):
         name = chance.choice(list(files))
         files[name] = chance.damage(files[name])
-    manifest = _json(PARTS) if chance.one_in(5) else _damaged(chance, PARTS)
-    return {**files, "a.parts": manifest, "secret.npy": _saved(np.zeros((3, 3)))}
+    manifest = _json(PARTS) if chance.one_in(5) else damaged(chance, PARTS)
+    return {**files, "a.parts": manifest, "secret.npy": saved(np.zeros((3, 3)))}
 
 
 def taste_parts(folder: Path) -> None:
@@ -416,9 +416,9 @@ def taste_parts(folder: Path) -> None:
 
 
 def checkpoint(chance: Chance) -> Files:
-    array = _saved(np.zeros((3, 3)))
+    array = saved(np.zeros((3, 3)))
     return {
-        "state/checkpoint.json": _damaged(chance, KEPT),
+        "state/checkpoint.json": damaged(chance, KEPT),
         "state/arrays-1/u.npy": chance.damage(array) if chance.one_in(4) else array,
         "secret.npy": array,
     }

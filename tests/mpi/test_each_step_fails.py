@@ -26,7 +26,7 @@ OWN = re.compile(r"outcore/(dist/(?!sums)|resident/|restart/|placement/)")
 MEMORY = words("copy empty empty_like zeros")
 #: Steps that only tidy up, or try what can be done in another way: calls end well then.
 SPARED = re.compile(
-    r"(flock|listdir|own_price|rmdir|unlink) in |Reservation in .*/(traffic|movement)\.py"
+    r"(flock|listdir|own_price|rmdir|unlink) in |Reservation in .*/(traffic|movement|products)\.py"
     # The format that the suffix tells is tried first; what is removed is opened for the background.
     r"|open in .*/formats/(npy|durable)\.py|mkdir in <frozen os>"
 )

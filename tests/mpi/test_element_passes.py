@@ -151,7 +151,7 @@ def test_ranks_of_differing_budgets_and_lists(world, folder):
     run(world, body, 4 * MIB)
 
 
-@ranks(1, 3, 4)
+@ranks(1, 3)
 def test_lists_masks_values_and_results_on_disk(world, folder):
     def body(t):
         path, mine = made(t, folder, "gzip"), part(t)

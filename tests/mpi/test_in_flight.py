@@ -2,13 +2,13 @@
 
 import asyncio
 import random
-import time
 
 import numpy as np
 import pytest
 
 import outcore
 import watched
+from clock import until
 from mpi.collective_cases import Case
 from mpi.test_collective import NODES
 from outcore.errors import BudgetError, CollectiveError
@@ -18,15 +18,6 @@ from ranks import UNDER_MPI, once, ranks
 SHAPE = 60, 64
 DATA = np.arange(60 * 64.0).reshape(SHAPE)
 METHODS = ("auto", "direct", "sieve", "two-phase")
-SECONDS = 60.0
-
-
-def until(what):
-    """Wait for something without a call of outcore."""
-    end = time.monotonic() + SECONDS
-    while not what():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(1e-3)
 
 
 def shuffled(requests, seed):

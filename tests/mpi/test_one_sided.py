@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import outcore
+from clock import until
 from mpi.distribution_cases import random_distribution, random_shape, widths_of
 from outcore import CollectiveError, DistArray, Distribution, UsageError, _core
 from ranks import UNDER_MPI, ranks
@@ -382,13 +383,14 @@ def test_nobody_waits_for_a_rank_that_ended_with_its_array(world):
         a = DistArray.shared_all(Distribution(8, ["block"], t.size), "i4", transport=t)
         t.barrier()
         if t.rank == 2:
-            time.sleep(0.2)  # the others have left the barrier
+            # Elements of its node say that the others have left the barrier.
+            until(lambda: a.get(np.s_[4:7]).all())
             t.close()
             return
-        time.sleep(0.5)
+        a.put({0: 4, 1: 5, 3: 6}[t.rank], 1)
         if t.rank == 0:
             with pytest.raises(CollectiveError) as caught:
-                a.get(...)
+                until(lambda: a.get(...).sum() < 0)
             assert caught.value.code in ("rank-failed", "rank-died")
 
     world.run(body)
@@ -458,7 +460,8 @@ def work(t):
         with a.lock(np.s_[20:70]):
             a.put(np.s_[20:30], 100)
             os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(0.3)
+    while a.get((25, 0)) < 100:  # what is killed has its lock, and has put
+        time.sleep(0.001)
     began = time.monotonic()
     a.acc(np.s_[:], 1)
     a.scatter_acc(([25, 65], [0, 2]), 1)
@@ -501,8 +504,8 @@ def test_a_killed_process_keeps_no_lock_and_no_memory():
     ended = subprocess.run(words, capture_output=True, text=True, timeout=150)
     assert ended.stdout.strip() == "[7, -9, 7]", ended
     left = set(Path("/dev/shm").glob("outcore-*")) - before
-    time.sleep(1)  # those of tests that run beside this one go away
-    assert not [one for one in left if one.exists()]
+    # Those of tests that run beside this one go away.
+    until(lambda: not any(one.exists() for one in left))
 
 
 @ranks(2, per_node=(None, 1))
@@ -621,6 +624,8 @@ def test_threads_of_a_rank_have_locks_of_their_own(world):
 def test_a_lock_that_nobody_gives_back_is_waited_for_as_long_as_was_said():
     from outcore.testing.sim import SimWorld
 
+    gave_up = threading.Event()
+
     def body(t):
         a = DistArray.shared_all(Distribution(4, ["block"], t.size), "i8", transport=t)
         lock = a.lock(...)
@@ -633,8 +638,9 @@ def test_a_lock_that_nobody_gives_back_is_waited_for_as_long_as_was_said():
                 a.acc(0, 1)
             told = caught.value.code, caught.value.ranks
             a.put(1, t.rank)  # and nothing is stopped
+            gave_up.set()
         else:
-            time.sleep(2.6)
+            assert gave_up.wait(60)
         t.barrier()
         if t.rank == 0:
             lock.__exit__(None, None, None)
@@ -644,5 +650,6 @@ def test_a_lock_that_nobody_gives_back_is_waited_for_as_long_as_was_said():
         return told
 
     for per_node in (None, 1):
+        gave_up.clear()
         told = SimWorld(2, per_node, timeout=2.0).run(body)
         assert told[1] == ("timeout", (0,))

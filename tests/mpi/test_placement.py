@@ -1,7 +1,9 @@
 """Placed arrays: one program, three placements, against NumPy."""
 
+import itertools
 import json
 import os
+import threading
 import time
 
 import numpy as np
@@ -13,6 +15,7 @@ import outcore
 from outcore import Distribution
 from outcore.errors import (
     AlreadyExistsError,
+    BudgetError,
     CollectiveError,
     DistributionError,
     FormatError,
@@ -75,7 +78,7 @@ def name_of(folder, number, placement, suffix=".npy"):
     return os.path.join(folder, f"{number}-{placement}" + (suffix if placement != "local" else ""))
 
 
-@ranks(1, 2, 5, 8, per_node=(None, 3))
+@ranks(1, 2, 6, per_node=(None, 3))
 def test_local_arrays_are_those_of_the_distribution_in_every_placement(world, folder):
     keys = [
         ...,
@@ -85,6 +88,8 @@ def test_local_arrays_are_those_of_the_distribution_in_every_placement(world, fo
         np.s_[:, 0],
         np.s_[:, ::3],
         np.s_[None, :2],
+        np.s_[None, :, 0],
+        np.s_[0, None, ::-1],
     ]
 
     def body(t):
@@ -127,7 +132,7 @@ def test_strided_writes_touch_what_they_name(world, folder):
     world.run(body)
 
 
-@ranks(1, 2, 5, 8, per_node=(None, 3))
+@ranks(1, 2, 6, per_node=(None, 3))
 def test_slabs_with_their_halos_tile_the_array_in_every_placement(world, folder):
     whole = values()
 
@@ -164,7 +169,7 @@ def test_slabs_with_their_halos_tile_the_array_in_every_placement(world, folder)
     world.run(body)
 
 
-@ranks(1, 2, 5, 8, per_node=(None, 3))
+@ranks(1, 2, 6, per_node=(None, 3))
 def test_a_shift_brings_what_the_owners_have_by_each_method(world, folder):
     whole = values()
 
@@ -214,31 +219,33 @@ def test_copies_in_other_placements_and_distributions(world, folder):
 
     def body(t):
         divided = cases(t.size)
-        for source in PLACEMENTS:
-            for target in PLACEMENTS:
-                for one, two in ((0, 2), (2, 3), (4, 0), (3, 4), (1, 6)):
-                    path = os.path.join(folder, "copy" + (".zarr" if target != "local" else ""))
-                    name = os.path.join(folder, "s" + (".npy" if source != "local" else ""))
-                    options = {"chunks": (4, 3)} if target != "local" else {}
-                    distribution, ghosts = divided[two]
-                    with (
-                        made(t, name, divided[one][0], source) as a,
-                        outcore.copy_placed(
-                            a,
-                            path,
-                            placement=target,
-                            distribution=distribution,
-                            ghosts=ghosts,
-                            overwrite=True,
-                            **options,
-                        ) as b,
-                    ):
-                        expected = mine(whole, distribution, t.rank)
-                        np.testing.assert_array_equal(expected, b.read_section())
-                        if target == "local":
-                            with_ghosts = mine(whole, distribution, t.rank, ghosts)
-                            np.testing.assert_array_equal(with_ghosts, b._disk[...])
-                        t.barrier()
+        pairs = [(0, 2), (2, 3), (4, 0), (3, 4), (1, 6)]
+        # Of one rank all distributions are alike.
+        each = 3 if t.size > 1 else 1
+        for number, (source, target) in enumerate(itertools.product(PLACEMENTS, PLACEMENTS)):
+            for one, two in (pairs + pairs)[number % 5 :][:each]:
+                path = os.path.join(folder, "copy" + (".zarr" if target != "local" else ""))
+                name = os.path.join(folder, "s" + (".npy" if source != "local" else ""))
+                options = {"chunks": (4, 3)} if target != "local" else {}
+                distribution, ghosts = divided[two]
+                with (
+                    made(t, name, divided[one][0], source) as a,
+                    outcore.copy_placed(
+                        a,
+                        path,
+                        placement=target,
+                        distribution=distribution,
+                        ghosts=ghosts,
+                        overwrite=True,
+                        **options,
+                    ) as b,
+                ):
+                    expected = mine(whole, distribution, t.rank)
+                    np.testing.assert_array_equal(expected, b.read_section())
+                    if target == "local":
+                        with_ghosts = mine(whole, distribution, t.rank, ghosts)
+                        np.testing.assert_array_equal(with_ghosts, b._disk[...])
+                    t.barrier()
 
     world.run(body)
 
@@ -263,6 +270,9 @@ def test_sections_of_the_whole_array_and_multicast(world, folder):
                 with made(t, name, distribution, placement, ghosts) as a:
                     for key in keys:
                         np.testing.assert_array_equal(whole[key], a.read_global_all(key))
+                        out = np.empty(whole[key].shape)
+                        assert a.read_global_all(key, out=out) is out
+                        np.testing.assert_array_equal(whole[key], out)
                         if whole[key].ndim:
                             file = os.path.join(folder, f"mine-{t.rank}.npy")
                             with outcore.create(file, whole[key].shape, "f8") as target:
@@ -319,6 +329,21 @@ def test_what_is_wrong_is_refused_on_all_ranks_and_named(world, folder):
             for call, code in (
                 (lambda: a.shift_all("fast"), "bad-option"),
                 (lambda: outcore.copy_placed(a, name, placement="local"), "same-file"),
+                (
+                    lambda: outcore.copy_placed(
+                        a,
+                        name + "2",
+                        placement="local",
+                        distribution=Distribution((14, 11), ["block", "*"], t.size),
+                    ),
+                    "bad-distribution",
+                ),
+                (
+                    lambda: outcore.copy_placed(
+                        a, name + "2", placement=PLACEMENTS[t.rank == 0], overwrite=True
+                    ),
+                    "mismatched-call",
+                ),
                 (lambda: a.read_global_all(np.s_[99]), "index-out-of-bounds"),
                 (lambda: a.read_global_all(out=np.empty(3)), "out-mismatch"),
             ):
@@ -337,6 +362,41 @@ def test_what_is_wrong_is_refused_on_all_ranks_and_named(world, folder):
         # One rank calls something else.
         with pytest.raises(CollectiveError), outcore.open_placed(name, comm=t) as a:
             a.flush_all() if t.rank else a.shift_all()
+
+    world.run(body)
+
+
+@ranks(2, 3)
+def test_ranks_that_mean_different_arrays_all_raise_and_what_is_there_stays(world, folder):
+    def body(t):
+        odd = t.rank == t.size - 1
+        rows = Distribution(SHAPE, ["block", "*"], t.size)
+        columns = Distribution(SHAPE, ["*", "block"], t.size)
+        for placement in ("global", "local"):
+            name = name_of(folder, 0, placement)
+            made(t, name, rows, placement).close()
+            t.barrier()
+            good = {"path": name, "distribution": rows, "dtype": "f8", "placement": placement}
+            other = "global" if placement == "local" else "partitioned"
+            for wrong in (
+                {"distribution": columns},
+                {"dtype": "f4"},
+                {"ghosts": 1},
+                {"path": name + "x"},
+                {"placement": other},
+            ):
+                with pytest.raises(CollectiveError, match="create_placed") as caught:
+                    outcore.create_placed(**{**good, **(wrong if odd else {})}, comm=t)
+                assert caught.value.code == "mismatched-call"
+            t.barrier()
+            with outcore.open_placed(name, None if placement == "local" else rows, comm=t) as a:
+                np.testing.assert_array_equal(values(), a.read_global_all())
+            t.barrier()
+        for wrong in ({"distribution": columns}, {"ghosts": 1}, {"placement": "partitioned"}):
+            said = {"distribution": rows, **(wrong if odd else {})}
+            with pytest.raises(CollectiveError, match="open_placed") as caught:
+                outcore.open_placed(name_of(folder, 0, "global"), comm=t, **said)
+            assert caught.value.code == "mismatched-call"
 
     world.run(body)
 
@@ -396,6 +456,49 @@ def test_a_rank_that_fails_in_a_shift_fails_all(world, folder, monkeypatch):
                 if t.rank == 1:
                     a._disk = disk
             a.shift_all()  # the ranks still work together
+
+    world.run(body)
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(
+    "what", ["shift direct", "shift out-of-core", "shift in-core", "multicast", "copy", "slabs"]
+)
+@ranks(3)
+def test_a_rank_without_memory_lets_no_other_wait(world, folder, monkeypatch, what):
+    """What one rank reserves, or is asked for, alone, all ranks agree on."""
+    rows = Distribution(SHAPE, ["block", "*"], world.size)
+    poor, plain = set(), outcore._core.Reservation
+
+    def reservation(said, *args):
+        if threading.get_ident() in poor and said in ("a shift", "a multicast", "a copy"):
+            raise BudgetError("no memory", code="budget-too-small")
+        return plain(said, *args)
+
+    monkeypatch.setattr(outcore._core, "Reservation", reservation)
+
+    def body(t):
+        target = outcore.create(os.path.join(folder, f"t{t.rank}.npy"), SHAPE, "f8")
+        part = os.path.join(folder, "p.npy")
+        with (
+            made(t, os.path.join(folder, "a"), rows, "local", [1, 0]) as a,
+            made(t, part, rows, "partitioned") as b,
+        ):
+            calls = {
+                "multicast": lambda: a.multicast_all(..., target),
+                "copy": lambda: outcore.copy_placed(
+                    a, os.path.join(folder, "b"), placement="local", overwrite=True
+                ).close(),
+                "slabs": lambda: sum(1 for _ in b.slabs(axis=7 if t.rank == 1 else 0)),
+            }
+            call = calls.get(what, lambda: a.shift_all(what.partition(" ")[2]))
+            if t.rank == 1:
+                poor.add(threading.get_ident())
+            with pytest.raises(CollectiveError, match=r"no memory|axis 7"):
+                call()
+            poor.discard(threading.get_ident())
+            a.shift_all()  # the ranks still work together
+        target.close()
 
     world.run(body)
 
@@ -534,6 +637,7 @@ def test_damaged_manifests_are_refused(tmp_path):
         {"formats": ["round", "*"]},
         {"dtype": "O"},
         {"dtype": "nonsense"},
+        {"dtype": "f4,("},
         {"order": "D"},
         {"ghosts": [[1]]},
         {"ghosts": [[-1, 0], [0, 0]]},

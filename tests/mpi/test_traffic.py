@@ -3,13 +3,13 @@
 import gc
 import random
 import threading
-import time
 from concurrent.futures import CancelledError
 
 import numpy as np
 import pytest
 
 import outcore
+from clock import until
 from outcore import DistArray, Distribution, _core
 from outcore.collective import traffic
 from outcore.collective.traffic import Run, Transfer
@@ -21,7 +21,6 @@ from ranks import ranks
 NODES = (None, 2)
 SHAPE = (24, 20)
 WHOLE = np.arange(24 * 20.0).reshape(SHAPE)
-SECONDS = 60.0
 
 
 @pytest.fixture
@@ -61,14 +60,6 @@ def held_memory():
     """Of the memory budget; what earlier tests left goes first."""
     gc.collect()
     return _core.memory_state()[0]
-
-
-def until(what):
-    """Wait for something without a call of outcore."""
-    end = time.monotonic() + SECONDS
-    while not what():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(1e-3)
 
 
 @pytest.mark.parametrize("nbytes", [64, 600, 1 << 20])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import outcore
+from clock import until
 from outcore.testing.sim import SimWorld
 from outcore.transport import watchdog
 from outcore.transport.place import SECOND
@@ -36,14 +37,6 @@ def was_stopped(t):
     except outcore.CollectiveError:
         return True
     return False
-
-
-def until(what):
-    """Wait for something that comes for certain, sooner or later."""
-    end = time.monotonic() + 60
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 CALLS = {

@@ -1,5 +1,6 @@
 """Operations on whole distributed arrays: against NumPy, in any distribution, with the same bits."""
 
+import contextlib
 import math
 import random
 from fractions import Fraction
@@ -11,8 +12,8 @@ import outcore
 from mpi.distribution_cases import random_distribution
 from mpi.test_one_sided import values_of
 from outcore import CollectiveError, DistArray, Distribution, ProcessGrid, _core
-from outcore.dist import sums
-from ranks import ranks
+from outcore.dist import products, sums
+from ranks import UNDER_MPI, ranks
 
 SIZES = (1, 2, 3, 5, 8)
 PER_NODE = (None, 2)
@@ -108,6 +109,114 @@ def test_products_of_matrices_are_those_of_numpy(world):
             equal(x @ y, out)
             square = a.matmul_all(b, distribution=how(rng, (m, n), t.size))
             equal(x @ y, square)
+
+    world.run(body)
+
+
+@ranks(*SIZES, per_node=PER_NODE)
+def test_products_in_panels_are_those_of_numpy(world, monkeypatch):
+    """Panels of a few indices, and tiles of a few elements."""
+    kinds = [("i8", "i8"), ("f8", "f4"), ("c16", "f8"), ("i1", "u1"), ("?", "?"), (">f8", "f2")]
+
+    def body(t):
+        for seed, (one, other) in enumerate(kinds):
+            rng = np.random.default_rng([world.size, seed])
+            m, k, n = (int(x) for x in rng.integers(1, 24, 3))
+            x, y = values_of(rng, (m, k), one), values_of(rng, (k, n), other)
+            a = divided(t, a_distribution(rng, (m, k), t.size), x)
+            b = divided(t, a_distribution(rng, (k, n), t.size), y)
+            equal(x @ y, a.matmul_all(b, distribution=a_distribution(rng, (m, n), t.size)))
+            out = DistArray.zeros(a_distribution(rng, (m, n), t.size), "c16", transport=t)
+            equal((x @ y).astype("c16"), a.matmul_all(b, out=out))
+
+    monkeypatch.setattr(products, "_TILE", 200)
+    for room in (1, 400):
+        monkeypatch.setattr(products, "_LARGEST", room)
+        world.run(body)
+
+
+@ranks(1, 3)
+def test_a_product_is_rounded_once_however_many_panels_there_are(world, monkeypatch):
+    monkeypatch.setattr(products, "_LARGEST", 1)
+
+    def body(t):
+        # In the type of the result the 1 would be lost beside what is taken away again.
+        for kind, to, large in (("f8", "f4", 2.0**24), ("f2", "f2", 2.0**11)):
+            x, y = np.array([[large, 1, -large]], kind), np.ones((3, 2), kind)
+            a = divided(t, Distribution((1, 3), ["*", "block"], t.size), x)
+            b = divided(t, Distribution((3, 2), ["block", "*"], t.size), y)
+            out = DistArray.zeros(Distribution((1, 2), ["*", "block"], t.size), to, transport=t)
+            equal(np.ones((1, 2), to), a.matmul_all(b, out=out))
+
+    world.run(body)
+
+
+@contextlib.contextmanager
+def budget(t, each):
+    """So much for each rank beside what is held: threads have one budget; the peak begins anew."""
+    t.barrier()
+    held, before = _core.memory_state()[0], outcore.memory()
+    t.barrier()
+    if t.rank == 0 or UNDER_MPI:
+        outcore.memory(held + each * (1 if UNDER_MPI else t.size))
+        _core.reset_memory_peak()
+    t.barrier()
+    try:
+        yield
+        t.barrier()
+        assert _core.memory_state()[2] <= outcore.memory()
+    finally:
+        t.barrier()
+        if t.rank == 0 or UNDER_MPI:
+            outcore.memory(before)
+        t.barrier()
+        after = _core.memory_state()[0]
+        t.barrier()
+        assert after <= held
+
+
+@ranks(1, 2, 5, per_node=PER_NODE)
+def test_panels_are_as_wide_as_the_rank_with_the_least_room_has_them(world, monkeypatch):
+    panels, allocate = [], products._Product.allocate
+
+    def noted(product, wide):
+        found = allocate(product, wide)
+        panels.append(len(product.cuts))
+        return found
+
+    def body(t):
+        n = 96
+        lengths = [n - 2 * (t.size - 1), *[2] * (t.size - 1)]
+        uneven = Distribution((n, n), [("general", lengths), "*"], t.size)
+        columns = Distribution((n, n), ["*", "cyclic"], t.size)
+        a = DistArray.from_function(lambda i, j: (3 * i + j) % 7, columns, transport=t)
+        b = DistArray.from_function(lambda i, j: (i - 2 * j) % 5, columns, transport=t)
+        expected = a.gather_all() @ b.gather_all()
+        for each in (64 << 10, 16 << 10):
+            out = DistArray.zeros(uneven, transport=t)
+            with budget(t, each):
+                a.matmul_all(b, out=out)
+            equal(expected, out)
+
+    monkeypatch.setattr(products._Product, "allocate", noted)
+    world.run(body)
+    assert max(panels) > 4
+
+
+@ranks(1, 3)
+def test_a_product_for_which_there_is_no_room_is_refused_on_all(world):
+    def body(t):
+        how = Distribution((400, 400), ["block", "*"], t.size)
+        a = divided(t, how, np.eye(400, dtype="f4"))
+        same = DistArray.zeros(how, "f4", transport=t)
+        # A sum in float32 beside it.
+        other = DistArray.zeros(how, "f8", transport=t)
+        with budget(t, 64 << 10):
+            with pytest.raises(CollectiveError) as caught:
+                a.matmul_all(a, out=other)
+            assert isinstance(caught.value.__cause__, outcore.BudgetError)
+            a.matmul_all(a, out=same)
+        equal(np.eye(400, dtype="f4"), same)
 
     world.run(body)
 
@@ -234,6 +343,9 @@ def test_what_one_rank_cannot_do_fails_on_all(world):
         a = divided(t, how, np.arange(30.0).reshape(10, 3))
         small = DistArray.zeros(Distribution((4, 4), ["block", "*"], t.size), transport=t)
 
+        alias = DistArray(small.distribution, small.local[...], transport=t)
+        whole = DistArray.zeros(Distribution((10, 10), ["block", "*"], t.size), "i8", transport=t)
+
         def bad_map(x):
             if last:
                 raise ZeroDivisionError("on purpose")
@@ -244,6 +356,8 @@ def test_what_one_rank_cannot_do_fails_on_all(world):
             (lambda: a.map_all(lambda x: x[:0] if last else x, dtype="f8"), "bad-function"),
             (lambda: a.matmul_all(a), "bad-shape"),
             (lambda: a.matmul_all(a.transpose_all(), out=small), "bad-out"),
+            (lambda: small.matmul_all(small, out=alias), "bad-out"),
+            (lambda: a.matmul_all(a.transpose_all(), out=whole), TypeError),
             (lambda: a.transpose_all((0, 0)), "bad-axis"),
             (lambda: a.fill_all([1, 2] if last else 1), "bad-value"),
             (lambda: a.scale_all(1j if last else 1), "bad-cast"),

@@ -102,7 +102,7 @@ MUTANTS = [
     Mutant(
         file=IRREGULAR,
         before="                # What is not there from all ranks no owner writes.\n"
-        '                self._end(failures, "scatter_all")\n',
+        '                failures.agree(self._group, "scatter_all")\n',
         after="",
         killed_by=RANKS + "test_owners_write_when_all_ranks_have_brought_theirs",
         why="an owner would write what a rank has not put into its slot yet, or could not",
@@ -110,7 +110,7 @@ MUTANTS = [
     Mutant(
         file=IRREGULAR,
         before="                # All owners have read, and nobody looks at the slots of the step before any more.\n"
-        '                self._end(failures, "gather_all")\n',
+        '                failures.agree(self._group, "gather_all")\n',
         after="",
         killed_by=RANKS + "test_ranks_take_what_owners_have_read",
         why="a rank would take what the owner has not read yet",
@@ -118,7 +118,7 @@ MUTANTS = [
     Mutant(
         file="python/outcore/collective/listed_owners.py",
         before="            # An owner takes what it was told when all have told it.\n"
-        "            _agree(group, failures)\n",
+        "            failures.agree(group, _CALL)\n",
         after="",
         killed_by=RANKS + "test_owners_take_indices_when_all_ranks_have_told_theirs",
         why="an owner would read, and write, elements that nobody named",
@@ -131,9 +131,9 @@ MUTANTS = [
         why="of several values for one element that of the lowest rank would win, and sums have other bits",
     ),
     Mutant(
-        file="python/outcore/collective/listed_owners.py",
-        before="                free[inside - first] = False\n",
-        after="                pass\n",
+        file=PARTS,
+        before="            free[told[inside] - first] = False\n",
+        after="",
         killed_by=RANKS + "test_elements_are_filled_before_values_come",
         why="elements that ranks write would be filled, and lost where a write fails later",
     ),
@@ -199,6 +199,13 @@ MUTANTS = [
         after="    if False:\n",
         killed_by=PASSES + "test_a_bad_index_is_told_on_all_ranks_and_nothing_is_written",
         why="ranks would read elements that others have overwritten already",
+    ),
+    Mutant(
+        file="python/outcore/schedule_files.py",
+        before='        raise ValueError("its shape, axes and ranges contradict each other")\n',
+        after="        pass\n",
+        killed_by=SCHEDULES + "test_what_a_schedule_file_says_is_checked_before_it_is_believed",
+        why="a damaged file would choose other elements than were saved, or fail when some were written",
     ),
     Mutant(
         file="python/outcore/schedule_files.py",

@@ -1,10 +1,11 @@
-"""Lines of one-sided operations and of sums over ranks that guard data."""
+"""Lines of one-sided operations, and of sums and products over ranks, that guard data."""
 
 from mutants import Mutant
 
 ONE_SIDED = "tests/mpi/test_one_sided.py"
 WHOLE = "tests/mpi/test_whole_arrays.py"
 WINDOW = "python/outcore/dist/window.py"
+PRODUCTS = "python/outcore/dist/products.py"
 SERVICE = "python/outcore/transport/service.py"
 
 MUTANTS = [
@@ -102,5 +103,34 @@ MUTANTS = [
         after="",
         killed_by=f"{WHOLE}::test_dots_have_the_same_bits_whoever_has_the_elements",
         why="elements of which there are copies would be counted once for each",
+    ),
+    Mutant(
+        file=PRODUCTS,
+        before="            wide = min(together(group, call, product.room, tell, same=0).setting(0))\n",
+        after="            wide = together(group, call, product.room, tell, same=0).setting(0)[group.rank]\n",
+        killed_by=f"{WHOLE}::test_panels_are_as_wide_as_the_rank_with_the_least_room_has_them",
+        why="ranks would cut the inner axis in different places, and bring different panels",
+    ),
+    Mutant(
+        file=PRODUCTS,
+        before="        self._sum = self._result.owned if same else np.empty(self._shape, self._work)\n",
+        after="        self._sum = self._result.owned\n",
+        killed_by=f"{WHOLE}::test_a_product_is_rounded_once_however_many_panels_there_are",
+        why="sums would be rounded after each panel, and small terms lost",
+    ),
+    Mutant(
+        file=PRODUCTS,
+        before="        self._at += mine\n",
+        after="",
+        killed_by=f"{WHOLE}::test_products_in_panels_are_those_of_numpy",
+        why="each panel would have the elements of the first one",
+    ),
+    Mutant(
+        file="python/outcore/distribution.py",
+        before="        extent = offset + max(stride * (lengths[axis] - 1), 0) + 1\n",
+        after="        pass\n",
+        killed_by="tests/property/test_distribution.py"
+        "::test_parts_along_an_axis_lie_as_in_the_whole_array",
+        why="blocks of a part would have other ends than those of the whole array: other elements",
     ),
 ]

@@ -37,8 +37,8 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{RESIDENT}/movement.py",
-        before="            self._take_over()\n            mine =",
-        after="            mine =",
+        before="            self._take_over()\n            self._at = 0\n",
+        after="            self._at = 0\n",
         killed_by=TESTS + "test_all_ranks_make_the_passes_of_the_one_that_needs_most",
         why="of what is cast in several passes the buffer would be filled anew before it was taken over",
     ),
@@ -85,9 +85,16 @@ MUTANTS = [
         why="the other arrays of a file would be removed with one of them",
     ),
     Mutant(
+        file=f"{RESIDENT}/naming.py",
+        before="return [number_of(found[0]), int(exclusive)]",
+        after="return [0, 0]",
+        killed_by=TESTS + "test_ranks_that_mean_different_names_all_raise_and_no_file_moves",
+        why="the first rank would rename a file that the others look for under another name",
+    ),
+    Mutant(
         file=f"{RESIDENT}/array.py",
-        before="            new = new_name(self._array, name)\n            self.flush()\n",
-        after="            new = new_name(self._array, name)\n",
+        before="        new = new_name(self._group, self._array, name, exclusive=exclusive)\n        self.flush()\n",
+        after="        new = new_name(self._group, self._array, name, exclusive=exclusive)\n",
         killed_by=TESTS + "test_what_gets_a_name_is_on_the_disk_before",
         why="after a crash there would be half an array under a name that had another one before",
     ),
@@ -98,19 +105,5 @@ MUTANTS = [
         killed_by="tests/mpi/test_each_step_fails.py"
         "::test_an_array_whose_name_changed_before_a_sync_failed_has_the_new_one",
         why="ranks would be left without the array whose new name may not be on the disk yet",
-    ),
-    Mutant(
-        file=f"{RESIDENT}/naming.py",
-        before="lambda: [number], lambda: said, same=1",
-        after="lambda: [number], lambda: said, same=0",
-        killed_by=TESTS + "test_ranks_that_mean_different_names_keep_the_old_one",
-        why="an array would get the name that one rank gave, and the others would look for it elsewhere",
-    ),
-    Mutant(
-        file=f"{RESIDENT}/array.py",
-        before='with Announced(self._group, "rename") if self._group.size > 1 else contextlib.nullcontext():\n',
-        after="if True:\n",
-        killed_by=TESTS + "test_ranks_that_mean_different_names_keep_the_old_one",
-        why="ranks would wait for ever for one that was told that its name is none",
     ),
 ]

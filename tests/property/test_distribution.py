@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import outcore
 from outcore import Align, DistArray, Distribution, DistributionError, ProcessGrid, _core
 from outcore.collective import traffic
+from outcore.distribution import part_of
 from owners import Case
 from property.ranks import World
 
@@ -89,6 +90,29 @@ def test_owners_and_places_are_those_of_the_table(case):
                 np.testing.assert_array_equal(expected, actual)
         total += math.prod(made.local_shape(rank)) if made.is_owner(rank) else 0
     assert math.prod(case.shape) == total
+
+
+@quick
+@given(st.data(), cases())
+def test_parts_along_an_axis_lie_as_in_the_whole_array(data, case):
+    assume(all(case.shape))
+    whole = case.make()
+    for axis, n in enumerate(case.shape):
+        low = data.draw(st.integers(0, n - 1))
+        high = data.draw(st.integers(low + 1, n))
+        part = part_of(whole, axis, low, high)
+        index = tuple(np.indices(part.shape, sparse=True))
+        there = tuple(one + low * (d == axis) for d, one in enumerate(index))
+        np.testing.assert_array_equal(whole.owner(there), part.owner(index))
+        for d, (one, other) in enumerate(
+            zip(whole.local_index(there), part.local_index(index), strict=True)
+        ):
+            # In a row behind what the owner has before it.
+            before = [
+                part_of(whole, axis, 0, low).local_shape(rank)[axis] if d == axis and low else 0
+                for rank in range(case.ranks)
+            ]
+            np.testing.assert_array_equal(one - np.array(before)[part.owner(index)], other)
 
 
 @quick

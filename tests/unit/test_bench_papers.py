@@ -301,6 +301,27 @@ def test_all_figures_are_drawn_by_real_ranks_slow(tmp_path, capsys, monkeypatch,
         assert {len(row) for row in rows} == {1 + 3}  # 1, 2 and 4 groups
 
 
+def test_an_out_of_core_product_is_measured_by_real_ranks(tmp_path, capsys, monkeypatch):
+    import mpi_ranks
+    from cases import papers
+    from papers import disk_product
+
+    monkeypatch.setattr(mpi_ranks, "RESULTS", tmp_path)
+    monkeypatch.setitem(disk_product.SIDES, "quick", 300)
+    papers.run(asked(tmp_path, "dra 8", ranks=[2], cache=["warm"], library=["openmpi"]))
+    said = capsys.readouterr().out
+    assert "wrong" not in said
+    assert "| here, 300 x 300, sections of 60 | in memory, Mflop/s | out of core, Mflop/s |" in said
+    (row,) = (line for line in said.splitlines() if line.startswith("| 2 ranks, warm"))
+    rates = [float(cell) for cell in row.strip("| ").split(" | ")[1:]]
+    assert all(rate > 0 for rate in rates)
+    assert rates[3] == pytest.approx(100 * rates[1] / rates[0], rel=0.02)
+    assert max(rates[5:7]) < 100  # of the time, in products
+    assert rates[7] == pytest.approx(4 * rates[0] / 60, rel=0.02)
+    assert "theirs: “efficiency degrades as the number of processors increases”" in said
+    assert not list(tmp_path.glob("product-*"))
+
+
 def test_checkpoints_are_timed_by_real_ranks(tmp_path, capsys, monkeypatch):
     import mpi_ranks
     from cases import checkpoints, disk_arrays

@@ -1,6 +1,7 @@
 """Schedules of accesses by indices: gather, scatter, files; against NumPy."""
 
 import contextlib
+import json
 import os
 
 import numpy as np
@@ -117,6 +118,44 @@ def test_a_schedule_is_saved_as_runs_and_opened(tmp_path):
     np.savez(tmp_path / "other.npz", x=1)
     with pytest.raises(outcore.errors.FormatError, match="no schedule"):
         outcore.IndexSchedule.open(tmp_path / "other.npz", a)
+
+
+HOSTILE = [
+    *({"axes": axes} for axes in ([5], [-1], [0, 0], ["x"], [0.0], 3, [1])),
+    *({"points": points} for points in ([3, 1], [-3], [2**70], ["a"], [3.0])),
+    *({"rest": [[0, 6, 1], last]} for last in ([0, 99, 1], [9, 10, 1], [0, -1, 1], [0, 2**70, 1])),
+    *({"rest": rest} for rest in ([], [[0, 6, 1], [0, 4, 0]], [[0, 6, 1], [-3, 4, 1]], [[0], [0]])),
+    {"result": []},
+    *(
+        {"result": [["point", 0, False], *more]}
+        for more in (
+            [],
+            [["array", 7, False]],
+            [["array", 0, False]],
+            [["x", 1, False]],
+            [["array", 1, False], ["array", 1, False]],
+            [["point", 0, False], ["array", 1, False]],
+        )
+    ),
+    *({"mode": mode} for mode in ("x", ["x"])),
+    *({"shape": shape} for shape in ([33], [6.5, 8], [-33, 8], [2**70, 8])),
+    *(b"[" * 100_000, b"3", b"null", b"{}", b"\xff"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+def test_what_a_schedule_file_says_is_checked_before_it_is_believed(tmp_path, number):
+    a = outcore.create(str(tmp_path / "a.npy"), data=DATA)
+    path = tmp_path / "a.npz"
+    a.schedule([4, 2, 4]).save(path)
+    with np.load(path) as file:
+        members = dict(file)
+    said, change = json.loads(members["schedule"].tobytes()), HOSTILE[number]
+    text = change if isinstance(change, bytes) else json.dumps(said | change).encode()
+    np.savez(path, **(members | {"schedule": np.frombuffer(text, np.uint8)}))
+    with pytest.raises(outcore.OutcoreError) as caught:
+        outcore.IndexSchedule.open(path, a)
+    assert caught.value.code in ("bad-schedule", "schedule-shape")
 
 
 def test_what_is_wrong_is_said_and_nothing_is_written(tmp_path):

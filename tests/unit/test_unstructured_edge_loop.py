@@ -613,13 +613,20 @@ def test_damaged_folders(mesh, tmp_path):
     outcore.edge_schedule(mesh["edges"], N, out=tmp_path / "loop").close()
     manifest = tmp_path / "loop" / "edge-schedule.json"
     words = json.loads(manifest.read_text())
-    for damage in ({"version": 3}, {"copies": 7}, {"blocks": None}, {"index": 1}):
+    lies = ({"nodes": N + 1}, {"nodes": -1}, {"edges": -1})
+    for damage in ({"version": 3}, {"copies": 7}, {"blocks": None}, {"index": 1}, *lies):
         manifest.write_text(json.dumps({**words, **damage}))
         with pytest.raises(outcore.FormatError):
             outcore.EdgeSchedule.open(tmp_path / "loop")
     manifest.write_text(json.dumps(words))
     blocks = np.load(tmp_path / "loop" / "blocks.npy")
-    for damage in ([1, 0, 0, 0, 0], [0, 0, 0, -1, 0], [0, 0, 0, 0, 1], [0, 0, 0, 0, -1]):
+    for damage in (
+        *([1, 0, 0, 0, 0], [0, 0, 0, -1, 0], [0, 0, 0, 0, 1], [0, 0, 0, 0, -1]),
+        *(
+            [0, 1, 0, -1, 0],
+            [0, 0, 10**9, 0, 0],
+        ),  # more own nodes, or others than there is room for
+    ):
         np.save(tmp_path / "loop" / "blocks.npy", blocks + damage)
         with pytest.raises(outcore.FormatError, match="add up"):
             outcore.EdgeSchedule.open(tmp_path / "loop")

@@ -145,6 +145,11 @@ class Failures:
         if self.first is None:
             self.first = error
 
+    def agree(self, group: Transport, what: str) -> None:
+        """Agree that no rank has failed so far; else all raise. One synchronisation."""
+        if group.agree(int(self.first is not None)):
+            fail_together(group, self.first, what)
+
 
 def brief(call: str, settings: list[int], name: int | None = None) -> NDArray[np.int64]:
     """Make the record of a rank that has what it wants; `name`: of a section of this array."""

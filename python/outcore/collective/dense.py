@@ -96,12 +96,13 @@ class Dense:
         # Where the elements of each block begin, of each rank.
         edges = np.arange(self._first, high, self._each)[1:]
         self._runs: list[NDArray[np.int64]] = []
-        start = 0
-        for count in counts.tolist():
-            blocks = (flat[start : start + count] - self._first) // self._each
-            inner = start + np.searchsorted(blocks, np.arange(1, len(edges) + 1))
-            self._runs.append(np.concatenate(([start], inner, [start + count])))
-            start += count
+        start, number = 0, np.arange(1, len(edges) + 1)
+        with _core.Reservation("blocks of a file domain", 16 * int(counts.max(initial=0))):
+            for count in counts.tolist():
+                blocks = (flat[start : start + count] - self._first) // self._each
+                inner = start + np.searchsorted(blocks, number)
+                self._runs.append(np.concatenate(([start], inner, [start + count])))
+                start += count
         self._covers: bool | None = None
 
     def suits(self, array: outcore.DiskArray) -> bool:

@@ -109,11 +109,6 @@ class Steps:
 class Exchange(Protocol):
     """How elements go between owners and ranks."""
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it keeps."""
-        ...
-
     def held(self, row: int, failures: Failures, *, ahead: bool) -> Any:
         """Hold what travels at once, of rows of so many bytes: a context. What fails, it notes."""
         ...
@@ -200,14 +195,6 @@ class InSlots:
         most = self._steps.theirs.sum(axis=0).max(initial=0)
         self._most = self._group.agree(int(most))
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it keeps."""
-        return sum(
-            places.nbytes + (numbers.nbytes if numbers is not None else 0)
-            for places, numbers in self._each
-        )
-
     @contextmanager
     def held(self, row: int, failures: Failures, *, ahead: bool) -> Iterator[None]:
         """Hold slots: two, if there is more than one step. Collective: all have theirs, or fail."""
@@ -286,11 +273,6 @@ class ByMessages:
         self._order[places] = np.arange(len(places))
         self._starts = np.append(starts, len(places))
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it keeps."""
-        return int(self._order.nbytes)
-
     @contextmanager
     def held(self, row: int, failures: Failures, *, ahead: bool) -> Iterator[None]:
         """Count what travels at once in the budget; if it does not fit, this rank has failed."""
@@ -314,20 +296,20 @@ class ByMessages:
 
     def give(self, step: int, data: NDArray[np.uint8], rows: NDArray[np.uint8], row: int) -> None:
         """Send what was read, and put what comes in order."""
-        mine = self._mine(step)
-        back = np.empty(len(mine) * row, np.uint8)
-        to, of = self._owned(step) * row, self._given(step) * row
         with Unsure(self._group, "gather_all"):
+            mine = self._mine(step)
+            back = np.empty(len(mine) * row, np.uint8)
+            to, of = self._owned(step) * row, self._given(step) * row
             self._group.start_exchange(data, to, back, of).wait()
         if back.size:
             rows.reshape(-1, row)[mine] = back.reshape(-1, row)
 
     def bring(self, step: int, room: NDArray[np.uint8], rows: NDArray[np.uint8], row: int) -> None:
         """Send values in the order of the owners."""
-        mine = self._mine(step)
-        send = rows.reshape(-1, row)[mine].reshape(-1) if rows.size else np.empty(0, np.uint8)
-        to, of = self._given(step) * row, self._owned(step) * row
         with Unsure(self._group, "scatter_all"):
+            mine = self._mine(step)
+            send = rows.reshape(-1, row)[mine].reshape(-1) if rows.size else np.empty(0, np.uint8)
+            to, of = self._given(step) * row, self._owned(step) * row
             self._group.start_exchange(send, to, room, of).wait()
 
     def _mine(self, step: int) -> NDArray[np.int64]:

@@ -34,7 +34,7 @@ sections 3.1 (collective) and 3.2 (pipelined).
 
 from __future__ import annotations
 
-import hashlib
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ from numpy.typing import ArrayLike
 import outcore
 from outcore import _core
 from outcore.collective.agreement import Failures, together
+from outcore.collective.items import number_of
 from outcore.collective.list_choice import (
     MANNERS,
     ListReport,
@@ -96,8 +97,9 @@ class CollectiveSchedule(ListedSchedule):
     @property
     def nbytes(self) -> int:
         """Bytes of this rank's memory budget that it takes."""
+        kept = sum(held.nbytes for held in self._held) + self._alone.nbytes
         told = self._owned.nbytes if self._owned is not None else 0
-        return told + self._listed.flat.nbytes + self._alone.nbytes
+        return kept + told + sum(one.nbytes for one in self._combined.values())
 
     def gather_all(
         self,
@@ -133,6 +135,16 @@ class CollectiveSchedule(ListedSchedule):
         CollectiveError
             On *all* ranks if any rank failed, or called something else; `out` is undefined then.
 
+        Notes
+        -----
+        A new result is the caller's, and not counted in the memory budget. Owners take a buffer of
+        `chunk` bytes, two where they read ahead; between nodes what a step sends and receives is held
+        besides. A result whose axes have another order than its points is put in order through a copy,
+        which is counted; where that does not fit, elements come in passes over ranges of the array.
+
+        No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
+        sections 3.1 and 3.2.
+
         Examples
         --------
         >>> import numpy as np, outcore
@@ -147,10 +159,11 @@ class CollectiveSchedule(ListedSchedule):
         """
         array: outcore.DiskArray = self._array if of is None else of
         found: list[Any] = []
+        held = ExitStack()
 
         def prepare() -> list[int]:
             self._alone._checked(array)
-            self._known(method, write=False)
+            self._check_method(method, write=False)
             points = self._points
             if on_disk(out):
                 check_disk_out(array, out, points.result_shape)
@@ -163,10 +176,11 @@ class CollectiveSchedule(ListedSchedule):
             else:
                 check_out(array, out, points.result_shape)
                 core, result = points.to_core(out), out
-            spare = not core.flags.c_contiguous and not self.on_disk
-            packed = np.empty(core.shape, core.dtype) if spare else core
+            packed: Any = core
+            if not self.on_disk and not core.flags.c_contiguous:
+                packed = self._alone._fitting(lambda: self._alone._new_packed(core, held))
             found.extend((result, core, packed))
-            return [*self._said(method, array), int(self.on_disk)]
+            return [*self._said(method, array), int(self.on_disk or packed is None)]
 
         records = together(
             self._group,
@@ -175,7 +189,7 @@ class CollectiveSchedule(ListedSchedule):
             lambda: f"gather_all(method={method!r}) of {array.dtype}",
         )
         result, core, packed = found
-        with DeferredInterrupt():
+        with DeferredInterrupt(), held:
             failures = Failures()
             if max(records.setting(FAR)) or self.on_disk:
                 cached = min(records.setting(CACHED)) >= _core.CACHED
@@ -183,7 +197,7 @@ class CollectiveSchedule(ListedSchedule):
                 self._gather_on_disk(array, result, failures, direct=direct)
                 return result
             chosen = self._chosen(records, array, method, write=False)
-            owned = None if chosen == "direct" else self._tell_owners(array)
+            owned = None if chosen == "direct" else self._tell_owners()
             if chosen != "direct" and owned is None:
                 self._gather_on_disk(array, result, failures, direct=False)
                 return result
@@ -196,7 +210,7 @@ class CollectiveSchedule(ListedSchedule):
             with failures.caught():
                 if packed is not core:
                     core[...] = packed
-            self._end(failures, "gather_all")
+            failures.agree(self._group, "gather_all")
         return result
 
     def _gather_on_disk(
@@ -211,7 +225,7 @@ class CollectiveSchedule(ListedSchedule):
         with failures.caught():
             if on_disk(out) and out.hints.sync:
                 out.flush()
-        self._end(failures, "gather_all")
+        failures.agree(self._group, "gather_all")
 
     def scatter_all(
         self,
@@ -247,6 +261,15 @@ class CollectiveSchedule(ListedSchedule):
         CollectiveError
             On *all* ranks if any rank failed, or called something else. Each element is then old or new.
 
+        Notes
+        -----
+        Memory as for `gather_all`. Values that have to be cast or put in order are copied, which is
+        counted; where that does not fit, they are taken in passes. To combine, owners read their
+        elements and hold them meanwhile, and keep 32 bytes more for each index that they own. Durable
+        after `CollectiveArray.flush_all`, or at once with ``Hints(sync=True)``.
+
+        No and Choudhary, as for `gather_all`.
+
         Examples
         --------
         >>> import numpy as np, outcore
@@ -264,25 +287,25 @@ class CollectiveSchedule(ListedSchedule):
         """
         array: outcore.DiskArray = self._array if of is None else of
         found: list[Any] = []
+        held = ExitStack()
 
         def prepare() -> list[int]:
             self._alone._checked(array)._must_write("write to")
-            self._known(method, write=True)
+            self._check_method(method, write=True)
             function_of(combine)
             here: Any = values
             if on_disk(here):
                 here = self._alone._one_or_all(array, here)
-            far = on_disk(here)
-            if far:
+            packed: Any = None
+            if on_disk(here):
                 _apart(array, here)
             else:
                 here = self._alone._broadcast(here, array)
-            found.append(here)
-            found.append(None if far or self.on_disk else self._alone._packed(here, array))
-            said = repr((method, combine, array.dtype.itemsize, fill)).encode()
-            digest = hashlib.blake2b(said, digest_size=8).digest()
-            number = int.from_bytes(digest, "little", signed=True)
-            return [number, *self._said(method, array)[1:], int(far or self.on_disk)]
+                if not self.on_disk:
+                    packed = self._alone._fitting(lambda: self._alone._packed(here, array, held))
+            found.extend((here, packed))
+            number = number_of(repr((method, combine, array.dtype.itemsize, fill)))
+            return [number, *self._said(method, array)[1:], int(packed is None)]
 
         records = together(
             self._group,
@@ -290,13 +313,13 @@ class CollectiveSchedule(ListedSchedule):
             prepare,
             lambda: f"scatter_all(method={method!r}, combine={combine!r}, fill={fill!r})",
         )
-        with DeferredInterrupt():
+        with DeferredInterrupt(), held:
             failures = Failures()
             operand, packed = found
             function, owned = function_of(combine), None
             if not max(records.setting(FAR)) and not self.on_disk:
                 chosen = self._chosen(records, array, method, write=True)
-                owned = self._tell_owners(array)
+                owned = self._tell_owners()
             if owned is None:
                 rows = rows_of(self._points, operand, array.dtype)
                 self._in_passes().scatter(array, rows, function, fill)
@@ -304,13 +327,13 @@ class CollectiveSchedule(ListedSchedule):
                 if fill is not None:
                     with failures.caught():
                         owned.fill(array, self._listed, fill)
-                    self._end(failures, "scatter_all")
+                    failures.agree(self._group, "scatter_all")
                 ahead = chosen == "pipelined"
                 self._scatter(array, owned, packed, function, failures, ahead=ahead)
             with failures.caught():
                 if array.hints.sync and self._group.rank in self._owners:
                     array._core.flush(True)
-            self._end(failures, "scatter_all")
+            failures.agree(self._group, "scatter_all")
 
     def igather_all(
         self,
@@ -464,7 +487,7 @@ class CollectiveSchedule(ListedSchedule):
 
         def prepare() -> list[int]:
             self._alone._checked(array)
-            self._known(method, write=write)
+            self._check_method(method, write=write)
             if self.on_disk:
                 raise UsageError(
                     "the lists of a rank, or of an owner, do not fit memory; their elements are moved "

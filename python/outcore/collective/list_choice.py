@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.formats.layout import Chunked, ShardSource, Strided
+from outcore.formats.layout import Chunked, Strided
 from outcore.indexing import Points
 from outcore.report import human, human_time
+from outcore.stored_lists import unit_of
 
 __all__ = ["MANNERS", "Bins", "ListPrices", "ListReport", "Manner", "choose", "jumps_in"]
 
@@ -65,14 +66,7 @@ class Bins:
     def of(points: Points, layout: Chunked | Strided, row: int, owners: int, ranks: int) -> Bins:
         """Cut the elements of an array."""
         elements = math.prod(points.shape[d] for d in points.axes)
-        unit = 1
-        if isinstance(layout, Chunked):
-            along = points.axes[0]
-            unit = layout.chunks[along]
-            if isinstance(layout.source, ShardSource):
-                unit *= layout.source.per_shard[along]
-            unit *= math.prod(points.shape[d] for d in points.axes[1:])
-        width, number = _core.bins_of(elements, unit, owners, ranks)
+        width, number = _core.bins_of(elements, unit_of(points, layout), owners, ranks)
         rest = [(d, words[1]) for d, words in enumerate(points.rest) if d not in points.axes]
         item = row // max(math.prod(count for _, count in rest), 1)
         if isinstance(layout, Chunked):

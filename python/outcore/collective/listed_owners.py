@@ -16,8 +16,6 @@ section 3.1.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +24,11 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore import _core
-from outcore.collective.agreement import Failures, Unsure, fail_together
+from outcore.collective.agreement import Failures, Unsure
 from outcore.collective.dense import Dense, is_dense
 from outcore.collective.elements import ByMessages, Exchange, InSlots, Steps, shares_slots
 from outcore.collective.list_choice import Bins
+from outcore.index_parts import Place, elements_of
 from outcore.indexing import Points
 from outcore.masks import INDEX
 from outcore.transport import Transport
@@ -138,6 +137,8 @@ class Owned:
         The number of this rank among the owners, if it is one.
     parts
         What it has of each round.
+    held
+        Count the elements of the parts in the budget.
     """
 
     steps: Steps
@@ -145,6 +146,7 @@ class Owned:
     part: NDArray[np.uint32]
     owner: int | None
     parts: list[Part]
+    held: list[_core.Reservation]
 
     def of(self, step: int) -> Part | None:
         """What this rank owns of a step, if it does."""
@@ -155,56 +157,55 @@ class Owned:
         """Write a value to the elements of this rank's domain that nobody writes."""
         if self.owner is None:
             return
-        points, width = listed.points, listed.bins.width
-        elements = math.prod(points.shape[d] for d in points.axes)
         own = np.flatnonzero(self.part % len(self.steps.owners) == self.owner)
         if not own.size:
             return
-        low, high = int(own[0]) * width, min((int(own[-1]) + 1) * width, elements)
-        shape = points.core_shape[len(points.points) :]
+        place, width = Place(array, listed.points), listed.bins.width
+        low = int(own[0]) * width
+        high = min((int(own[-1]) + 1) * width, elements_of(listed.points))
         # What is written at once takes the budget, too.
         stretch = _core.memory_state()[1] // (16 * (2 * INDEX + listed.row))
         stretch = min(max(stretch, 1 << 10), _STRETCH)
-        for first in range(low, high, stretch):
-            end = min(first + stretch, high)
-            free = np.ones(end - first, np.bool)
-            for part in self.parts:
-                inside = part.flat[(part.flat >= first) & (part.flat < end)]
-                free[inside - first] = False
-            left = np.flatnonzero(free) + first
-            one = np.empty((1,) * (1 + len(shape)), array.dtype)
-            one[...] = fill
-            value = np.broadcast_to(one, (left.size, *shape))
-            if left.size:
-                array._core.write_points(points.axes, (left,), "flat", listed.rest, value)
+        told = sum(part.flat.nbytes for part in self.parts)
+        with _core.Reservation("elements that nobody writes", told + stretch * (1 + 2 * INDEX)):
+            listed_here = np.concatenate([part.flat for part in self.parts])
+            listed_here.sort()
+            place.fill(low, high, listed_here, fill, stretch)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it keeps."""
-        return self.exchange.nbytes + sum(part.nbytes for part in self.parts)
+        """Bytes that the parts of this rank take."""
+        return sum(part.nbytes for part in self.parts)
 
 
 def tell_owners(
     group: Transport,
-    array: outcore.DiskArray,
     listed: Listed,
     sums: NDArray[np.int64],
     owners: list[int],
     rounds: int,
     groups: int,
-    keep: Callable[[int], None],
 ) -> Owned:
     """
     Cut the file domains, and tell each owner which of its elements this rank has. Collective.
 
     Parameters
     ----------
+    group
+        The ranks.
+    listed
+        What this one wants.
     sums
         Elements of all ranks in each bin.
     owners
         The rank of each owner.
-    keep
-        Counts bytes in the budget for as long as the schedule lives.
+    rounds, groups
+        Chunks of each owner, and how many groups of owners take turns.
+
+    Raises
+    ------
+    CollectiveError
+        On all ranks, if any failed; nothing is held then.
     """
     number, width, flat = len(owners), listed.bins.width, listed.flat
     failures = Failures()
@@ -214,7 +215,7 @@ def tell_owners(
         part = _core.cut_bins(sums, number, rounds)
         weighed = np.bincount(part, weights=listed.own, minlength=number * rounds)
         counts = weighed.astype(np.int64).reshape(rounds, number)
-    _agree(group, failures)
+    failures.agree(group, _CALL)
     theirs = np.zeros((group.size, rounds), np.int64)
     before = np.zeros((number, rounds), np.int64)
     each, some = np.full(group.size, rounds * INDEX), np.zeros(group.size, np.int64)
@@ -230,54 +231,57 @@ def tell_owners(
         owners, rounds, min(groups, number), counts, theirs, np.ascontiguousarray(before.T)
     )
     ways: list[InSlots | ByMessages] = []
-    with failures.caught():
+    # Orders of the list that are made on the way, beside the one that is kept.
+    beside = 3 * INDEX * flat.size
+    with failures.caught(), _core.Reservation("a collective schedule that is made", beside):
         if shares_slots(group) and listed.row:
             ways.append(InSlots(group, steps, flat, width, part, listed.own, listed.row))
         else:
             ways.append(ByMessages(group, steps, flat, width, part, me))
-    _agree(group, failures)
+    failures.agree(group, _CALL)
     exchange = ways[0]
     if isinstance(exchange, InSlots):
         exchange.agree_on_most()
-    owned = Owned(steps, exchange, part, me, [])
-    received: list[list[NDArray[np.int64]]] = [[] for _ in range(rounds)]
+    # An owner has one step in each round, and they come in order.
+    told: list[NDArray[np.int64]] = []
+    held: list[_core.Reservation] = []
     with exchange.held(INDEX, failures, ahead=False):
         for step in range(steps.number):
-            _agree(group, failures)
             room = np.empty(0, np.uint8)
             with failures.caught():
                 room = exchange.room(step, steps.owned(step, me) * INDEX)
+            # Who has no room takes part in no exchange, and the others would wait.
+            failures.agree(group, _CALL)
+            with failures.caught():
                 exchange.bring(step, room, flat.view(np.uint8), INDEX)
             # An owner takes what it was told when all have told it.
-            _agree(group, failures)
+            failures.agree(group, _CALL)
             if me is not None and me in steps.of(step):
                 with failures.caught():
-                    keep(room.nbytes)
-                    received[steps.round(step)].append(room.copy().view(np.int64))
-        _agree(group, failures)
+                    held.append(_core.Reservation("a collective schedule", room.nbytes))
+                    told.append(room.copy().view(np.int64))
+        failures.agree(group, _CALL)
+    parts: list[Part] = []
     with failures.caught():
-        for some_of in received if me is not None else []:
-            assert me is not None
-            number = len(owned.parts)
+        for turn, elements in enumerate(told):
+            assert me is not None, "only owners are told"
             dense = None
             if isinstance(exchange, InSlots):
-                mine, window = number * len(owners) + me, exchange.window
-                dense = _dense(listed, part, mine, some_of[0], theirs[:, number], window)
-            owned.parts.append(Part(some_of[0], listed, dense))
-    _agree(group, failures)
-    return owned
+                bins = np.flatnonzero(part == turn * number + me)
+                dense = _dense(listed, bins, elements, theirs[:, turn], exchange.window)
+            parts.append(Part(elements, listed, dense))
+    failures.agree(group, _CALL)
+    return Owned(steps, exchange, part, me, parts, held)
 
 
 def _dense(
     listed: Listed,
-    part: NDArray[np.uint32],
-    number: int,
+    bins: NDArray[np.intp],
     flat: NDArray[np.int64],
     counts: NDArray[np.int64],
     window: int,
 ) -> Dense | None:
-    """The stretch of the file that is a part, if most of it is listed."""
-    bins = np.flatnonzero(part == number)
+    """The stretch of the file that the bins of a part are, if most of it is listed."""
     if listed.points.axes != (0,) or not bins.size:
         return None
     width = listed.bins.width
@@ -285,11 +289,6 @@ def _dense(
     if not is_dense(len(flat), high - low, listed.row):
         return None
     return Dense(flat, counts, low, high, window, listed.row, listed.rest)
-
-
-def _agree(group: Transport, failures: Failures) -> None:
-    if group.agree(int(failures.first is not None)):
-        fail_together(group, failures.first, _CALL)
 
 
 def _swap(

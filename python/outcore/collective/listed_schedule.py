@@ -15,7 +15,6 @@ sections 3.1 and 3.2.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -26,9 +25,10 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore import _core
-from outcore.collective.agreement import Failures, Unsure, fail_together, together
+from outcore.collective.agreement import Failures, Unsure, together
 from outcore.collective.call import oversubscription
 from outcore.collective.elements import bytes_of, rows_in, shares_slots
+from outcore.collective.items import number_of
 from outcore.collective.list_choice import (
     MANNERS,
     Bins,
@@ -60,12 +60,30 @@ CACHED, _SHARING, DISK, FAR = 2, 3, 4, 8
 # Bytes that an index takes of its owner, while a round is made ready and for as long as the schedule
 # lives.
 _MADE, _OWNED = 64, 40
-# Bytes that an index takes of a schedule of one rank alone, at most.
-_PLACED = 16
+# Bytes that an index takes of the rank that has it: its number, and where it goes. Of a schedule of one
+# rank alone it takes more, at most.
+_KEPT, _PLACED = 3 * INDEX, 16
 
 
 class ListedSchedule:
-    """Elements that ranks chose by indices: what `CollectiveSchedule` is made of."""
+    """
+    Elements that ranks chose by indices: what `CollectiveSchedule` is made of. Collective.
+
+    Parameters
+    ----------
+    array, indices, chunk, io_ranks, groups
+        As for `CollectiveArray.schedule_all`.
+    transport
+        The ranks, which need not be those that opened `array`.
+    once
+        Whether there will be one access only, so that telling the owners is a part of its price; equal
+        on all ranks.
+
+    Raises
+    ------
+    CollectiveError
+        On all ranks, if any failed, or meant something else.
+    """
 
     def __init__(
         self,
@@ -115,8 +133,9 @@ class ListedSchedule:
                 code="bad-hint",
             )
         points, flat = self._in_memory(array, indices)
-        #: Whether the list of this rank is in memory.
-        self._stays = stays = points is not None
+        stays = points is not None
+        # Whether the schedule of this rank alone lacks its list: that in `_listed` is enough at first.
+        self._lacks_list = stays
         if points is None:
             self._alone = IndexSchedule._made_for(array, indices)
             points = self._alone._points
@@ -131,12 +150,9 @@ class ListedSchedule:
             jumps, blocks = jumps_in(flat, bins.page), bins.touched(own)
         self._listed = Listed(points, self._rest, flat, own, bins, self._row)
         meaning = (points.shape, array.dtype.itemsize, points.axes, points.rest)
-        said = repr((meaning, self._io_ranks, self._groups)).encode()
-        digest = int.from_bytes(
-            hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True
-        )
+        number = number_of(repr((meaning, self._io_ranks, self._groups)))
         room = _core.memory_state()[1] // (2 * _BUFFERS)
-        return [digest, self._asked, points.number, room, jumps, blocks, int(not stays)]
+        return [number, self._asked, points.number, room, jumps, blocks, int(not stays)]
 
     def _in_memory(
         self, array: outcore.DiskArray, indices: Any
@@ -146,13 +162,15 @@ class ListedSchedule:
         try:
             with Held(array._core, writes=False) as held:
                 points, lists = points_of(array, indices, held)
-                if points.number * (3 * INDEX + _PLACED) > array.budget // 2:
-                    return None, nothing
                 # No list of the caller's is kept: he may change it.
+                points = replace(points, lists=())
+                if points.number * (_KEPT + _PLACED) > array.budget // 2:
+                    return None, nothing
+                self._held.append(_core.Reservation("a collective schedule", points.number * _KEPT))
                 self._alone = IndexSchedule(array, points, (), ready=False)
                 flat = points.flat(lists)
-            self._keep(points.number * 3 * INDEX)
         except BudgetError:
+            self._held.clear()
             return None, nothing
         return points, flat
 
@@ -162,9 +180,6 @@ class ListedSchedule:
             f"schedule_all of axes {points.axes} of shape {points.shape} with ranges {points.rest}, "
             f"io_ranks={self._io_ranks}, groups={self._groups}, chunk={self._asked}"
         )
-
-    def _keep(self, nbytes: int) -> None:
-        self._held.append(_core.Reservation("a collective schedule", nbytes))
 
     def _counted(self) -> NDArray[np.int64]:
         """How many elements of all ranks lie in each bin. Collective, once."""
@@ -183,25 +198,26 @@ class ListedSchedule:
 
     def _with_lists(self) -> IndexSchedule:
         """The schedule of this rank alone, which has its list."""
-        if self._stays and self._passes is None:
-            flat = self._listed.flat
+        if self._lacks_list:
+            flat, made = self._listed.flat, self._alone._made
             # The list is counted already, as the caller's own is.
             points = replace(self._points, mode="flat", mask=None, lists=(flat,))
             self._alone = IndexSchedule(self._array, points, (flat,), ready=False)
+            self._alone._made = made
+            self._lacks_list = False
         return self._alone
 
     def _in_passes(self) -> Passes:
         """What moves elements of lists, values or results that do not fit memory."""
         if self._passes is None:
-            self._passes = Passes(self._group, self._owners, self._with_lists())
+            self._passes = Passes(self._group, self._owners, self._with_lists(), self._held)
         if self.on_disk and not self._passes.always:
-            # What is in memory is not needed for passes.
+            # The first pass brings the list to disk, and gives its memory back.
             self._passes.always = True
             self._listed = replace(self._listed, flat=np.empty(0, np.int64))
-            self._held.clear()
         return self._passes
 
-    def _tell_owners(self, array: outcore.DiskArray) -> Owned | None:
+    def _tell_owners(self) -> Owned | None:
         """
         Cut the file domains, and tell each owner which of its elements this rank has: once.
 
@@ -216,14 +232,7 @@ class ListedSchedule:
             if self.on_disk:
                 return None
             self._owned = tell_owners(
-                self._group,
-                array,
-                self._listed,
-                sums,
-                owners,
-                self.rounds,
-                self._groups,
-                self._keep,
+                self._group, self._listed, sums, owners, self.rounds, self._groups
             )
         return self._owned
 
@@ -333,14 +342,14 @@ class ListedSchedule:
                         started[1].result()
                         data = started[0]
                 # All owners have read, and nobody looks at the slots of the step before any more.
-                self._end(failures, "gather_all")
+                failures.agree(self._group, "gather_all")
                 following = begin(step + 1) if ahead and step + 1 < end else None
                 with failures.caught():
                     exchange.give(step, data, bytes_of(rows), row)
                 if not ahead and step + 1 < end:
                     following = begin(step + 1)
             # Slots are somebody else's when all have taken what is theirs.
-            self._end(failures, "gather_all")
+            failures.agree(self._group, "gather_all")
 
     def _scatter(
         self,
@@ -366,15 +375,16 @@ class ListedSchedule:
         ):
             last: Future[None] | None = None
             for step in range(owned.steps.number):
-                # Who writes out of a slot two steps later has written what was in it.
-                self._end(failures, "scatter_all")
                 part, room = owned.of(step), np.empty(0, np.uint8)
                 with failures.caught():
                     if part is not None:
                         room = exchange.room(step, len(part.flat) * row)
+                # All owners have room, and have written what was in it two steps before.
+                failures.agree(self._group, "scatter_all")
+                with failures.caught():
                     exchange.bring(step, room, bytes_of(rows), row)
                 # What is not there from all ranks no owner writes.
-                self._end(failures, "scatter_all")
+                failures.agree(self._group, "scatter_all")
                 with failures.caught():
                     before, last = last, None
                     if before is not None:
@@ -399,7 +409,7 @@ class ListedSchedule:
     def _row_of(self, array: outcore.DiskArray) -> int:
         return self._row // self._array.dtype.itemsize * array.dtype.itemsize
 
-    def _known(self, method: str, *, write: bool) -> None:
+    def _check_method(self, method: str, *, write: bool) -> None:
         if method not in MANNERS:
             raise UsageError(
                 f"method={method!r} is not known; methods: {', '.join(MANNERS)}", code="bad-hint"
@@ -417,8 +427,3 @@ class ListedSchedule:
             return 0
         key = (slice(None),) * array.ndim
         return array._core.price(key)[1]
-
-    def _end(self, failures: Failures, what: str) -> None:
-        """Agree that no rank has failed; else all raise."""
-        if self._group.agree(int(failures.first is not None)):
-            fail_together(self._group, failures.first, what)

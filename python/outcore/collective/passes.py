@@ -38,9 +38,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.collective.agreement import Announced, Failures, Unsure, fail_together
+from outcore.collective.agreement import Announced, Failures, Unsure
+from outcore.collective.elements import bytes_of
 from outcore.formats.scratch import ScratchFile
-from outcore.index_parts import Dense, Place, Room, Rows, staged, values_of
+from outcore.index_parts import HeldRange, Place, Room, Rows, staged, values_of
 from outcore.index_schedule import IndexSchedule
 from outcore.masks import INDEX, Held
 from outcore.stored_lists import Bins, Division, Limits, Range, cut_ranges, find_cuts, unit_of
@@ -116,15 +117,23 @@ class Passes:
         Those that read and write, ascending.
     alone
         The schedule of this rank.
+    held
+        Count its list, as long as that is in memory.
     """
 
-    def __init__(self, group: Transport, owners: list[int], alone: IndexSchedule) -> None:
-        self._group, self._owners, self._alone = group, owners, alone
+    def __init__(
+        self,
+        group: Transport,
+        owners: list[int],
+        alone: IndexSchedule,
+        held: list[_core.Reservation],
+    ) -> None:
+        self._group, self._owners, self._alone, self._held = group, owners, alone, held
         self._me = owners.index(group.rank) if group.rank in owners else None
         self._plan: _Plan | None = None
         #: Whether all calls are made in passes, so that lists in memory are of no use.
         self.always = False
-        self._dense: Dense | None = None
+        self._range: HeldRange | None = None
 
     @property
     def passes(self) -> int:
@@ -158,7 +167,7 @@ class Passes:
                 rows = place.new(0)
                 with failures.caught():
                     rows = self._read(place, now, told)
-                self._end(failures, "gather_all")
+                failures.agree(self._group, "gather_all")
                 with Unsure(self._group, "gather_all"):
                     back = place.new(flat.size)
                     self._exchange(rows, now.of * place.row, back, now.to * place.row)
@@ -167,7 +176,7 @@ class Passes:
             with failures.caught():
                 if failures.first is None:
                     target.finish()
-            self._end(failures, "gather_all")
+            failures.agree(self._group, "gather_all")
 
     def scatter(self, array: DiskArray, values: Rows, function: np.ufunc | None, fill: Any) -> None:
         """
@@ -199,13 +208,13 @@ class Passes:
                     if take is not None:
                         rows = self._values(plan, number, take, positions)
                 told = self._told(plan, (number, now), flat, failures, "scatter_all")
-                self._end(failures, "scatter_all")
+                failures.agree(self._group, "scatter_all")
                 with Unsure(self._group, "scatter_all"):
                     data = place.new(told.size)
                     self._exchange(rows, now.to * place.row, data, now.of * place.row)
                 with failures.caught():
                     self._write(place, plan, now, (told, data), function, fill)
-            self._end(failures, "scatter_all")
+            failures.agree(self._group, "scatter_all")
 
     # Passes
 
@@ -218,14 +227,14 @@ class Passes:
             widest = plan.limits.widest if stays or plan.stays else 0
             nbytes = Room(0, place.row).held(plan.most, widest)
             held = _core.Reservation("exchange", nbytes)
-        self._end(failures, what)
+        failures.agree(self._group, what)
         try:
             yield plan
         except BaseException:
             plan.told = 0  # what the owners keep may be incomplete
             raise
         finally:
-            self._dense = None
+            self._range = None
             if held is not None:
                 held.release()
 
@@ -286,7 +295,7 @@ class Passes:
                 told = np.empty(int(now.of.sum()), np.int64)
                 plan.file.read(told, now.place)
             return told
-        self._end(failures, what)
+        failures.agree(self._group, what)
         with Unsure(self._group, what):
             told = np.empty(int(now.of.sum()), np.int64)
             self._exchange(flat, now.to * INDEX, told, now.of * INDEX)
@@ -296,7 +305,7 @@ class Passes:
         return told
 
     def _exchange(self, send: NDArray[Any], to: List, receive: NDArray[Any], of: List) -> None:
-        self._group.start_exchange(_bytes(send), to, _bytes(receive), of).wait()
+        self._group.start_exchange(bytes_of(send), to, bytes_of(receive), of).wait()
 
     # What owners do
 
@@ -307,11 +316,11 @@ class Passes:
         if len(one.steps) == 1:
             return place.read(told)
         if now.step == 0:
-            self._dense = Dense(place, one.low, one.high, reads=True)
-        assert self._dense is not None
-        rows = self._dense.rows(told)
+            self._range = HeldRange(place, one.low, one.high, reads=True)
+        assert self._range is not None
+        rows = self._range.rows(told)
         if now.ends:
-            self._dense = None
+            self._range = None
         return rows
 
     def _write(
@@ -330,18 +339,19 @@ class Passes:
             # A range that is filled and fits is written once, too.
             fits = fill is not None and one.high - one.low <= plan.limits.widest
             if len(one.steps) > 1 or fits:
-                self._dense = Dense(place, one.low, one.high, reads=function is not None)
-        target = self._dense if self._dense is not None else place
+                self._range = HeldRange(place, one.low, one.high, reads=function is not None)
+        target = self._range if self._range is not None else place
         target.apply(told, data, function)
         if not now.ends:
             return
-        if self._dense is not None:
-            dense, self._dense = self._dense, None
+        if self._range is not None:
+            held, self._range = self._range, None
             if fill is not None:
-                dense.fill(fill)
-            dense.write()
+                held.fill(fill)
+            held.write()
         elif fill is not None:
-            _fill(place, one, told, fill, max(plan.limits.widest, _STRETCH))
+            stretch = max(plan.limits.widest, _STRETCH)
+            place.fill(one.low, one.high, np.sort(told), fill, stretch)
 
     # Plans
 
@@ -353,15 +363,16 @@ class Passes:
         with failures.caught():
             if self.always:
                 self._alone._spill()
+                self._held.clear()
         with failures.caught(), Held(place.array._core, writes=False, into=into) as held:
             mine = min(held.room(place.array.budget), place.array.budget)
-        self._end(failures, what)
+        failures.agree(self._group, what)
         with Unsure(group, what):
             rooms = group.allgather(np.array([mine], np.int64))[:, 0].tolist()
             each = [Room(nbytes, place.row) for nbytes in rooms]
             widest = min(room.widest for room in each)
             limits = Limits.of([room.points for room in each], len(self._owners), widest)
-            unit, plan = unit_of(self._alone._points, place.array.info), self._plan
+            unit, plan = unit_of(self._alone._points, place.array.info.layout), self._plan
             serves = plan is not None and unit == plan.unit and plan.limits.within(limits)
         if plan is None or not serves:
             with Announced(group, what):
@@ -378,14 +389,14 @@ class Passes:
             own = np.zeros(found.number, np.int64)
             with failures.caught(), _core.Reservation("exchange", slab):
                 own = self._alone._stored.count(found, slab)
-            self._end(failures, what)
+            failures.agree(self._group, what)
             return group.allgather(own)
 
         cuts = find_cuts(elements, unit, limits, bins, count)
         plan: _Plan | None = None
         with failures.caught(), _core.Reservation("exchange", slab):
             plan = self._divided(cut_ranges(cuts, limits, len(self._owners)), limits, unit, slab)
-        self._end(failures, what)
+        failures.agree(self._group, what)
         assert plan is not None
         return plan
 
@@ -410,26 +421,3 @@ class Passes:
                 mine[number] += end - begin
         most = max(int(mine.max(initial=0)), max(sizes, default=0) // INDEX)
         return _Plan(unit, limits, ranges, turns, division, file, places, most)
-
-    def _end(self, failures: Failures, what: str) -> None:
-        """Agree that no rank has failed; else all raise."""
-        if self._group.agree(int(failures.first is not None)):
-            fail_together(self._group, failures.first, what)
-
-
-def _fill(place: Place, one: Range, told: List, fill: Any, stretch: int) -> None:
-    """Write a value to the elements of a range that are not told."""
-    told = np.sort(told)
-    value = np.empty((1,) * (1 + len(place.shape)), place.array.dtype)
-    value[...] = fill
-    for low in range(one.low, one.high, stretch):
-        high = min(low + stretch, one.high)
-        free = np.ones(high - low, np.bool)
-        free[told[np.searchsorted(told, low) : np.searchsorted(told, high)] - low] = False
-        left = np.flatnonzero(free) + low
-        place.write(left, np.broadcast_to(value, (left.size, *place.shape)))
-
-
-def _bytes(rows: NDArray[Any]) -> NDArray[np.uint8]:
-    """Packed rows as bytes."""
-    return rows.reshape(-1).view(np.uint8) if rows.size else np.empty(0, np.uint8)

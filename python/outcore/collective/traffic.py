@@ -21,7 +21,6 @@ Input-Output*, section 3.1).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.collective.agreement import Failures, Unsure, brief, differ, fail_together, name_of
+from outcore.collective.items import number_of
 from outcore.distribution import views
 from outcore.errors import BudgetError, CollectiveError, DistributionError
 from outcore.transport import DeferredInterrupt, Exchange, Transport
@@ -279,9 +279,8 @@ class Run:
         limit = self._take_buffer(target.dtype.itemsize)
         # Most calls have one round: what can fail on one rank is done before the ranks synchronise.
         self._first = self._pack(0) if limit == _NO_LIMIT else None
-        meaning = repr((self.call, self.traffic.operation, self.transfer.meaning)).encode()
-        digest = hashlib.blake2b(meaning, digest_size=8).digest()
-        return brief(self.call, [int.from_bytes(digest, "little", signed=True), limit])
+        meaning = repr((self.call, self.traffic.operation, self.transfer.meaning))
+        return brief(self.call, [number_of(meaning), limit])
 
     def _take_buffer(self, item: int) -> int:
         """Memory for messages; tells how many elements of each it holds."""

@@ -7,6 +7,7 @@ Arrays divided over the memory of ranks.
 | `window.py`    | memory that other ranks see: parts on this node, requests to others, locks |
 | `one_sided.py` | `OneSided`: `get`, `put`, `acc`, ... |
 | `sums.py`      | sums of products whose bits do not depend on who adds what |
+| `products.py`  | products of matrices, panel by panel: SUMMA |
 | `whole.py`     | `WholeArrays`: fill, add, dot, matmul, ... |
 | `array.py`     | `DistArray`: redistribution, ghosts, files |
 """

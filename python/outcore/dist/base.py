@@ -41,15 +41,6 @@ class Divided:
     distribution, local, transport, ghosts
         As for `DistArray`.
 
-    Raises
-    ------
-    DistributionError, UnsupportedError
-        As for `DistArray`.
-
-    Notes
-    -----
-    Memory is that of `local`. Not collective.
-
     Examples
     --------
     >>> from outcore import DistArray, Distribution

@@ -16,13 +16,13 @@ Software for Input-Output*, section 2 (global placement).
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from outcore.collective.agreement import together
+from outcore.collective.items import number_of
 from outcore.dist.base import Divided
 from outcore.dist.window import Listed, PatchLock, Window, rows_of
 from outcore.distribution import Distribution, Ghosts, Key, views
@@ -36,20 +36,6 @@ __all__ = ["OneSided"]
 class OneSided(Divided):
     """
     One-sided operations; see `DistArray`, which has them.
-
-    Parameters
-    ----------
-    distribution, local, transport, ghosts
-        As for `DistArray`.
-
-    Raises
-    ------
-    DistributionError, UnsupportedError
-        As for `DistArray`.
-
-    Notes
-    -----
-    Memory is that of `local`. Not collective.
 
     Examples
     --------
@@ -125,11 +111,10 @@ class OneSided(Divided):
             none = np.broadcast_to(np.empty((), dtype), shape)
             array = cls(distribution, none, transport=group, ghosts=ghosts)
             made.append(array)
-            meaning = repr((array.shape, array.dtype, str(distribution), array.ghosts)).encode()
-            digest = hashlib.blake2b(meaning, digest_size=8).digest()
+            meaning = repr((array.shape, array.dtype, str(distribution), array.ghosts))
             service = service_of(group)
             following = 1 if service is None else service.next
-            return [int.from_bytes(digest, "little", signed=True), following]
+            return [number_of(meaning), following]
 
         def tell() -> str:
             return f"DistArray.shared_all of {distribution.shape}, {dtype}, {distribution}"
@@ -281,9 +266,11 @@ class OneSided(Divided):
         CollectiveError
             The ranks cannot work together any more, or another node does not answer in time.
 
-        Notes ----- On a node it is one copy, and takes no memory besides the result. Between nodes
-        messages carry up to 256 KiB of elements each, within the memory of `shared_all`. Of copies
-        the nearest is read. What other ranks put or add meanwhile may be seen in part.
+        Notes
+        -----
+        On a node it is one copy, and takes no memory besides the result. Between nodes messages carry up
+        to 256 KiB of elements each, within the memory of `shared_all`. Of copies the nearest is read.
+        What other ranks put or add meanwhile may be seen in part.
 
         ``NGA_Get`` and ``NGA_Strided_get`` of Global Arrays (Nieplocha and Foster, section 2);
         ``MPI_Get`` with a passive target.
@@ -375,10 +362,12 @@ class OneSided(Divided):
         SectionError, CollectiveError
             As `get`.
 
-        Notes ----- Each element is read, added to and written in one step: `acc`, `scatter_acc` and
-        `read_inc` of any ranks add up. The order in which ranks add is not determined, so the last
-        bits of sums of floating-point numbers are not either; `accumulate_ghosts_all` has an order.
-        The call returns when it is added.
+        Notes
+        -----
+        Each element is read, added to and written in one step: `acc`, `scatter_acc` and `read_inc` of
+        any ranks add up. The order in which ranks add is not determined, so the last bits of sums of
+        floating-point numbers are not either; `accumulate_ghosts_all` has an order. The call returns
+        when it is added.
 
         ``NGA_Acc`` of Global Arrays; ``MPI_Accumulate`` with ``MPI_SUM``.
 
@@ -431,8 +420,10 @@ class OneSided(Divided):
         BudgetError
             No room for ``16 * ndim + 48`` bytes an index, which it takes.
 
-        Notes ----- Indices are ordered by owner; between nodes messages carry up to 256 KiB of
-        indices and elements each.
+        Notes
+        -----
+        Indices are ordered by owner; between nodes messages carry up to 256 KiB of indices and elements
+        each.
 
         ``NGA_Gather`` of Global Arrays.
 
@@ -553,8 +544,10 @@ class OneSided(Divided):
         SectionError, UsageError, CollectiveError, BudgetError
             As `acc`; `inc` beyond the range of the dtype is ``bad-cast``.
 
-        Notes ----- One-sided, in one step as `acc`. The sum wraps around as in NumPy.
-        ``NGA_Read_inc`` of Global Arrays, for any integer dtype; ``MPI_Fetch_and_op``.
+        Notes
+        -----
+        One-sided, in one step as `acc`. The sum wraps around as in NumPy. ``NGA_Read_inc`` of Global
+        Arrays, for any integer dtype; ``MPI_Fetch_and_op``.
 
         Examples
         --------
@@ -616,12 +609,14 @@ class OneSided(Divided):
         SectionError, CollectiveError
             As `get`; ``timeout``: it waited longer than ``OUTCORE_TIMEOUT``.
 
-        Notes ----- Locks are those of up to 64 stripes of each part along its longest axis, so
-        patches that lie near each other may exclude each other, too. `get` and `put` look at no
-        locks: a program that changes elements with them does so inside. Inside, `acc` and its like
-        add to elements of the patch only. If a rank of this node is killed while it has a lock, the
-        next one who wants it gets it; what is in the patch then is what that rank had written. Of a
-        rank on another node that is noticed on its node only.
+        Notes
+        -----
+        Locks are those of up to 64 stripes of each part along its longest axis, so patches that lie near
+        each other may exclude each other, too. `get` and `put` look at no locks: a program that changes
+        elements with them does so inside. Inside, `acc` and its like add to elements of the patch only.
+        If a rank of this node is killed while it has a lock, the next one who wants it gets it; what is
+        in the patch then is what that rank had written. Of a rank on another node that is noticed on its
+        node only.
 
         ``GA_Lock`` of Global Arrays, for patches instead of numbers.
 

@@ -16,7 +16,6 @@ operations).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -27,10 +26,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core
 from outcore.collective.agreement import Announced, together
+from outcore.collective.items import number_of
 from outcore.dist import sums
 from outcore.dist.base import Divided
 from outcore.dist.one_sided import OneSided
-from outcore.distribution import Distribution
+from outcore.dist.products import multiply_all
+from outcore.distribution import Distribution, like
 from outcore.errors import UnsupportedError, UsageError
 from outcore.process_grid import ProcessGrid
 from outcore.redistribution import Part, bring_all
@@ -41,20 +42,6 @@ __all__ = ["WholeArrays"]
 class WholeArrays(OneSided):
     """
     Operations on whole arrays; see `DistArray`, which has them.
-
-    Parameters
-    ----------
-    distribution, local, transport, ghosts
-        As for `DistArray`.
-
-    Raises
-    ------
-    DistributionError, UnsupportedError
-        As for `DistArray`.
-
-    Notes
-    -----
-    Memory is that of `local`. Not collective.
 
     Examples
     --------
@@ -158,8 +145,10 @@ class WholeArrays(OneSided):
         DistributionError, CollectiveError
             On all ranks, as `redistribute_all`.
 
-        Notes ----- Memory for messages as `redistribute_all`; if the dtype is another one, also the
-        part of `out` in this dtype, counted in the budget. ``GA_Copy`` of Global Arrays.
+        Notes
+        -----
+        Memory for messages as `redistribute_all`; if the dtype is another one, also the part of `out` in
+        this dtype, counted in the budget. ``GA_Copy`` of Global Arrays.
 
         Examples
         --------
@@ -211,9 +200,11 @@ class WholeArrays(OneSided):
             On all ranks: as `redistribute_all`; with the cause, what NumPy refuses to add, or to
             put into `out` (casting ``same_kind``).
 
-        Notes ----- Besides the result ``b * other`` of this rank, and what is not in the
-        distribution of the result is brought there: as large as the part of this rank, each counted
-        in the budget. ``GA_Add`` of Global Arrays.
+        Notes
+        -----
+        Besides the result ``b * other`` of this rank, and what is not in the distribution of the result
+        is brought there: as large as the part of this rank, each counted in the budget. ``GA_Add`` of
+        Global Arrays.
 
         Examples
         --------
@@ -286,8 +277,10 @@ class WholeArrays(OneSided):
             ``bad-function``: it gave another shape, or something that does not fit `out` (casting
             ``same_kind``).
 
-        Notes ----- Besides the result what `function` takes, and the parts of arrays in other
-        distributions, counted in the budget. ``GA_Elem_multiply`` and its like of Global Arrays.
+        Notes
+        -----
+        Besides the result what `function` takes, and the parts of arrays in other distributions, counted
+        in the budget. ``GA_Elem_multiply`` and its like of Global Arrays.
 
         Examples
         --------
@@ -338,11 +331,13 @@ class WholeArrays(OneSided):
             On all ranks: as `redistribute_all`; with the cause ``bad-dtype``: elements that are no
             numbers, or more than 2**44 of them.
 
-        Notes ----- Floating-point products are added exactly above 80 bits below the largest one
-        (`sums`), which takes two passes over the elements, and memory for 32768 of them at a time,
-        a few times. An array in another distribution is brought into this one's: as large as the
-        part of this rank, counted in the budget. ``GA_Dot`` of Global Arrays; Demmel and Nguyen,
-        *Fast Reproducible Floating-Point Summation*.
+        Notes
+        -----
+        Floating-point products are added exactly above 80 bits below the largest one (`sums`), which
+        takes two passes over the elements, and memory for 32768 of them at a time, a few times. An array
+        in another distribution is brought into this one's: as large as the part of this rank, counted in
+        the budget. ``GA_Dot`` of Global Arrays; Demmel and Nguyen, *Fast Reproducible Floating-Point
+        Summation*.
 
         Examples
         --------
@@ -371,7 +366,7 @@ class WholeArrays(OneSided):
                     "numbers",
                     code="bad-dtype",
                 )
-            numbers = [_digest((self._meaning(), dtype))]
+            numbers = [number_of(repr((self._meaning(), dtype)))]
             if dtype.kind in "fc":
                 found.append(np.result_type(dtype, np.float64))
                 return numbers + [n for one in sums.look(x, y, found[0]) for n in one]
@@ -423,7 +418,7 @@ class WholeArrays(OneSided):
         distribution
             Of the new array; by default blocks on a grid of ranks as square as can be.
         out
-            Takes the product instead; not one of the factors.
+            Takes the product instead; not one of the factors, nor their memory.
 
         Returns
         -------
@@ -433,14 +428,29 @@ class WholeArrays(OneSided):
         Raises
         ------
         DistributionError, CollectiveError
-            On all ranks: as `redistribute_all`; with the cause ``bad-shape``, ``bad-out``, or
-            `BudgetError`.
+            On all ranks: as `redistribute_all`; with the cause ``bad-shape``, ``bad-out``, what NumPy
+            refuses to multiply or to put into `out` (casting ``same_kind``), or `BudgetError`: no room
+            for one index of the inner axis. What `out` has when a rank failed in the middle is
+            undefined.
 
-        Notes ----- A rank is brought the rows of this array and the columns of `other` that its
-        part of the product needs, unless it has them; they are counted in the budget: with ``p x
-        q`` ranks a ``p``-th of this array and a ``q``-th of `other`. The bits are those of the
-        BLAS, which depend on the shape of the parts. ``GA_Dgemm`` of Global Arrays, for any dtype;
-        larger products are those of `outcore.matmul`.
+        Notes
+        -----
+        SUMMA: each rank is brought the rows of this array and the columns of `other` that its part of
+        the product needs, unless it has them, panel by panel of the inner axis, and adds their product.
+        With ``p x q`` ranks all panels together are a ``p``-th of this array and a ``q``-th of `other`.
+        Those of one time take a quarter of what is free of the memory budget and 256 MiB at most, so
+        small factors come at once; with more panels, 16 MiB at most for a tile of the product.
+        Factors of another dtype than the product are cast in there, and a product that `out` has in
+        another dtype is summed beside it: as large as the part of this rank. All of it is counted in
+        the budget. Messages as `redistribute_all`.
+
+        Integers wrap around as in NumPy. The bits of floating-point numbers are those of the BLAS,
+        which depend on the shape of the parts, and on the number of panels. ``float16`` is summed in
+        ``float32`` and rounded once.
+
+        ``GA_Dgemm`` of Global Arrays, for any dtype; larger products are those of `outcore.matmul`.
+        van de Geijn and Watts, *SUMMA: Scalable Universal Matrix Multiplication Algorithm*; Nieplocha
+        and Foster, *Disk Resident Arrays*, section 5.2.
 
         Examples
         --------
@@ -451,6 +461,7 @@ class WholeArrays(OneSided):
                [ 8., 14.]])
         """
         made: list[Self] = []
+        dtypes: list[np.dtype[Any]] = []
 
         def check() -> None:
             if self.ndim != 2 or other.ndim != 2 or self.shape[1] != other.shape[0]:
@@ -460,36 +471,30 @@ class WholeArrays(OneSided):
                     code="bad-shape",
                 )
             shape = (self.shape[0], other.shape[1])
+            none = np.matmul(np.empty((0, 0), self.dtype), np.empty((0, 0), other.dtype))
+            dtypes.append(none.dtype)
             if out is None:
                 how = distribution or Distribution(
                     shape, ["block", "block"], ProcessGrid(size=self._transport.size, ndim=2)
                 )
-                dtype = np.matmul(np.empty((0, 0), self.dtype), np.empty((0, 0), other.dtype)).dtype
-                made.append(self._new(how, np.empty(how.local_shape(self.rank), dtype)))
-            elif out is self or out is other or out.shape != shape:
+                made.append(self._new(how, np.empty(how.local_shape(self.rank), none.dtype)))
+                return
+            if out.shape != shape or any(
+                out is one or np.may_share_memory(out.local, one.local) for one in (self, other)
+            ):
                 raise UsageError(
-                    f"out= of shape {out.shape} for a product of shape {shape}; give another array than "
-                    "the factors, of that shape",
+                    f"out= of shape {out.shape} for a product of shape {shape}; give an array of that "
+                    "shape, with other memory than the factors",
                     code="bad-out",
                 )
-            else:
-                made.append(out)
+            np.copyto(np.empty((0, 0), out.dtype), none, casting="same_kind")
+            made.append(out)
 
         meaning = other._meaning(), str(distribution), out is None
         self._alike("matmul_all", meaning, check=check)
-        result = made[0]
-        of_rows = _axes_of(result._distribution, [0, None], self.shape)
-        of_columns = _axes_of(result._distribution, [None, 1], other.shape)
-        with (
-            self._sent_to("matmul_all", of_rows) as x,
-            other._sent_to("matmul_all", of_columns) as y,
-        ):
-
-            def multiply() -> None:
-                np.matmul(x, y, out=result.owned, casting="same_kind")
-
-            self._alike("matmul_all", result._meaning(), multiply)
-        return result
+        with Announced(self._transport, "matmul_all"):
+            multiply_all(self, other, made[0], dtypes[0])
+        return made[0]
 
     def transpose_all(
         self, axes: Sequence[int] | None = None, *, distribution: Distribution | None = None
@@ -536,7 +541,7 @@ class WholeArrays(OneSided):
                     f"axes {axes} of an array of {self.ndim}; give each axis once", code="bad-axis"
                 )
             shape = tuple(self.shape[axis] for axis in order)
-            how = _axes_of(self._distribution, list(order), shape)
+            how = like(self._distribution, list(order), shape)
             turned.append(self._new(how, self.owned.transpose(order)))
 
         self._alike("transpose_all", axes, check=turn)
@@ -624,30 +629,11 @@ class WholeArrays(OneSided):
         for step in steps:
 
             def numbers(step: Callable[[], object] = step) -> list[int]:
-                return [_digest((self._meaning(), meaning, step()))]
+                return [number_of(repr((self._meaning(), meaning, step())))]
 
             together(self._transport, f"DistArray.{name}", numbers, tell, same=1)
-
-
-def _digest(meaning: object) -> int:
-    digest = hashlib.blake2b(repr(meaning).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
 
 
 def _scalar(value: Any, name: str) -> None:
     if np.ndim(value):
         raise UsageError(f"{name} of shape {np.shape(value)}; give a number", code="bad-value")
-
-
-def _axes_of(
-    distribution: Distribution, axes: Sequence[int | None], shape: Sequence[int]
-) -> Distribution:
-    """A distribution whose axes are divided like some of another one; None: not divided."""
-    (_, formats, grid), aligns, along = distribution._arguments
-    return Distribution(
-        shape,
-        ["*" if axis is None else formats[axis] for axis in axes],
-        grid,
-        align=[None if axis is None else aligns[axis] for axis in axes],
-        axes=[None if axis is None else along[axis] for axis in axes],
-    )

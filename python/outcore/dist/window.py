@@ -27,8 +27,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -604,12 +603,7 @@ class PatchLock:
     def __enter__(self) -> None:
         self._window.lock(self._wanted)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._window.unlock()
 
 
@@ -653,13 +647,8 @@ class Listed:
             listed.append((window.copies(owner), window.places(owner, local[at]), at))
         return listed
 
-    def __enter__(self) -> Listed:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._held.release()

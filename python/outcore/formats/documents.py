@@ -16,6 +16,9 @@ import reprlib
 import stat
 from typing import Any
 
+import numpy as np
+from numpy.lib import format as npy_format
+
 from outcore import _core
 from outcore.errors import BudgetError, FormatError, UnsupportedError
 from outcore.formats import durable
@@ -92,6 +95,13 @@ class Judge:
         """A list of axis lengths, each at least `low`."""
         return tuple(self.integer(n, name, low) for n in self.sequence(value, name))
 
+    def dtype(self, descr: Any) -> np.dtype[Any]:
+        """The dtype of which JSON has what `numpy.lib.format.dtype_to_descr` says."""
+        try:
+            return dtype_of(descr)
+        except Exception as error:  # what lies makes NumPy raise a dozen kinds
+            raise self.bad(f"dtype is {descr!r:.200}, which is none ({error!s:.100})") from error
+
     def named(self, value: Any, name: str) -> tuple[str, Document]:
         """An extension point of Zarr v3: a name, or a name with its configuration."""
         if isinstance(value, str):
@@ -109,21 +119,44 @@ class Judge:
             raise self.unsupported(f"the field {reprlib.repr(name)} is not known")
 
 
+def dtype_of(descr: Any) -> np.dtype[Any]:
+    """The reverse of `numpy.lib.format.dtype_to_descr` through JSON, which has lists for tuples."""
+
+    def tuples(one: Any, depth: int = 0) -> Any:
+        if depth > 16:
+            raise ValueError("nested too deeply")
+        if not isinstance(one, list):
+            return one
+        # A list of fields is one of lists; a field, or a subarray, begins with text or a dtype.
+        if one and all(isinstance(item, list) for item in one):
+            return [tuple(tuples(item, depth + 1) for item in field) for field in one]
+        return tuple(tuples(item, depth + 1) for item in one)
+
+    return npy_format.descr_to_dtype(tuples(descr))
+
+
 def stamp_of(status: os.stat_result) -> Stamp:
     """Which state of a file the system speaks of."""
     times = status.st_mtime_ns, status.st_ctime_ns
     return status.st_dev, status.st_ino, status.st_size, *times
 
 
-def read_document(path: str) -> Document | None:
-    """The JSON object in the file `path`, or None if there is no such file."""
-    found = read_stamped(path)
+def read_document(path: str, judge: Judge | None = None) -> Document | None:
+    """The JSON object in the file `path`, or None if there is no such file; see `read_stamped`."""
+    found = read_stamped(path, judge)
     return None if found is None else found[0]
 
 
-def read_stamped(path: str) -> tuple[Document, Stamp] | None:
+def read_stamped(path: str, judge: Judge | None = None) -> tuple[Document, Stamp] | None:
     """
     The JSON object in the file `path` and which state of the file it is; None if there is no such file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    judge
+        Says in errors whose document it is; by default that of a Zarr library.
 
     Raises
     ------
@@ -132,7 +165,7 @@ def read_stamped(path: str) -> tuple[Document, Stamp] | None:
     StorageError
         The file cannot be read.
     """
-    judge = Judge(path)
+    judge = Judge(path) if judge is None else judge
     with durable.os_errors("reading", path):
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

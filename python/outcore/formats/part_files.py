@@ -26,7 +26,6 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from outcore import _core
@@ -80,12 +79,7 @@ class Change:
                 raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             # What cannot be settled now is by the next change: its note stays.
             with contextlib.suppress(OSError, OutcoreError):

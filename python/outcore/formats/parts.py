@@ -22,6 +22,7 @@ this array (another shape, dtype or order) is named in the error.
 from __future__ import annotations
 
 import builtins
+import errno
 import json
 import math
 import operator
@@ -37,7 +38,7 @@ from numpy.lib import format as npy_format
 from outcore import _core
 from outcore.errors import FormatError, OutcoreError, StorageError, UsageError
 from outcore.formats import durable, npy, part_files, raw
-from outcore.formats.documents import Document, Judge, read_document
+from outcore.formats.documents import Document, Judge, dtype_of, read_document
 from outcore.formats.layout import ArrayInfo, Part, Strided
 from outcore.formats.paths import path_names
 from outcore.formats.spec import Entry, Spec, byte_strides, check_dtype, check_shape
@@ -138,11 +139,11 @@ def manifest_of(path: str) -> Manifest:
         It cannot be read.
     """
     place = os.path.realpath(path)
-    document = read_document(place)
+    judge = Judge(path, "outcore", "the array")
+    document = read_document(place, judge)
     if document is None:
         with durable.os_errors("opening", path):
-            raise FileNotFoundError(2, "No such file or directory", path)
-    judge = Judge(path, "outcore", "the array")
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     if document.get("format") != FORMAT:
         raise judge.bad(f"the format is {document.get('format')!r:.100}, not {FORMAT!r}")
     if judge.integer(document.get("version"), "version", 1) != VERSION:
@@ -154,7 +155,7 @@ def manifest_of(path: str) -> Manifest:
     order = judge.text(document.get("order"), "order")
     if order not in ("C", "F"):
         raise judge.bad(f"order is {order!r:.100}, not 'C' or 'F'")
-    dtype = _dtype(judge, document.get("dtype"))
+    dtype = judge.dtype(document.get("dtype"))
     dtype = check_dtype(dtype, path, stored=True)
     shape = check_shape(shape, dtype.itemsize, path, stored=True)
     folder = os.path.dirname(place)
@@ -270,7 +271,7 @@ def create(
         with durable.os_errors("looking at the folder of parts,", folder):
             if not os.path.isdir(folder):
                 os.stat(folder)
-                raise NotADirectoryError(20, "Not a directory", folder)
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
     name = os.urandom(8).hex()
     files = tuple(
         part_files.part_name(os.path.realpath(folders[k % len(folders)]), place, name, k)
@@ -396,36 +397,13 @@ def _info(path: str, manifest: Manifest, infos: Sequence[ArrayInfo]) -> ArrayInf
 def _descr(path: str, dtype: np.dtype[Any]) -> Any:
     """A dtype as JSON can say it, and as it comes back."""
     descr = json.loads(json.dumps(npy_format.dtype_to_descr(dtype)))
-    if _from_descr(descr) != dtype:
+    if dtype_of(descr) != dtype:
         raise UsageError(
             f"{path!r}: the manifest would not give dtype {dtype!r} back; save a view of a plain dtype",
             code="bad-dtype",
             path=path,
         )
     return descr
-
-
-def _dtype(judge: Judge, descr: Any) -> np.dtype[Any]:
-    try:
-        return _from_descr(descr)
-    except Exception as error:  # what lies makes NumPy raise a dozen kinds
-        raise judge.bad(f"dtype is {descr!r:.200}, which is none ({error!s:.100})") from error
-
-
-def _from_descr(descr: Any) -> np.dtype[Any]:
-    """The reverse of `numpy.lib.format.dtype_to_descr` through JSON, which has lists for tuples."""
-
-    def tuples(one: Any, depth: int = 0) -> Any:
-        if depth > 16:
-            raise ValueError("nested too deeply")
-        if not isinstance(one, list):
-            return one
-        # A list of fields is one of lists; a field, or a subarray, begins with text or a dtype.
-        if one and all(isinstance(item, list) for item in one):
-            return [tuple(tuples(item, depth + 1) for item in field) for field in one]
-        return tuple(tuples(item, depth + 1) for item in one)
-
-    return npy_format.descr_to_dtype(tuples(descr))
 
 
 def _count(name: str, value: Any, path: str) -> int:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -355,8 +354,11 @@ class PlacedArray(LocalArray):
 
         Notes
         -----
-        Memory: the result; slots as for `CollectiveArray.read_all`. With the same section on all ranks
-        the ``PASSION_oc_multicast`` of the report (section 4.2.1, Table 2).
+        Memory: a new result is the caller's; slots as for `CollectiveArray.read_all`. With `out` and a
+        key that drops or makes axes the section is held once more, counted.
+
+        With the same section on all ranks the ``PASSION_oc_multicast`` of the report (section 4.2.1,
+        Table 2).
 
         Examples
         --------
@@ -433,6 +435,11 @@ class PlacedArray(LocalArray):
         ------
         CollectiveError
             On all ranks, if any rank failed.
+
+        Notes
+        -----
+        The memory is the caller's, and not counted in the memory budget: as much as the local array,
+        with its overlap area if that comes.
 
         Examples
         --------
@@ -511,12 +518,7 @@ class PlacedArray(LocalArray):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # For the modules beside this one

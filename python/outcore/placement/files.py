@@ -21,6 +21,7 @@ Reference: PASSION report, section 4.1.2 (Local Placement Model; local array fil
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Sequence
@@ -30,8 +31,9 @@ from typing import Any
 import numpy as np
 
 from outcore.distribution import Distribution, ProcessGrid
-from outcore.errors import DistributionError, FormatError, OutcoreError, UsageError
+from outcore.errors import DistributionError, OutcoreError, UsageError
 from outcore.formats import durable
+from outcore.formats.documents import Judge, read_document
 
 __all__ = ["MANIFEST", "Manifest", "disk_map", "is_local"]
 
@@ -156,13 +158,15 @@ class Manifest:
         """
         folder = os.fspath(path)
         name = os.path.join(folder, MANIFEST)
-        with durable.os_errors("reading", name), open(name, encoding="utf-8") as stream:
-            text = stream.read()
+        judge = Judge(name, "outcore.create_placed()", "the array")
+        document = read_document(name, judge)
+        if document is None:
+            with durable.os_errors("reading", name):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         try:
-            document = json.loads(text)
             version = document[_KEY]
             if version != _VERSION:
-                raise _bad(name, f"it is of version {version!r}, and {_VERSION} is known here")
+                raise judge.bad(f"it is of version {version!r}, and {_VERSION} is known here")
             grid = ProcessGrid(document["grid"])
             formats = [tuple(f) if isinstance(f, list) else f for f in document["formats"]]
             distribution = Distribution(
@@ -171,29 +175,18 @@ class Manifest:
             ghosts = [(int(before), int(behind)) for before, behind in document["ghosts"]]
             distribution.local_shape(0, ghosts)
             files = tuple(document["files"])
-            described = document["dtype"]
-            fields = [tuple(one) for one in described] if isinstance(described, list) else described
-            dtype = np.lib.format.descr_to_dtype(fields)
+            dtype = judge.dtype(document["dtype"])
             order = document["order"]
         except OutcoreError as error:
             if isinstance(error, DistributionError):
-                raise _bad(name, str(error)) from error
+                raise judge.bad(str(error)) from error
             raise
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise _bad(name, f"{type(error).__name__}: {error}") from error
+            raise judge.bad(f"{type(error).__name__}: {error}") from error
         if len(files) != grid.size or not all(
             isinstance(f, str) and f and "\0" not in f for f in files
         ):
-            raise _bad(name, f"it names {len(files)} files for {grid.size} ranks")
+            raise judge.bad(f"it names {len(files)} files for {grid.size} ranks")
         if order not in ("C", "F") or dtype.hasobject or not dtype.itemsize:
-            raise _bad(name, f"an array of order {order!r} and dtype {dtype}")
+            raise judge.bad(f"an array of order {order!r} and dtype {dtype}")
         return cls(folder, distribution, ghosts, dtype, order, files)
-
-
-def _bad(name: str, why: str) -> FormatError:
-    return FormatError(
-        f"{name!r} is no manifest of a placed array: {why}; restore it from a copy, or make the array "
-        "again with create_placed()",
-        code="bad-metadata",
-        path=name,
-    )

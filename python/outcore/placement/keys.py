@@ -16,10 +16,12 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
+from numpy.typing import NDArray
+
 from outcore.distribution import Key
 from outcore.errors import SectionError
 
-__all__ = ["Rows", "lengths", "shifted", "straight"]
+__all__ = ["Rows", "as_walked", "lengths", "shifted", "straight"]
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,30 @@ def straight(key: Any, shape: tuple[int, ...]) -> tuple[Key, tuple[Any, ...]]:
                 box.append(slice(low, high + 1, None if step == 1 or low == high else step))
             within.append(slice(None, None, -1) if down and len(indices) > 1 else slice(None))
     return tuple(box), tuple(within)
+
+
+def as_walked(out: NDArray[Any] | None, within: tuple[Any, ...]) -> NDArray[Any] | None:
+    """
+    Memory of a result as its section is walked: a view of it, if it has the axes of the section.
+
+    Parameters
+    ----------
+    out
+        Of the shape that the key gives; None if there is none.
+    within
+        As `straight` tells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> out = np.array([1, 2, 3])
+    >>> as_walked(out, (slice(None, None, -1),)), as_walked(out, (slice(None), 0))
+    (array([3, 2, 1]), None)
+    """
+    if out is None or not all(isinstance(word, slice) for word in within):
+        return None
+    view: NDArray[Any] = out[(*within, ...)]
+    return view
 
 
 def lengths(section: Key) -> tuple[int, ...]:

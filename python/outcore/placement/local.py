@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.disk import DiskArray
 from outcore.distribution import Distribution, Key
-from outcore.errors import UsageError
 from outcore.placement.files import Manifest
-from outcore.placement.keys import Rows, lengths, shifted, straight
+from outcore.placement.keys import Rows, as_walked, lengths, shifted, straight
 from outcore.placement.part import LocalPart, intersections
+from outcore.points import check_out
 from outcore.requests import IORequest, Started
 from outcore.requests import start as start_io
 from outcore.transport import Transport
@@ -155,7 +155,8 @@ class LocalArray:
 
         Notes
         -----
-        Memory: the result, which is the caller's; strides are read by data sieving as in any section.
+        Memory: the result, which is the caller's; with `out` and a key that drops or makes axes the
+        section once more, counted. Strides are read by data sieving as in any section.
         ``PASSION_read_section`` (section 4.2.1).
 
         Examples
@@ -169,24 +170,20 @@ class LocalArray:
         if self._placement == "local":
             return self._disk.read(shifted(key, self._own_shape, self._lead), out=out)
         box, within = straight(key, self._own_shape)
-        shape = Rows.of(key, self._own_shape).shape
-        if out is not None and (out.shape != shape or out.dtype != self.dtype):
-            raise UsageError(
-                f"out= has shape {out.shape} and dtype {out.dtype}; the section of {self.path!r} has "
-                f"{shape} and {self.dtype}",
-                code="out-mismatch",
-                path=self.path,
-            )
-        if out is not None and out.ndim == len(box):
-            self._read_box(
-                box, out[(*within, ...)]
-            )  # with all axes, so a view of the same elements
-            return out
-        memory = np.empty(lengths(box), self.dtype, self._order)
-        self._read_box(box, memory)
         if out is None:
+            memory = np.empty(lengths(box), self.dtype, self._order)
+            self._read_box(box, memory)
             return memory[within]
-        out[...] = memory[within]
+        check_out(self, out, Rows.of(key, self._own_shape).shape)
+        view = as_walked(out, within)
+        if view is not None:
+            self._read_box(box, view)
+            return out
+        nbytes = math.prod(lengths(box)) * self.dtype.itemsize
+        with _core.Reservation("a section of a placed array", nbytes):
+            memory = np.empty(lengths(box), self.dtype, self._order)
+            self._read_box(box, memory)
+            out[...] = memory[within]
         return out
 
     def iread_section(self, key: Any = ..., *, out: NDArray[Any] | None = None) -> IORequest[Any]:

@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike
 
 import outcore
 from outcore.collective.agreement import together
+from outcore.collective.items import number_of
 from outcore.disk import DiskArray
 from outcore.distribution import Distribution, Ghosts, widths
 from outcore.errors import AlreadyExistsError, DistributionError, FormatError, UsageError
@@ -142,16 +143,12 @@ def _made(
 
     def check() -> list[int]:
         pairs.extend(_checked(group, distribution, placement, ghosts))
+        kind = as_dtype(dtype, name)
+        meant = (name, distribution, kind, placement, pairs, order, exclusive, sorted(options))
         if placement != "local":
             if where is not None:
                 raise _only_local(where)
-            if group.rank == 0:
-                if os.path.isdir(name) and is_local(name):
-                    raise _foreign(name)
-                outcore.create(
-                    path, distribution.shape, dtype, order=order, exclusive=exclusive, **options
-                ).close()
-            return []
+            return [number_of(repr(meant))]
         if options.get("format", "npy") != "npy" or set(options) - {"format"}:
             raise UsageError(
                 f"local placement makes .npy files, and takes no {sorted(options)}; leave it out, "
@@ -160,19 +157,34 @@ def _made(
                 path=name,
             )
         files = _files(name, where, distribution.grid.size)
-        manifest = Manifest(name, distribution, pairs, as_dtype(dtype, name), order, files)
-        manifests.append(manifest)
-        if group.rank == 0:
+        manifests.append(Manifest(name, distribution, pairs, kind, order, files))
+        return [number_of(repr((*meant, files)))]
+
+    def begin() -> list[int]:
+        """What there is goes when all ranks mean the same."""
+        if group.rank == 0 and placement == "local":
             _make_room(name, exclusive)
+        elif group.rank == 0:
+            if os.path.isdir(name) and is_local(name):
+                raise _foreign(name)
+            outcore.create(
+                path, distribution.shape, dtype, order=order, exclusive=exclusive, **options
+            ).close()
         return []
 
-    told = f"create_placed of {placement} placement, {distribution} of {distribution.shape}"
-    together(group, "create_placed", check, lambda: told, same=0)
+    def told() -> str:
+        return (
+            f"create_placed of {name!r} with {placement} placement, {dtype}, {distribution!r}, ghosts "
+            f"{ghosts}, order {order!r}"
+        )
+
+    together(group, "create_placed", check, told, same=1)
+    together(group, "create_placed", begin, told, same=0)
     disks: list[DiskArray] = []
 
     def make() -> list[int]:
         if placement != "local":
-            disks.append(_opened(group, path, "r+", options))
+            disks.append(_opened(path, "r+", options))
             return []
         file = manifests[0].file(group.rank)
         with durable.os_errors("making the folder of", file):
@@ -260,7 +272,7 @@ def open_placed(
             raise UsageError(f"mode {mode!r}; give 'r' or 'r+'", code="bad-mode", path=name)
         if is_local(name):
             found.append(_open_local(group, name, mode, distribution, placement, ghosts))
-            return [1]
+            return [number_of(repr((name, mode, "local", found[0][1])))]
         if placement == "local":
             raise FormatError(
                 f"{name!r} has no {MANIFEST}; it is no array with local placement",
@@ -274,7 +286,7 @@ def open_placed(
                 path=name,
             )
         pairs = _checked(group, distribution, placement or "global", ghosts or 0)
-        disk = _opened(group, path, mode, options)
+        disk = _opened(path, mode, options)
         found.append((disk, distribution, pairs, None))
         if disk.shape != distribution.shape:
             raise DistributionError(
@@ -283,10 +295,16 @@ def open_placed(
                 code="bad-distribution",
                 path=name,
             )
-        return [0]
+        return [number_of(repr((name, mode, placement or "global", distribution, pairs)))]
+
+    def told() -> str:
+        return (
+            f"open_placed({name!r}, {distribution!r}, {mode!r}, placement={placement!r}, "
+            f"ghosts={ghosts!r})"
+        )
 
     try:
-        together(group, "open_placed", look, lambda: f"open_placed({name!r})", same=1)
+        together(group, "open_placed", look, told, same=1)
     except BaseException:
         for disk, *_ in found:
             disk.close()
@@ -377,10 +395,10 @@ def copy_placed(
 
     Raises
     ------
-    AlreadyExistsError
-        On all ranks: there is something at `path`, and no `overwrite`.
     CollectiveError
-        On all ranks, if any rank failed, or called something else. There is nothing new at `path` then.
+        On all ranks, if any rank failed, or meant or called something else; there is nothing new at
+        `path` then. Its cause may be `AlreadyExistsError`: there is something at `path`, and no
+        `overwrite`; or `DistributionError` (``bad-distribution``): a distribution of another shape.
 
     Notes
     -----
@@ -406,6 +424,13 @@ def copy_placed(
     places: list[Place] = []
 
     def begin() -> list[int]:
+        if divided.shape != source.shape:
+            raise DistributionError(
+                f"{source.path!r} has shape {source.shape}, the distribution of its copy "
+                f"{divided.shape}; they must be the same",
+                code="bad-distribution",
+                path=name,
+            )
         if placement != "local":
             place = Place.of(name, [source.path], overwrite, options.get("format"))
             place.refuse_existing()
@@ -421,9 +446,15 @@ def copy_placed(
                 )
             if not overwrite:
                 raise _exists(name)
-        return []
+        return [number_of(told())]
 
-    together(group, "copy_placed", begin, lambda: f"copy_placed({name!r}, {placement!r})", same=0)
+    def told() -> str:
+        return (
+            f"copy_placed({source.path!r}, {name!r}, placement={placement!r}, {divided!r}, "
+            f"overwrite={overwrite})"
+        )
+
+    together(group, "copy_placed", begin, told, same=1)
     temporary = places[0].partial if places else name
     made = _made(
         group, temporary, divided, source.dtype, placement, ghosts, where, order, False, options
@@ -456,7 +487,7 @@ def copy_placed(
     return open_placed(path, divided, "r+", placement=placement, ghosts=ghosts, comm=group)
 
 
-def _opened(group: Transport, path: Path, mode: str, options: dict[str, Any]) -> DiskArray:
+def _opened(path: Path, mode: str, options: dict[str, Any]) -> DiskArray:
     """The file of a global placement, by this rank alone: collectives take plain arrays, too."""
     known = {name: value for name, value in options.items() if name == "format"}
     opened: DiskArray = outcore.open(path, cast(Any, mode), **known)

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.collective.agreement import Announced, together
+from outcore.collective.agreement import together
 from outcore.collective.call import run
 from outcore.collective.request import CollectiveRequest, start
 from outcore.distribution import Distribution, Key, widths
@@ -68,36 +69,56 @@ class _Together:
         raise NotImplementedError("slabs are written by write_slab")
 
 
+@dataclass(frozen=True)
+class _Cut:
+    """
+    How an array is cut into partitions.
+
+    Parameters
+    ----------
+    axis
+        Along which they follow each other.
+    halo
+        Widths around the own elements of a slab, a pair (before, behind) per axis.
+    whole
+        The distribution, but that every rank has all of that axis: there a halo is a longer range.
+    others
+        The halo along the other axes.
+    part
+        What this rank has of `whole`, with `others`.
+    """
+
+    axis: int
+    halo: list[tuple[int, int]]
+    whole: Distribution
+    others: list[tuple[int, int]]
+    part: LocalPart
+
+    @classmethod
+    def of(cls, array: PlacedArray, halo: Any, axis: int | None) -> _Cut:
+        """What a call of `slabs` means on this rank; raises `UsageError` if it means nothing."""
+        ndim, along = len(array.shape), array.distribution._arguments[2]
+        chosen = array._slab_axis(axis) if axis is not None else _axis(array, along)
+        asked = list(array.ghosts) if halo is None else widths(halo, ndim) or [(0, 0)] * ndim
+        whole = _undivided(array.distribution, chosen)
+        others = [(0, 0) if d == chosen else pair for d, pair in enumerate(asked)]
+        part = LocalPart(array._disk, whole, array.transport.rank, others)
+        return cls(chosen, asked, whole, others, part)
+
+
 def partitions(array: PlacedArray, halo: Any, axis: int | None, rows: int | None) -> Iterator[Slab]:
     """Walk through the partitions of an array; see `PlacedArray.slabs`. Collective."""
-    # A rank that cannot even begin keeps nobody waiting.
-    with Announced(array.transport, "slabs"):
-        return _planned(array, halo, axis, rows)
-
-
-def _planned(array: PlacedArray, halo: Any, axis: int | None, rows: int | None) -> Iterator[Slab]:
-    distribution = array.distribution
-    _, _, along = distribution._arguments
-    ndim = len(array.shape)
-    if not ndim:
+    if not array.shape:
         return array._one()
-    chosen = array._slab_axis(axis) if axis is not None else _axis(array, along)
-    asked = list(array.ghosts) if halo is None else widths(halo, ndim) or [(0, 0)] * ndim
-    whole = _undivided(distribution, chosen)
-    # Along the axis of the loop everything is there: a halo is a longer range.
-    others = [(0, 0) if d == chosen else pair for d, pair in enumerate(asked)]
-    part = LocalPart(array._disk, whole, array.transport.rank, others)
-    mine = distribution.grid.coordinates(array.transport.rank)
-    grid_axis = along[chosen]
-    divided = 1 if grid_axis is None else distribution.grid.shape[grid_axis]
-    coordinate = 0 if grid_axis is None else mine[grid_axis]
-    length = array.shape[chosen]
+    found: list[_Cut] = []
 
     def work() -> list[int]:
-        other = math.prod(n for d, n in enumerate(part.shape) if d != chosen)
-        given = array._slab_rows(rows)
-        most = rows_of(array._room(), other * array.dtype.itemsize, sum(asked[chosen]))
-        return [chosen, given, *asked[chosen], most]
+        cut = _Cut.of(array, halo, axis)
+        found.append(cut)
+        other = math.prod(n for d, n in enumerate(cut.part.shape) if d != cut.axis)
+        before, behind = cut.halo[cut.axis]
+        most = rows_of(array._room(), other * array.dtype.itemsize, before + behind)
+        return [cut.axis, array._slab_rows(rows), before, behind, most]
 
     told = together(
         array.transport,
@@ -106,17 +127,22 @@ def _planned(array: PlacedArray, halo: Any, axis: int | None, rows: int | None) 
         lambda: f"slabs(halo={halo}, axis={axis}, rows={rows})",
         same=4,
     )
+    cut, rank = found[0], array.transport.rank
+    chosen, part, length = cut.axis, cut.part, array.shape[cut.axis]
+    grid_axis, grid = array.distribution._arguments[2][chosen], array.distribution.grid
+    divided = 1 if grid_axis is None else grid.shape[grid_axis]
+    coordinate = 0 if grid_axis is None else grid.coordinates(rank)[grid_axis]
     step = told.setting(1)[0] or min(told.setting(4)) * divided
-    _, places = whole._core.pieces(array.transport.rank, others, False)
-    lead = places[:, :, 0].min(axis=0).tolist() if len(places) else [0] * ndim
-    inner = whole._core.local_shape(array.transport.rank, [])
-    owned = whole._core.pieces(array.transport.rank, [], False)
+    core = cut.whole._core
+    _, places = core.pieces(rank, cut.others, False)
+    lead = places[:, :, 0].min(axis=0).tolist() if len(places) else [0] * len(array.shape)
+    inner, owned = core.local_shape(rank, []), core.pieces(rank, [], False)
     windows, boxes = [], []
     for low in range(0, length, step):
         share = -(-min(step, length - low) // divided)
         first = min(low + coordinate * share, min(low + step, length))
         last = min(first + share, low + step, length)
-        box, window = _of(first, last, chosen, inner, lead, part.shape, asked)
+        box, window = _of(first, last, chosen, inner, lead, part.shape, cut.halo)
         boxes.append(box)
         windows.append(window)
 

@@ -19,6 +19,7 @@ Reference: PASSION report, section 4.3 and Table 3 (`PASSION_oc_shift`).
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,9 +27,10 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore import _core
-from outcore.collective.agreement import Announced, together
+from outcore.collective.agreement import together
 from outcore.collective.many import read_all
 from outcore.disk import DiskArray
+from outcore.dist import DistArray
 from outcore.distribution import Key
 from outcore.errors import UsageError
 from outcore.placement.overlap import Overlap
@@ -113,8 +115,7 @@ def shift(array: PlacedArray, method: Way, *, dry: bool) -> Shift:
         chosen = choose(slowest, method)
         elements = sum(_elements(one.here) for one in mine)
         if not dry:
-            with Announced(array.transport, "shift_all"):
-                _carry_out(array, chosen[0], mine, files, rounds, room)
+            _carry_out(array, chosen[0], mine, files, rounds, room)
     finally:
         for file in files.values():
             file.close()
@@ -207,41 +208,61 @@ def _carry_out(
     room: int,
 ) -> None:
     if method == "in-core":
-        whole = array._in_core()
-        whole.update_ghosts_all()
-
-        def store_ghosts() -> list[int]:
-            for one in mine:
-                array._disk.write(one.here, whole.local[one.here])
-            return []
-
-        _agree(array, store_ghosts)
+        _in_core(array, mine)
         return
     cut = _rounds(mine, array.dtype.itemsize, room)
     for number in range(rounds):
-        part = cut[number] if number < len(cut) else []
-        nbytes = sum(_elements(one.here) for one in part) * array.dtype.itemsize
-        got: list[NDArray[Any]] = []
+        _round(array, method, cut[number] if number < len(cut) else [], files)
 
-        def read(part: list[Overlap] = part, got: list[NDArray[Any]] = got) -> list[int]:
-            got.extend(files[one.owner].read(one.there) for one in part)
+
+def _in_core(array: PlacedArray, mine: list[Overlap]) -> None:
+    """Exchange ghosts between whole local arrays in memory. Collective."""
+    whole: list[DistArray] = []
+    with ExitStack() as held:
+
+        def read() -> list[int]:
+            nbytes = array._disk.size * array.dtype.itemsize
+            held.enter_context(_core.Reservation("a shift", nbytes))
+            whole.append(array._in_core())
             return []
 
-        def store(part: list[Overlap] = part, got: list[NDArray[Any]] = got) -> list[int]:
+        def store() -> list[int]:
+            for one in mine:
+                array._disk.write(one.here, whole[0].local[one.here])
+            return []
+
+        _agree(array, read)
+        whole[0].update_ghosts_all()
+        _agree(array, store)
+
+
+def _round(
+    array: PlacedArray, method: str, part: list[Overlap], files: dict[int, DiskArray]
+) -> None:
+    """Bring a part of the overlap area of each rank. Collective."""
+    got: list[NDArray[Any]] = []
+    with ExitStack() as held:
+
+        def begin() -> list[int]:
+            nbytes = sum(_elements(one.here) for one in part) * array.dtype.itemsize
+            held.enter_context(_core.Reservation("a shift", nbytes))
+            if method == "direct":
+                got.extend(files[one.owner].read(one.there) for one in part)
+            return []
+
+        def store() -> list[int]:
             for one, values in zip(part, got, strict=True):
                 array._disk.write(one.here, values)
             return []
 
-        with _core.Reservation("a shift", nbytes):
-            if method == "direct":
-                _agree(array, read)
-            else:
-                nothing = tuple(slice(0, 0) for _ in array.shape)
-                asked = [(files[one.owner], one.there) for one in part]
-                # A rank that has an array in its list helps the others to read it.
-                found = read_all([(array._disk, nothing), *asked], comm=array.transport)
-                got.extend(found[1:])
-            _agree(array, store)
+        _agree(array, begin)
+        if method != "direct":
+            nothing = tuple(slice(0, 0) for _ in array.shape)
+            asked = [(files[one.owner], one.there) for one in part]
+            # A rank that has an array in its list helps the others to read it.
+            found = read_all([(array._disk, nothing), *asked], comm=array.transport)
+            got.extend(found[1:])
+        _agree(array, store)
 
 
 def _agree(array: PlacedArray, work: Any) -> None:

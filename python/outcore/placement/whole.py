@@ -16,23 +16,25 @@ Reference: PASSION report, section 4.2.1 (`PASSION_oc_multicast`, `PASSION_oc_fi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 import outcore
 from outcore import _core
-from outcore.collective.agreement import Announced, together
+from outcore.collective.agreement import together
 from outcore.collective.call import run
 from outcore.collective.items import writing
 from outcore.collective.many import read_all
 from outcore.disk import DiskArray
 from outcore.distribution import Key
 from outcore.errors import UsageError
-from outcore.placement.keys import Rows, lengths, straight
+from outcore.placement.keys import Rows, as_walked, lengths, straight
 from outcore.placement.part import intersections
+from outcore.points import check_out
 
 if TYPE_CHECKING:
     from outcore.placement.array import PlacedArray
@@ -58,7 +60,7 @@ class Files:
         self._opened: dict[int, DiskArray] = {}
         self._stack = ExitStack()
 
-    def __enter__(self) -> Files:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *failure: object) -> None:
@@ -92,39 +94,35 @@ class Files:
 
 def read_global(array: PlacedArray, key: Any, out: NDArray[Any] | None) -> Any:
     """Read a section of the whole array; see `PlacedArray.read_global_all`. Collective."""
-    with Files(array) as files:
+    with Files(array) as files, ExitStack() as held:
         asked: list[tuple[DiskArray, Key, NDArray[Any]]] = []
-        memory: list[NDArray[Any]] = []
-        keys: list[tuple[Any, ...]] = []
+        results: list[Callable[[], Any]] = []
 
         def work() -> list[int]:
             array._started.finish_writes()
             box, within = straight(key, array.shape)
-            keys.append(within)
-            memory.append(np.empty(lengths(box), array.dtype))
-            _must_fit(out, memory[0][within], array)
-            asked.extend(files.requests(box, memory[0]))
+            if out is not None:
+                check_out(array, out, Rows.of(key, array.shape).shape)
+            memory = as_walked(out, within)
+            if memory is None:
+                if out is not None:
+                    nbytes = math.prod(lengths(box)) * array.dtype.itemsize
+                    held.enter_context(_core.Reservation("a section of a placed array", nbytes))
+                memory = np.empty(lengths(box), array.dtype)
+            asked.extend(files.requests(box, memory))
+            results.append(lambda: memory[within])
             return []
 
         together(
             array.transport, "PlacedArray.read_global_all", work, lambda: "read_global_all", same=0
         )
         _read(array, asked)
-        found = memory[0][keys[0]]
+        found = results[0]()
         if out is None:
             return found
-        out[...] = found
+        if not np.may_share_memory(found, out):
+            out[...] = found
         return out
-
-
-def _must_fit(out: NDArray[Any] | None, found: Any, array: PlacedArray) -> None:
-    if out is not None and (out.shape != np.shape(found) or out.dtype != array.dtype):
-        raise UsageError(
-            f"out= has shape {out.shape} and dtype {out.dtype}; the section of {array.path!r} has "
-            f"{np.shape(found)} and {array.dtype}",
-            code="out-mismatch",
-            path=array.path,
-        )
 
 
 def _read(array: PlacedArray, asked: list[tuple[DiskArray, Key, NDArray[Any]]]) -> None:
@@ -160,25 +158,32 @@ def multicast(array: PlacedArray, key: Any, target: DiskArray) -> None:
         rows, step = parts[0], min(told.setting(1))
         for low in range(0, rows.length, step):
             part, place = rows.part(low, min(low + step, rows.length))
-            got: list[NDArray[Any]] = []
+            _multicast_part(array, files, target, part, place)
 
-            def begin(part: Any = part, got: list[NDArray[Any]] = got) -> list[int]:
-                box, _ = straight(part, array.shape)
-                got.append(np.empty(lengths(box), array.dtype))
-                return []
 
-            def store(part: Any = part, place: Any = place, got: Any = got) -> list[int]:
-                target.write(place, got[0][straight(part, array.shape)[1]])
-                return []
+def _multicast_part(
+    array: PlacedArray, files: Files, target: DiskArray, part: Any, place: Any
+) -> None:
+    """Bring some rows of a section to the file of every rank. Collective."""
+    box, within = straight(part, array.shape)
+    memory: list[NDArray[Any]] = []
+    asked: list[tuple[DiskArray, Key, NDArray[Any]]] = []
+    with ExitStack() as held:
 
-            nbytes = (min(low + step, rows.length) - low) * rows.row * array.dtype.itemsize
-            with (
-                Announced(array.transport, "multicast_all"),
-                _core.Reservation("a multicast", nbytes),
-            ):
-                together(array.transport, _MULTICAST, begin, lambda: "a part of it", same=0)
-                _read(array, files.requests(straight(part, array.shape)[0], got[0]))
-                together(array.transport, _MULTICAST, store, lambda: "a part of it", same=0)
+        def begin() -> list[int]:
+            nbytes = math.prod(lengths(box)) * array.dtype.itemsize
+            held.enter_context(_core.Reservation("a multicast", nbytes))
+            memory.append(np.empty(lengths(box), array.dtype))
+            asked.extend(files.requests(box, memory[0]))
+            return []
+
+        def store() -> list[int]:
+            target.write(place, memory[0][within])
+            return []
+
+        together(array.transport, _MULTICAST, begin, lambda: "a part of it", same=0)
+        _read(array, asked)
+        together(array.transport, _MULTICAST, store, lambda: "a part of it", same=0)
 
 
 def write_slabs(source: PlacedArray, target: PlacedArray) -> None:
@@ -195,34 +200,40 @@ def write_slabs(source: PlacedArray, target: PlacedArray) -> None:
     with Files(source) as files:
         for number in range(max(told.setting(0))):
             box = boxes[number] if number < len(boxes) else None
-            size = 0 if box is None else math.prod(lengths(box))
-            asked: list[tuple[DiskArray, Key, NDArray[Any]]] = []
-            memory: list[NDArray[Any]] = []
+            _copy_slab(source, files, target, box)
 
-            def begin(box: Any = box, memory: Any = memory, asked: Any = asked) -> list[int]:
-                if box is not None:
-                    memory.append(np.empty(lengths(box), target.dtype, target._order))
-                    for section, place in intersections(*target._pieces, box):
-                        asked.extend(files.requests(section, memory[0][place]))
+
+def _copy_slab(source: PlacedArray, files: Files, target: PlacedArray, box: Key | None) -> None:
+    """Write one slab of a rank, or of some none, with elements of another array. Collective."""
+    group = target.transport
+    memory: list[NDArray[Any]] = []
+    asked: list[tuple[DiskArray, Key, NDArray[Any]]] = []
+    with ExitStack() as held:
+
+        def begin() -> list[int]:
+            if box is not None:
+                nbytes = math.prod(lengths(box)) * target.dtype.itemsize
+                held.enter_context(_core.Reservation("a copy", nbytes))
+                memory.append(np.empty(lengths(box), target.dtype, target._order))
+                for section, place in intersections(*target._pieces, box):
+                    asked.extend(files.requests(section, memory[0][place]))
+            return []
+
+        def bring() -> list[Any]:
+            if box is None:
                 return []
+            pieces = intersections(*target._pieces, box)
+            return [writing(target._disk, key, memory[0][place]) for key, place in pieces]
 
-            def bring(box: Any = box, memory: Any = memory) -> list[Any]:
-                if box is None:
-                    return []
-                pieces = intersections(*target._pieces, box)
-                return [writing(target._disk, key, memory[0][place]) for key, place in pieces]
+        def store() -> list[int]:
+            if box is not None:
+                target.write_section(box, memory[0])
+            return []
 
-            def store(box: Any = box, memory: Any = memory) -> list[int]:
-                if box is not None:
-                    target.write_section(box, memory[0])
-                return []
-
-            nbytes = size * target.dtype.itemsize
-            with Announced(group, _COPY), _core.Reservation("a copy", nbytes):
-                together(group, _COPY, begin, lambda: "a part of it", same=0)
-                _read(source, asked)
-                if target.placement == "local":
-                    together(group, _COPY, store, lambda: "a part of it", same=0)
-                else:
-                    # Ranks that share chunks write them together: each is encoded once.
-                    run(group, "PlacedArray.write_slab", bring, "auto", lambda: target._disk.hints)
+        together(group, _COPY, begin, lambda: "a part of it", same=0)
+        _read(source, asked)
+        if target.placement == "local":
+            together(group, _COPY, store, lambda: "a part of it", same=0)
+        else:
+            # Ranks that share chunks write them together: each is encoded once.
+            run(group, "PlacedArray.write_slab", bring, "auto", lambda: target._disk.hints)

@@ -27,7 +27,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore.collective.agreement import Announced
 from outcore.collective.array import CollectiveArray
 from outcore.collective.planning import Method
 from outcore.collective.request import CollectiveRequest, start
@@ -181,7 +180,7 @@ class DiskResidentArray:
         >>> turned[3]
         array([ 3.,  7., 11.])
         """
-        self._move("read", False, ..., into, ..., transpose, ghosts, method)
+        self._move(Wanted("read", ..., into, ..., transpose, ghosts, method))
 
     def write(self, source: Partner, *, transpose: Axes = False, method: Method = "auto") -> None:
         """
@@ -211,7 +210,7 @@ class DiskResidentArray:
         >>> outcore.open("d.npy")[5]
         array([ 5, 15, 25, 35], dtype=int32)
         """
-        self._move("write", True, ..., source, ..., transpose, False, method)
+        self._move(Wanted("write", ..., source, ..., transpose, method=method, write=True))
 
     def read_section(
         self,
@@ -282,7 +281,7 @@ class DiskResidentArray:
                [16, 18, 20, 22],
                [ 0,  0,  0,  0]])
         """
-        self._move("read_section", False, key, into, into_key, transpose, ghosts, method)
+        self._move(Wanted("read_section", key, into, into_key, transpose, ghosts, method))
 
     def write_section(
         self,
@@ -330,7 +329,9 @@ class DiskResidentArray:
         >>> d.array[3]
         array([7, 0, 4, 0, 1, 0], dtype=int32)
         """
-        self._move("write_section", True, key, source, source_key, transpose, False, method)
+        self._move(
+            Wanted("write_section", key, source, source_key, transpose, method=method, write=True)
+        )
 
     def iread(
         self,
@@ -362,7 +363,7 @@ class DiskResidentArray:
         >>> got.sum()
         np.float64(0.0)
         """
-        return self._start("read", False, ..., into, ..., transpose, ghosts, method)
+        return self._start(Wanted("read", ..., into, ..., transpose, ghosts, method))
 
     def iwrite(
         self, source: Partner, *, transpose: Axes = False, method: Method = "auto"
@@ -388,7 +389,7 @@ class DiskResidentArray:
         >>> d.array[2]
         array([1., 1., 1., 1.])
         """
-        return self._start("write", True, ..., source, ..., transpose, False, method)
+        return self._start(Wanted("write", ..., source, ..., transpose, method=method, write=True))
 
     def iread_section(
         self,
@@ -437,7 +438,7 @@ class DiskResidentArray:
         >>> total
         np.float64(276.0)
         """
-        return self._start("read_section", False, key, into, into_key, transpose, ghosts, method)
+        return self._start(Wanted("read_section", key, into, into_key, transpose, ghosts, method))
 
     def iwrite_section(
         self,
@@ -475,7 +476,9 @@ class DiskResidentArray:
         >>> all(request.test() for request in requests), d.array[:, 5].tolist()
         (True, [0, 1, 2, 3])
         """
-        return self._start("write_section", True, key, source, source_key, transpose, False, method)
+        return self._start(
+            Wanted("write_section", key, source, source_key, transpose, method=method, write=True)
+        )
 
     def explain(
         self,
@@ -569,10 +572,10 @@ class DiskResidentArray:
             ``closed``; ``bad-suffix``: the suffix is that of another format; ``cannot-change``: it lies
             in a file with other arrays.
         StorageError
-            The system said no; `AlreadyExistsError` with `exclusive`. The array has its old name; its
-            new one (see `path`) if only a sync failed after that.
+            The system said no; `AlreadyExistsError` with `exclusive`. The array has its old name.
         CollectiveError
-            On all ranks, if any failed.
+            On all ranks, if any failed, or meant another name; of several ranks the errors above are
+            its cause.
 
         Notes
         -----
@@ -592,13 +595,11 @@ class DiskResidentArray:
         >>> outcore.open("result.npy")[0, 0]
         np.float64(1.0)
         """
-        with Announced(self._group, "rename") if self._group.size > 1 else contextlib.nullcontext():
-            self._array._check_open("rename")
-            new = new_name(self._array, name)
-            self.flush()
-            self._array, failure = renamed(self._group, self._array, new, exclusive=exclusive)
-            if failure is not None:
-                raise failure
+        new = new_name(self._group, self._array, name, exclusive=exclusive)
+        self.flush()
+        self._array, failure = renamed(self._group, self._array, new, exclusive=exclusive)
+        if failure is not None:
+            raise failure
         if self._hold is not None:
             self._forget_end()
             self._hold.keep()
@@ -669,23 +670,12 @@ class DiskResidentArray:
 
     # -------------------------------------------------------------------------------------- its parts
 
-    def _move(
-        self,
-        name: str,
-        write: bool,
-        key: Any,
-        partner: Any,
-        partner_key: Any,
-        transpose: Axes,
-        ghosts: bool,
-        method: Method,
-    ) -> None:
-        wanted = Wanted(name, key, partner, partner_key, transpose, ghosts, method, write)
+    def _move(self, wanted: Wanted) -> None:
         Movement(self._group, self._array, wanted).run()
 
-    def _start(self, name: str, write: bool, *words: Any) -> CollectiveRequest[None]:
-        call = partial(self._move, name, write, *words)
-        return start(self._group, self._array, call, writes=write)
+    def _start(self, wanted: Wanted) -> CollectiveRequest[None]:
+        call = partial(self._move, wanted)
+        return start(self._group, self._array, call, writes=wanted.write)
 
     def _forget_end(self) -> None:
         let_go, self._let_go = self._let_go, None

@@ -66,10 +66,10 @@ class Wanted:
     key: Any
     partner: Any
     partner_key: Any
-    transpose: bool | Sequence[int]
-    ghosts: bool
-    method: Method
-    write: bool
+    transpose: bool | Sequence[int] = False
+    ghosts: bool = False
+    method: Method = "auto"
+    write: bool = False
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Movement:
         self._cast: _Cast | None = None
         self._casts = False
         self._told = ""
-        # Bytes of the buffer that the pass has used.
+        # Bytes of the buffer that the parts of this pass have by now.
         self._at = 0
 
     def run(self) -> None:
@@ -230,8 +230,9 @@ class Movement:
             if self._cast is None:
                 return [self._item(ranges, view) for ranges, view in self._parts]
             self._take_over()
+            self._at = 0
             mine = self._cast.passes[number] if number < len(self._cast.passes) else []
-            return [self._staged(ranges, view, self._cast) for ranges, view in self._placed(mine)]
+            return [self._staged(ranges, view, self._cast) for ranges, view in mine]
 
         run(self._group, call, bring, self._wanted.method, lambda: array.hints)
 
@@ -240,11 +241,6 @@ class Movement:
         if self._wanted.write:
             return writing(self._array, key, view)
         return reading(self._array, key, view)
-
-    def _placed(self, mine: list[Part]) -> Iterator[Part]:
-        """The parts of a pass, each with its place in the buffer in front of it."""
-        self._at = 0
-        yield from mine
 
     def _staged(self, ranges: Any, view: NDArray[Any], cast: _Cast) -> Item:
         dtype = self._array.dtype

@@ -32,15 +32,34 @@ __all__ = ["new_name", "removed", "renamed"]
 _CALL = "disk_array"
 
 
-def new_name(array: DiskArray, name: Any) -> str:
+def new_name(group: Transport, array: DiskArray, name: Any, *, exclusive: bool) -> str:
     """
-    The file that `name` means for an array that keeps its format.
+    The file that `name` means for an array that keeps its format. Collective.
 
     Raises
     ------
     UsageError, UnsupportedError
-        ``bad-suffix``, ``cannot-change``.
+        ``closed``, ``bad-suffix``, ``cannot-change``; of several ranks as the cause of
+        `CollectiveError`, which says as well that ranks mean different names.
     """
+    if group.size == 1:
+        return _meant(array, name)
+    found: list[str] = []
+
+    def mean() -> list[int]:
+        found.append(_meant(array, name))
+        return [number_of(found[0]), int(exclusive)]
+
+    def tell() -> str:
+        return f"rename({os.fspath(name)!r}, exclusive={exclusive}) of {array.path!r}"
+
+    together(group, _CALL, mean, tell, named="rename")
+    return found[0]
+
+
+def _meant(array: DiskArray, name: Any) -> str:
+    """The file that this rank means."""
+    array._check_open("rename")
     old, inner = formats.split_path(array._where)
     outer, within = formats.split_path(one_name(name))
     suffix = os.path.splitext(old)[1]
@@ -89,7 +108,7 @@ def renamed(
 
     failure: BaseException | None = None
     try:
-        _all_closed(group, "rename", f"to {new!r}")
+        _all_closed(group, "rename")
         _once(group, move, "rename")
     except BaseException as error:
         failure = error
@@ -125,11 +144,9 @@ def _is_there(group: Transport, path: str) -> bool:
     return bool(told(group, _CALL, lambda: os.path.lexists(path), "rename"))
 
 
-def _all_closed(group: Transport, name: str, meaning: str = "") -> None:
-    """Come to where all ranks have closed the array, and mean the same."""
-    if group.size > 1:
-        said, number = f"{name} {meaning}", number_of(meaning)
-        together(group, _CALL, lambda: [number], lambda: said, same=1, named=name)
+def _all_closed(group: Transport, name: str) -> None:
+    """Come to where all ranks have closed the array."""
+    _once(group, lambda: None, name)
 
 
 def _once(group: Transport, work: Callable[[], None], name: str) -> None:

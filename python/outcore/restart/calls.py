@@ -128,7 +128,7 @@ def checkpoint(
     group = _group(comm, arrays)
     with _together(group, "checkpoint"):
         _after_what_was_started(group)
-        _write(one_name(path), lambda: _kept(group, arrays), group, hints)
+        _write(path, lambda: _kept(group, arrays), group, hints)
 
 
 def icheckpoint(
@@ -181,7 +181,6 @@ def icheckpoint(
     {'u': array([3., 3., 3., 3., 3., 3.]), 'step': 2}
     """
     group = _group(comm, arrays)
-    name = one_name(path)
     held: list[_core.Reservation] = []
     found: dict[str, _Kept | Any] = {}
     failure: BaseException | None = None
@@ -198,13 +197,13 @@ def icheckpoint(
     def write() -> None:
         try:
             with _together(group, "checkpoint"):
-                _write(name, kept, group, hints)
+                _write(path, kept, group, hints)
         finally:
             found.clear()
             for one in held:
                 one.release()
 
-    return start_call(group, _STARTED, f"checkpoint {name!r}", write, writes=True)
+    return start_call(group, _STARTED, f"checkpoint {path!r}", write, writes=True)
 
 
 @collective
@@ -283,12 +282,12 @@ def restore(
     with _together(group, "restore"):
         _after_what_was_started(group)
         some = None if names is None else list(names)
-        return _restored(group, one_name(path), some, wanted, hints, alone=alone)
+        return _restored(group, path, some, wanted, hints, alone=alone)
 
 
 def _restored(
     group: Transport,
-    place: str,
+    path: str | os.PathLike[str],
     some: list[str] | None,
     wanted: Mapping[str, Any],
     hints: Hints | Mapping[str, Any] | None,
@@ -297,14 +296,17 @@ def _restored(
 ) -> dict[str, Any]:
     """All of it, or some, from one checkpoint, whatever takes its place meanwhile."""
     ranks = Ranks.of(group, "restore")
+    places: list[str] = []
 
     def say() -> str:
+        places.append(one_name(path))
         for name, one in wanted.items():
             _check_wanted(group, name, one)
         told = {name: _told(one) for name, one in wanted.items()}
-        return f"restore({os.path.realpath(place)!r}, names={some}, into={told})"
+        return f"restore({os.path.realpath(places[0])!r}, names={some}, into={told})"
 
     _alike(ranks, say)
+    place = places[0]
     for turn in range(_TRIES):
         manifest = _read_manifest(ranks, place)
         failure: BaseException | None = None
@@ -485,7 +487,7 @@ def _copied(
 
 
 def _write(
-    path: str,
+    path: Any,
     bring: Callable[[], dict[str, _Kept | Any]],
     group: Transport,
     hints: Hints | Mapping[str, Any] | None,
@@ -494,15 +496,19 @@ def _write(
     kept: dict[str, _Kept] = {}
     values: dict[str, Any] = {}
 
+    names: list[str] = []
+
     def say() -> str:
+        names.append(one_name(path))
         found = bring()
         for name, one in found.items():
             (kept if isinstance(one, _Kept) else values)[name] = one
         arrays = {name: (one.kind, _told(one.part)) for name, one in kept.items()}
-        return f"checkpoint({os.path.realpath(path)!r}, {arrays}, values {json.dumps(values)})"
+        place = os.path.realpath(names[0])
+        return f"checkpoint({place!r}, {arrays}, values {json.dumps(values)})"
 
     _alike(ranks, say)
-    place = Folder(path)
+    place = Folder(names[0])
     try:
         number = ranks.told(lambda: place.begin())
         files = {name: place.file(number, one.file) for name, one in kept.items()}

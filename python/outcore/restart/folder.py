@@ -84,7 +84,7 @@ class Manifest:
     @classmethod
     def of(cls, document: Mapping[str, Any], path: str) -> Manifest:
         """What a document says; `FormatError` if it makes no sense."""
-        judge = Judge(path, "outcore.checkpoint()", "the checkpoint")
+        judge = _judge(path)
         if document.get("format") != FORMAT:
             raise judge.bad(f"the format is {document.get('format')!r:.100}, not {FORMAT!r}")
         version = judge.integer(document.get("version"), "version", 1)
@@ -124,7 +124,7 @@ class Folder:
     def manifest(self) -> Manifest | None:
         """What it holds; None if there is no manifest."""
         file = os.path.join(self.path, MANIFEST)
-        document = read_document(file)
+        document = read_document(file, _judge(file))
         return None if document is None else Manifest.of(document, file)
 
     def read(self) -> Manifest:
@@ -241,6 +241,10 @@ class Folder:
                     _remove(self.file(number))
                 finally:
                     os.close(held)
+
+
+def _judge(path: str) -> Judge:
+    return Judge(path, "outcore.checkpoint()", "the checkpoint")
 
 
 def _is_plain(name: str) -> bool:

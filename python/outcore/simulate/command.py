@@ -20,7 +20,7 @@ from outcore.hints import nbytes
 from outcore.model.chart import Line, chart
 from outcore.model.machine import NAMES, Machine, machine
 from outcore.report import human
-from outcore.simulate import disk_arrays, figures, irregular
+from outcore.simulate import disk_arrays, disk_products, figures, irregular
 from outcore.simulate.cases import CASES, case, written_case
 from outcore.simulate.methods import METHODS, Case, Outcome, simulate
 from outcore.simulate.molecular import MOLECULAR
@@ -71,7 +71,7 @@ section 6; Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime
 Library for Parallel I/O", sections 4.3 to 4.5; No, Choudhary, "Techniques to
 provide Run-Time Support for solving Irregular Problems", sections 3 and 4;
 Nieplocha, Foster, "Disk Resident Arrays: An Array-Oriented I/O Library for
-Out-of-Core Computations", section 5.1.
+Out-of-Core Computations", section 5.
 How well the models fit: docs/design/0015-simulated-machines.md and
 0044-scattered-elements-are-simulated.md.
 """
@@ -89,7 +89,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TABLE",
         help="the papers' tables, theirs beside ours, or one: 'extended 1' to 'extended 10', "
         "'multi 4' to 'multi 6', 'passion 3', 4, 6 to 11; or a figure: 'irregular 9' to 'irregular 15', "
-        "'dra 5', 'dra 6'",
+        "'dra 5', 'dra 6', 'dra 8'",
     )
     add("--machine", metavar="NAME", help=f"{', '.join(NAMES)} (today), or a TOML file")
     add("--ranks", default="1000,10000,100000", help="numbers of ranks (1000,10000,100000)")
@@ -367,6 +367,7 @@ def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
 _DRAWN: dict[str, tuple[ModuleType, int]] = {
     **{f"irregular {figure}": (figures, figure) for figure in figures.FIGURES},
     **{f"dra {figure}": (disk_arrays, figure) for figure in disk_arrays.FIGURES},
+    **{f"dra {figure}": (disk_products, figure) for figure in disk_products.FIGURES},
 }
 
 
@@ -406,7 +407,7 @@ def _cells(name: str, model: Callable[[str], Machine]) -> list[Cell]:
     raise UsageError(
         f"--paper {name!r}: there are 'extended 1' to 'extended 10', 'irregular 9' to 'irregular 15', "
         "'multi 4' to 'multi 6', 'passion 3', 'passion 4', 'passion 6' to 'passion 11', "
-        "'dra 5', 'dra 6'",
+        "'dra 5', 'dra 6', 'dra 8'",
         code="bad-option",
     )
 

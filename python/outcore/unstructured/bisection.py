@@ -45,7 +45,7 @@ def bisect(points: Points, parts: int, within: int, table: Table, memory: int) -
     Parameters
     ----------
     points
-        They.
+        The points, with the ranks that have them.
     parts
         How many.
     within

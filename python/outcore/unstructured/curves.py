@@ -106,7 +106,7 @@ def along_curve(points: Points, parts: int, table: Table, memory: int) -> None:
     Parameters
     ----------
     points
-        They.
+        The points, with the ranks that have them.
     parts
         How many.
     table

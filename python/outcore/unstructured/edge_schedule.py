@@ -234,12 +234,15 @@ class EdgeSchedule(Released):
                 tables.append(open_table(folder, name, shape, "i"))
                 stack.callback(tables[-1].close)
             found = cls(nodes, edges, ranks, *tables)
-            sums, owners = found._blocks.sum(axis=0), found._blocks[:, _RANK]
-            whole = (found._blocks >= 0).all() and (owners < ranks).all()
-            if not whole or (sums[_EDGES], sums[_OWN] + sums[_SPACE]) != (copies, index):
+            each, most = found._blocks, max(copies, index, ranks)
+            inside = ((each >= 0) & (each <= most)).all() and (each[:, _RANK] < ranks).all()
+            sums = each.sum(axis=0)
+            added = (sums[_EDGES], sums[_OWN] + sums[_SPACE], sums[_OWN])
+            fits = inside and added == (copies, index, nodes)
+            if not fits or (each[:, _OFF] > each[:, _SPACE]).any() or edges < 0:
                 raise FormatError(
-                    f"the blocks in {os.fspath(folder)!r} do not add up to its arrays, or are of no "
-                    "rank; make the schedule again",
+                    f"the blocks in {os.fspath(folder)!r} do not add up to its arrays and nodes, or are "
+                    "of no rank; make the schedule again",
                     code="bad-metadata",
                     path=os.fspath(folder),
                 )

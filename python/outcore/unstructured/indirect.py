@@ -37,16 +37,12 @@ _EACH, _IN_CORE = 8, 48
 
 def scratch() -> int:
     """Bytes of the indices of a piece; what the core takes beside them it counts itself."""
-    return _share()
-
-
-def _share() -> int:
     return int(outcore.memory()) // 64
 
 
 def in_pieces(rows: int, each: int = 0) -> Iterator[slice]:
     """So many rows cut into pieces that are gathered at a time, with `each` more bytes of a row."""
-    piece = max(_share() // (_EACH + _IN_CORE + each), 64)
+    piece = max(scratch() // (_EACH + _IN_CORE + each), 64)
     return (slice(low, min(low + piece, rows)) for low in range(0, rows, piece))
 
 

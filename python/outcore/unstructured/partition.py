@@ -89,10 +89,13 @@ class Partition(Released):
     UsageError
         ``bad-dtype``, ``bad-shape``, ``bad-partition``: `part` is no line of integers, or there is no
         part.
+    BudgetError
+        The counts of so many parts do not fit the memory budget.
 
     Notes
     -----
-    Not collective. `part` is walked over once, to count. It is not copied.
+    Not collective. `part` is walked over once, to count; that takes 16 bytes for each part, and half of
+    the memory budget at most for slabs. It is not copied.
 
     Examples
     --------
@@ -122,8 +125,8 @@ class Partition(Released):
                 code="bad-shape",
             )
         refuse_dtype(self._table, "iu", "part", "give integers: the number of each element's part")
-        self._counts = np.zeros(self._parts, np.int64)
-        with _core.Reservation("partition", self._held):
+        with _core.Reservation("partition", self._held + 2 * 8 * self._parts):
+            self._counts = np.zeros(self._parts, np.int64)
             for low, _, slab in slabs(self._table, self._rows()):
                 check_indices(slab, self._parts, low, "part")
                 self._counts += np.bincount(slab.astype(np.intp), minlength=self._parts)

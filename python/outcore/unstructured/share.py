@@ -48,7 +48,7 @@ class Share:
     Parameters
     ----------
     ranks
-        They.
+        The ranks, which make the same calls.
     budget
         The least memory budget of any process that has some of them.
     near
@@ -58,7 +58,7 @@ class Share:
     def __init__(self, ranks: Ranks, budget: int, near: Sequence[str] = ()) -> None:
         self.ranks, self.near = ranks, list(near)
         #: Bytes that the buffers of any rank may take: what is cut by it is cut alike on all.
-        self.room = budget // 2 // self._together()
+        self.room = budget // 2 // self._sharing_a_process()
         self._folder: str | None = None
         self._tables: list[Table] = []
 
@@ -72,7 +72,7 @@ class Share:
         """How many ranks there are."""
         return self.ranks.size
 
-    def _together(self) -> int:
+    def _sharing_a_process(self) -> int:
         """How many ranks are threads of one process, and share its budget: at most, of any process."""
         if self.size == 1:
             return 1

@@ -13,7 +13,6 @@ What a folder keeps is complete if its manifest is there: that is written last.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import json
 import operator
@@ -29,6 +28,7 @@ from outcore import _core
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, FormatError, UsageError
 from outcore.formats import durable
+from outcore.formats.documents import Judge, read_document
 from outcore.formats.scratch import scratch_folder
 from outcore.jobs import InMemory, Result
 from outcore.jobs.outputs import temporary
@@ -194,7 +194,7 @@ def slabs(table: Table, rows: int, begin: int = 0, end: int | None = None) -> It
     Parameters
     ----------
     table
-        It.
+        In memory or on disk.
     rows
         Of a slab. Two slabs are held at once.
     begin, end
@@ -310,24 +310,18 @@ def read_manifest(folder: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         As there.
     """
     path = os.path.join(os.fspath(folder), f"{kind}.json")
-    try:
-        with builtins.open(path, "rb") as stream:
-            words = json.loads(stream.read(2**20))
-    except FileNotFoundError:
+    words = read_document(path, Judge(path, "outcore", f"the {kind}"))
+    if words is None:
         raise outcore.NotFoundError(
             f"{os.fspath(folder)!r} keeps no {kind}: {path!r} is not there, or was never finished; "
             "make it again",
             code="not-found",
             path=path,
-        ) from None
-    except ValueError as error:
+        )
+    if words.get("outcore") != kind or words.get("version") != 1:
         raise FormatError(
-            f"{path!r} is no JSON: {error}; make it again", code="bad-metadata", path=path
-        ) from None
-    if not isinstance(words, dict) or words.get("outcore") != kind or words.get("version") != 1:
-        told = words.get("version") if isinstance(words, dict) else None
-        raise FormatError(
-            f"{path!r} is no {kind} of version 1 (it says version {told}); a newer outcore may read it",
+            f"{path!r} is no {kind} of version 1 (it says version {words.get('version')!r:.99}); a "
+            "newer outcore may read it",
             code="bad-metadata",
             path=path,
         )
@@ -388,7 +382,7 @@ def refuse_dtype(array: Table, kinds: str, name: str, wanted: str) -> None:
     Parameters
     ----------
     array
-        It.
+        A table.
     kinds
         Letters of `numpy.dtype.kind`.
     name, wanted
