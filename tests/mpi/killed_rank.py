@@ -1,17 +1,18 @@
 """
 One rank of a job that may be killed: ``mpiexec -n N python tests/mpi/killed_rank.py FOLDER CASE``.
 
-It says its process in ``in-pid-RANK``, and how the call ended in ``in-told-RANK``.
+It says its process in ``in-pid-RANK``, how the call ended in ``in-told-RANK``, and which memory MPI has
+given a name in ``in-memory-RANK``.
 """
 
 import os
 import sys
 import traceback
-from pathlib import Path
 
 from mpi4py import MPI
 
 import algorithm_runs
+from mpi.step_rank import memory_of_mpi, tell
 from outcore.jobs import checkpoints
 from outcore.transport import transport
 
@@ -22,6 +23,7 @@ def main():
     checkpoints._CHECKPOINT = 0.0
     # Before they have synchronised, a dead rank is MPI's to notice.
     comm = transport(MPI.COMM_WORLD)
+    tell(f"in-memory-{comm.rank}", memory_of_mpi())
     tell(f"in-pid-{comm.rank}", str(os.getpid()))
     try:
         algorithm_runs.call(
@@ -33,13 +35,6 @@ def main():
         tell(f"in-told-{comm.rank}", traceback.format_exc())
         raise
     tell(f"in-told-{comm.rank}", "done")
-
-
-def tell(name, text):
-    """A file that is there when it is whole."""
-    path = Path(f"{name}.tmp")
-    path.write_text(text)
-    path.rename(name)
 
 
 if __name__ == "__main__":

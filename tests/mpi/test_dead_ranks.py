@@ -1,13 +1,18 @@
 """A rank that dies, or leaves, while others wait: ranks of other nodes learn it from its own node."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
 import outcore
+from mpi import forked
 from outcore.errors import CollectiveError
+from outcore.transport.watchdog import Watchdog
 from ranks import ranks
 
 # Nobody waits that long: who has to learn it by time has learned it wrongly.
@@ -75,6 +80,28 @@ def test_a_node_that_is_gone_as_a_whole_is_named_when_time_is_up(world):
         assert (caught.value.code, caught.value.ranks) == ("timeout", (2,))
 
     world.run(body, timeout=0.5)
+
+
+@pytest.mark.simulated
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_who_dies_as_soon_as_there_is_a_group_is_noticed(tmp_path, monkeypatch):
+    """Also by a rank that was slow to look which processes there are."""
+    made = Watchdog.__init__
+
+    def slowly(self, place, *more):
+        if place.rank == 0 and place.size == 2:
+            time.sleep(0.2)
+        made(self, place, *more)
+
+    def body(t, pids):
+        monkeypatch.setattr(Watchdog, "__init__", slowly)
+        both = t.split(0, t.rank)
+        if t.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        died(both.barrier, (1,))
+        return 7
+
+    assert forked.run(2, body, tmp_path / "said") == [7, -signal.SIGKILL]
 
 
 PROGRAM = """

@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,16 +19,12 @@ import pytest
 import outcore
 from algorithm_runs import content, in_files, left, must_be_right, remove, run
 from algorithms import CASES
-from mpi.real import ROOT, mpiexec
+from mpi.real import ROOT, Job
 from outcore.journal import Journal, of_rank
 
 pytestmark = pytest.mark.simulated  # starts mpiexec itself
 
 NAMED = sorted(name for name in CASES if CASES[name]().outs)
-#: What lets ranks live whose neighbours are dead: by default mpiexec ends them all.
-RECOVERY = {"openmpi": ["--enable-recovery"], "mpich": []}
-#: Seconds after which a rank hangs whose neighbours are dead.
-PATIENCE = 60
 
 
 class Killed:
@@ -47,7 +42,7 @@ class Killed:
         began = self.begin(2)
         self.wait_until_it_has_begun(began, 2)
         before = time.monotonic()
-        assert not self.end(began)
+        assert not began.end()
         self.seconds = time.monotonic() - before
         self.is_right()
 
@@ -63,62 +58,33 @@ class Killed:
         """Ranks that make the call, or go on with it."""
         for one in Path().glob("in-*-*"):
             one.unlink()
-        command, env = mpiexec(self.library, ROOT / "tests", ROOT / "python")
-        words = [command, "-n", size, *RECOVERY[self.library], sys.executable]
-        words += [ROOT / "tests" / "mpi" / "killed_rank.py", self.folder, self.name]
+        words = [ROOT / "tests" / "mpi" / "killed_rank.py", self.folder, self.name]
         self.began = time.time()
-        with open("in-stderr", "w") as errors:
-            return subprocess.Popen(
-                list(map(str, words)),
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                start_new_session=True,
-            )
+        return Job(self.library, self.folder, words, size, prefix="in-")
 
-    def wait_until_it_has_begun(self, process, size):
+    def wait_until_it_has_begun(self, job, size):
         """All ranks have synchronised; or it has ended."""
-        there = [f"in-pid-{rank}" for rank in range(size)]
-        while process.poll() is None and not all(map(os.path.exists, there)):
+        there = [f"pid-{rank}" for rank in range(size)]
+        while job.code is None and not job.has_told(there):
             time.sleep(0.001)
-
-    def end(self, process, alive=()):
-        """Nothing hangs: all end, or say so of those that are `alive` though others were killed."""
-        give_up = time.monotonic() + PATIENCE
-        told = [f"in-told-{rank}" for rank in alive]
-        while process.poll() is None and time.monotonic() < give_up:
-            time.sleep(0.01)
-            if told and all(map(os.path.exists, told)):
-                # How MPI ends without its dead ranks is not ours to say.
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(1)
-                break
-        hangs = process.poll() is None and not (told and all(map(os.path.exists, told)))
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        said = Path("in-stderr").read_text()[-3000:]
-        assert not hangs, f"{sorted(os.listdir())}\n{said}"
-        return said
 
     def kill(self):
         """Kill one rank of a run, or all, at a moment when it is at work; what was killed."""
         if not os.path.exists(self.journal):
             self.forget()
         size = self.chance.randint(2, 3)
-        process = self.begin(size)
-        self.wait_until_it_has_begun(process, size)
+        job = self.begin(size)
+        self.wait_until_it_has_begun(job, size)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(self.chance.random() * self.seconds)
+            job.process.wait(self.chance.random() * self.seconds)
         victims = [self.chance.randrange(size)] if self.chance.random() < 0.7 else range(size)
         # In a session of their own: nobody else has these numbers while mpiexec is there.
-        for rank in victims if process.poll() is None else ():
+        for rank in victims if job.code is None else ():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(Path(f"in-pid-{rank}").read_text()), signal.SIGKILL)
-        at_end = process.poll() == 0
-        alive = set(range(size)) - set(victims) if RECOVERY[self.library] else set()
-        self.end(process, alive)
+                os.kill(int(job.told(f"pid-{rank}")), signal.SIGKILL)
+        at_end = job.code == 0
+        alive = set(range(size)) - set(victims) if job.recovers else set()
+        job.end(alive)
         for rank in alive:
             self.says_what_to_do(rank)
         return f"{len(victims)} of {size}" + (", at its end" if at_end else "")
@@ -182,7 +148,7 @@ def test_who_is_killed_at_random_moments_ends_in_the_same_bytes(
         if killed.is_left():
             size = chance.randint(1, 3)
             told.append(f"ended by {size}")
-            said = killed.end(killed.begin(size))
+            said = killed.begin(size).end()
             assert not killed.is_left(), said
         killed.is_right()
         print(f"{name}: {', then '.join(told)}")

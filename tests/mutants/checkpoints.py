@@ -57,4 +57,11 @@ MUTANTS = [
         killed_by=f"{RANKS}::test_what_is_no_checkpoint_is_neither_read_nor_replaced",
         why="a folder of somebody else would become a checkpoint",
     ),
+    Mutant(
+        file=CALLS,
+        before="    return Announced(group, name) if group.size > 1 else _plainly(group)\n",
+        after="    return _plainly(group)\n",
+        killed_by="tests/mpi/test_each_step_fails.py::test_checkpoints",
+        why="without comm= ranks would wait for one that has no memory for what it reads",
+    ),
 ]

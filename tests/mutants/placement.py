@@ -4,12 +4,13 @@ from mutants import Mutant
 
 FOLDER = "python/outcore/placement/"
 TESTS = "tests/mpi/test_placement.py::"
+STEPS = "tests/mpi/test_each_step_fails.py::test_placed_arrays"
 
 MUTANTS = [
     Mutant(
         file=FOLDER + "making.py",
-        before='    together(group, "copy_placed", lambda: [], lambda: "the end of a copy", same=0)\n',
-        after="",
+        before='    together(group, "copy_placed", close, lambda: "the end of a copy", same=0)\n',
+        after="    close()\n",
         killed_by=TESTS + "test_a_copy_has_its_name_when_all_ranks_have_written",
         why="a copy got its name while other ranks still had it open, or had failed to flush it",
     ),
@@ -54,5 +55,12 @@ MUTANTS = [
         after="        mine.extend(array._overlaps())\n",
         killed_by=TESTS + "test_a_shift_waits_for_writes_that_were_started",
         why="neighbours got elements from before a write that had been started",
+    ),
+    Mutant(
+        file=FOLDER + "partitions.py",
+        before="made, take)\n",
+        after="made)\n",
+        killed_by=STEPS,
+        why="ranks waited for ever for one that had no memory for its part of partitions",
     ),
 ]

@@ -42,6 +42,38 @@ MUTANTS = [
         why="ranks that write parts of one block would write over each other",
     ),
     Mutant(
+        file="python/outcore/transport/group.py",
+        before="    bad = parent.agree(0 if failure is None else 1)\n",
+        after="",
+        killed_by="tests/mpi/test_dead_ranks.py"
+        "::test_who_dies_as_soon_as_there_is_a_group_is_noticed",
+        why="a rank that dies at once would be waited for for ever",
+    ),
+    Mutant(
+        file="python/outcore/transport/nodememory.py",
+        before="                if os.fstat(fd).st_nlink:\n",
+        after="                if True:\n",
+        killed_by="tests/unit/test_ranks.py"
+        "::test_node_memory_that_is_swept_before_it_is_locked_is_made_anew",
+        why="ranks would look for memory whose name is gone",
+    ),
+    Mutant(
+        file="python/outcore/transport/nodememory.py",
+        before="        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n        os.unlink(path)\n",
+        after="        os.unlink(path)\n",
+        killed_by="tests/unit/test_ranks.py"
+        "::test_node_memory_of_a_killed_maker_goes_with_the_next_one_made",
+        why="memory that ranks are just about to map would be taken from them",
+    ),
+    Mutant(
+        file="python/outcore/transport/nodememory.py",
+        before="            MappedMemory._swept = True\n            sweep()\n",
+        after="            MappedMemory._swept = True\n",
+        killed_by="tests/unit/test_ranks.py"
+        "::test_node_memory_of_a_killed_maker_goes_with_the_next_one_made",
+        why="memory of killed ranks would be taken for as long as the machine runs",
+    ),
+    Mutant(
         file="python/outcore/jobs/outputs.py",
         before="    fcntl.flock(lock, fcntl.LOCK_SH)\n",
         after="",

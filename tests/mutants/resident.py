@@ -98,4 +98,12 @@ MUTANTS = [
         killed_by=TESTS + "test_what_gets_a_name_is_on_the_disk_before",
         why="after a crash there would be half an array under a name that had another one before",
     ),
+    Mutant(
+        file=f"{RESIDENT}/naming.py",
+        before="    if failure is not None and _is_there(group, old):\n",
+        after="    if failure is not None:\n",
+        killed_by="tests/mpi/test_each_step_fails.py"
+        "::test_an_array_whose_name_changed_before_a_sync_failed_has_the_new_one",
+        why="ranks would be left without the array whose new name may not be on the disk yet",
+    ),
 ]

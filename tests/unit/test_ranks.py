@@ -1,5 +1,6 @@
 """What a process on its own sees of ranks."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -80,6 +81,51 @@ def test_node_memory_leaves_nothing_behind(tmp_path, monkeypatch):
         memory.map(name, 8192, 0, 0)
     with pytest.raises(outcore.StorageError, match="shm-size"):
         memory.map(memory.make(1 << 50), 1 << 50, 0, 1 << 50)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/shm")
+def test_node_memory_of_a_killed_maker_goes_with_the_next_one_made(tmp_path, monkeypatch):
+    """And nothing else does: what somebody still has, and what has another name."""
+    from outcore.transport import nodememory
+
+    monkeypatch.setattr(nodememory, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(nodememory.MappedMemory, "_swept", True)
+    child = os.fork()
+    if child == 0:
+        nodememory.MappedMemory().make(8192)
+        os._exit(0)
+    os.waitpid(child, 0)
+    (left,) = os.listdir(tmp_path)
+    memory = nodememory.MappedMemory()
+    mine = memory.make(8192)
+    (tmp_path / "outcore-mine").write_text("somebody else's")
+    monkeypatch.setattr(nodememory.MappedMemory, "_swept", False)
+    other = nodememory.MappedMemory()
+    name = other.make(8192)
+    assert {*os.listdir(tmp_path)} == {mine, name, "outcore-mine"} and left != mine
+    memory.map(mine, 8192, 0, 4096)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/shm")
+def test_node_memory_that_is_swept_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
+    from outcore.transport import nodememory
+
+    monkeypatch.setattr(nodememory, "_folder", lambda: tmp_path)
+    plain, seen = nodememory.fcntl.flock, []
+
+    def slowly(fd, how):
+        if not seen:
+            seen.extend(os.listdir(tmp_path))
+            nodememory.sweep()
+            assert os.listdir(tmp_path) == []
+        plain(fd, how)
+
+    monkeypatch.setattr(nodememory.fcntl, "flock", slowly)
+    memory = nodememory.MappedMemory()
+    name = memory.make(8192)
+    assert os.listdir(tmp_path) == [name] != seen
+    memory.unlink(name)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_node_without_room_for_shared_memory_is_told_on_all_ranks(monkeypatch):

@@ -492,7 +492,8 @@ class WholeArrays(OneSided):
 
         meaning = other._meaning(), str(distribution), out is None
         self._alike("matmul_all", meaning, check=check)
-        multiply_all(self, other, made[0], dtypes[0])
+        with Announced(self._transport, "matmul_all"):
+            multiply_all(self, other, made[0], dtypes[0])
         return made[0]
 
     def transpose_all(

@@ -470,10 +470,13 @@ def copy_placed(
     except BaseException:
         made.close()
         raise
-    made.close()
+
+    def close() -> list[int]:
+        made.close()
+        return []
 
     # All have closed it before it gets its name.
-    together(group, "copy_placed", lambda: [], lambda: "the end of a copy", same=0)
+    together(group, "copy_placed", close, lambda: "the end of a copy", same=0)
 
     def publish() -> list[int]:
         if group.rank == 0:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from outcore.collective.request import CollectiveRequest, start
 from outcore.distribution import Distribution, Key, widths
 from outcore.placement.part import LocalPart, intersections
 from outcore.placement.slabs import Slab, Window, loop, rows_of
+from outcore.schedule import Schedule
+from outcore.schedule.memory import Pages
 
 if TYPE_CHECKING:
     from outcore.placement.array import PlacedArray
@@ -148,7 +151,25 @@ def partitions(array: PlacedArray, halo: Any, axis: int | None, rows: int | None
         return Slab(number, data, windows[number].inner, pieces)
 
     order = array._disk.order
-    return loop(array.path, _Together(array, part), windows, chosen, order, made)
+    take = partial(_taken, array)
+    return loop(array.path, _Together(array, part), windows, chosen, order, made, take)
+
+
+def _taken(array: PlacedArray, schedule: Schedule) -> Pages:
+    """Memory for the blocks of a loop: all ranks have it, or all raise. Collective."""
+    taken: list[Pages] = []
+
+    def work() -> list[int]:
+        taken.append(Pages(schedule))
+        return []
+
+    try:
+        together(array.transport, "PlacedArray.slabs", work, lambda: "the first of slabs()", same=0)
+    except BaseException:
+        for one in taken:
+            one.close()
+        raise
+    return taken[0]
 
 
 def _of(

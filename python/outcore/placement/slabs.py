@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from outcore.distribution import Key
 from outcore.schedule import Block, Buffer, Load, OnDisk, Reuse, Run, Schedule, Step
+from outcore.schedule.memory import Pages
 
 __all__ = ["Slab", "Window", "loop", "rows_of"]
 
@@ -150,6 +151,7 @@ def loop(
     axis: int,
     order: str,
     made: Callable[[int, NDArray[Any]], Slab],
+    take: Callable[[Schedule], Pages] = Pages,
 ) -> Iterator[Slab]:
     """
     Yield the slabs of some windows, reading ahead.
@@ -168,6 +170,8 @@ def loop(
         Of the slabs in memory.
     made
         Makes a slab of its number and of what was read.
+    take
+        Takes the memory of all blocks, when the loop begins.
     """
     if not windows:
         return
@@ -176,7 +180,7 @@ def loop(
     schedule = Schedule(
         "slabs", (name,), (buffer,), len(windows), lambda k: _step(windows, axis, k)
     )
-    with Run(schedule, (array,)) as run:
+    with Run(schedule, (array,), memory=take(schedule)) as run:
         number = 0
         while (blocks := run.load()) is not None:
             yield made(number, blocks.pop())

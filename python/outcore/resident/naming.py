@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from outcore import formats
-from outcore.collective.agreement import together
+from outcore.collective.agreement import together, told
 from outcore.collective.array import CollectiveArray
 from outcore.collective.items import number_of
 from outcore.disk import DiskArray
@@ -91,7 +91,7 @@ def renamed(
     Returns
     -------
     DiskArray, BaseException or None
-        The array, opened again; if it could not get its name, under the old one, and why.
+        The array, opened again; if it could not get its name, under the one that it has, and why.
     """
     old, inner = formats.split_path(array._where)
     mode, hints, options = array.mode, array.hints, array._again()
@@ -112,7 +112,9 @@ def renamed(
         _once(group, move, "rename")
     except BaseException as error:
         failure = error
-    where = (new if failure is None else old) + (f"::{inner}" if inner is not None else "")
+    if failure is not None and _is_there(group, old):
+        new = old
+    where = new + (f"::{inner}" if inner is not None else "")
     comm = group if isinstance(array, CollectiveArray) else None
     again: DiskArray = open(where, "r" if mode == "r" else "r+", comm=comm, hints=hints, **options)
     return again, failure
@@ -135,6 +137,11 @@ def removed(group: Transport, array: DiskArray) -> None:
 
     _all_closed(group, "delete")
     _once(group, remove, "delete")
+
+
+def _is_there(group: Transport, path: str) -> bool:
+    """Whether the first rank finds a file: it may have its new name, and only a sync has failed."""
+    return bool(told(group, _CALL, lambda: os.path.lexists(path), "rename"))
 
 
 def _all_closed(group: Transport, name: str) -> None:

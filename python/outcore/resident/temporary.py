@@ -164,7 +164,11 @@ def _remove(lock: str) -> None:
     folder, name = os.path.split(lock)
     stem = name.removesuffix(".lock")
     left = False
-    for found in os.listdir(folder or "."):
+    try:
+        names = os.listdir(folder or ".")
+    except OSError:
+        return
+    for found in names:
         if stem not in found or found == name:
             continue
         path = os.path.join(folder, found)

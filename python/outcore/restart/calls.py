@@ -126,8 +126,8 @@ def checkpoint(
     array([0., 1., 2., 3., 4., 5.])
     """
     group = _group(comm, arrays)
-    _after_what_was_started(group)
-    with _plainly(group):
+    with _together(group, "checkpoint"):
+        _after_what_was_started(group)
         _write(path, lambda: _kept(group, arrays), group, hints)
 
 
@@ -196,7 +196,7 @@ def icheckpoint(
 
     def write() -> None:
         try:
-            with Announced(group, "checkpoint") if group.size > 1 else _plainly(group):
+            with _together(group, "checkpoint"):
                 _write(path, kept, group, hints)
         finally:
             found.clear()
@@ -278,11 +278,25 @@ def restore(
     """
     wanted = {} if into is None else dict(into)
     group = _group(comm, wanted)
-    _after_what_was_started(group)
+    alone = comm is None and not any(isinstance(one, DistArray) for one in wanted.values())
+    with _together(group, "restore"):
+        _after_what_was_started(group)
+        some = None if names is None else list(names)
+        return _restored(group, path, some, wanted, hints, alone=alone)
+
+
+def _restored(
+    group: Transport,
+    path: str | os.PathLike[str],
+    some: list[str] | None,
+    wanted: Mapping[str, Any],
+    hints: Hints | Mapping[str, Any] | None,
+    *,
+    alone: bool,
+) -> dict[str, Any]:
+    """All of it, or some, from one checkpoint, whatever takes its place meanwhile."""
     ranks = Ranks.of(group, "restore")
     places: list[str] = []
-    some = None if names is None else list(names)
-    alone = comm is None and not any(isinstance(one, DistArray) for one in wanted.values())
 
     def say() -> str:
         places.append(one_name(path))
@@ -295,13 +309,19 @@ def restore(
     place = places[0]
     for turn in range(_TRIES):
         manifest = _read_manifest(ranks, place)
-        failure: OutcoreError | None = None
+        failure: BaseException | None = None
         found: dict[str, Any] = {}
         try:
-            with _plainly(group):
+            with _together(group, "restore"):
                 found = _read(ranks, place, manifest, some, wanted, hints, alone=alone)
-        except OutcoreError as error:
+        except BaseException as error:
             failure = error
+
+        def go_on(failure: BaseException | None = failure) -> None:
+            if failure is not None and not isinstance(failure, OutcoreError):
+                raise failure  # of an interrupt the other ranks know only that something failed
+
+        ranks.together(go_on)
         # What it named is removed when there is another, perhaps while it was read.
         if _read_manifest(ranks, place).generation == manifest.generation or turn == _TRIES - 1:
             if failure is not None:
@@ -321,6 +341,11 @@ def _group(comm: Any, arrays: Mapping[str, Any]) -> Transport:
 
 def _after_what_was_started(group: Transport) -> None:
     group.in_flight.finish(group)
+
+
+def _together(group: Transport, name: str) -> contextlib.AbstractContextManager[None]:
+    """Of several ranks all raise what one of them raises between two synchronisations."""
+    return Announced(group, name) if group.size > 1 else _plainly(group)
 
 
 @contextlib.contextmanager

@@ -441,7 +441,9 @@ def found(
     Make a group inside another one; collective over that one.
 
     The first rank of each node makes the node barrier, tells its name, and takes the name away when all
-    have mapped it. Whoever takes no part (``place`` is None) still has to call this.
+    have mapped it. Whoever takes no part (``place`` is None) still has to call this. Nobody returns
+    before all have looked which processes they can see: one that ended earlier would be taken for one
+    that cannot be seen, and waited for for ever.
     """
     failure: Exception | None = None
     node_barrier: _core.NodeBarrier | None = None
@@ -473,6 +475,22 @@ def found(
     finally:
         if made:
             memory.unlink(made)
+    _raise_if(bad, failure)
+    group: Group | SerialTransport | None = None
+    try:
+        if node_barrier is not None and place is not None:
+            group = Group(place, node_barrier, wire, memory, patience)
+        elif place is not None:
+            group = SerialTransport()
+    except Exception as error:
+        failure = error
+    bad = parent.agree(0 if failure is None else 1)
+    _raise_if(bad, failure)
+    return group
+
+
+def _raise_if(bad: int, failure: Exception | None) -> None:
+    """Raise what failed here, or that something did elsewhere."""
     if failure is not None:
         raise failure
     if bad:
@@ -480,11 +498,6 @@ def found(
             "a group could not be made: a rank had no memory for it; what was missing is told there",
             code="rank-failed",
         )
-    if place is None:
-        return None
-    if node_barrier is None:
-        return SerialTransport()
-    return Group(place, node_barrier, wire, memory, patience)
 
 
 def _attach(place: Place, memory: Bytes) -> _core.NodeBarrier:

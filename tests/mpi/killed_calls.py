@@ -1,0 +1,282 @@
+"""
+Calls of several ranks of which ranks are killed at a step, and what has to be true of the disk then.
+
+Each is a `Call`: what is there before, what the ranks do, which state is found afterwards (an error if
+it is a mixture), and how whoever comes next goes on, after which nothing is left that nobody names. The
+same calls are made by forked ranks and under mpiexec.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import outcore
+from outcore import DistArray, Distribution
+from outcore.cli import main as command
+from outcore.formats import whole
+from outcore.testing.sim import SimWorld
+
+SHAPE = (12, 6)
+OLD = np.arange(72.0).reshape(SHAPE)
+NEW = OLD + 1000
+
+
+def part(t, data, ghosts=0):
+    """What a rank has of an array, in blocks of rows."""
+    rows = Distribution(data.shape, ["block", "*"], t.size)
+    made = DistArray.zeros(rows, data.dtype, transport=t, ghosts=ghosts)
+    for key, view in made.pieces():
+        view[...] = data[key]
+    return made
+
+
+def files(folder):
+    """All files below a folder, and in it."""
+    return sorted(
+        os.path.relpath(os.path.join(above, name), folder)
+        for above, _, names in os.walk(folder)
+        for name in names
+    )
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: what takes the folder where it happens, and the states before and after it."""
+
+    prepare: Any
+    act: Any
+    state: Any
+    again: Any
+    old: Any
+    new: Any
+    #: Whether the first rank alone changes anything.
+    first: bool = False
+
+    def check(self, folder):
+        """The state that is found, which is the old or the new one."""
+        found = self.state(folder)
+        assert found in (self.old, self.new), found
+        return found
+
+
+# Checkpoints
+
+
+def kept(number):
+    return {"u": number * OLD, "v": np.full(7, number, "i4"), "step": number}
+
+
+def keep(t, place, number, *, started=False):
+    u = part(t, number * OLD)
+    arrays = {"u": u, "v": np.full(7, number, "i4"), "step": number}
+    if not started:
+        outcore.checkpoint(place, arrays, comm=t)
+        return
+    request = outcore.icheckpoint(place, arrays, comm=t)
+    u.local[...] = -1
+    request.wait()
+
+
+def restored(folder):
+    """Of one process, and of another number of ranks than wrote it."""
+    found = outcore.restore(folder / "state")
+    number = found["step"]
+
+    def read(t):
+        columns = Distribution(SHAPE, ["*", "cyclic"], t.size)
+        got = outcore.restore(folder / "state", into={"u": columns}, comm=t)
+        return got["step"], got["u"].gather_all(), got["v"]
+
+    for step, u, v in [(number, found["u"], found["v"]), *SimWorld(3).run(read)]:
+        assert step == number
+        assert (u == number * OLD).all() and (v == number).all(), "a mixture"
+    return number
+
+
+def keep_another(folder):
+    outcore.checkpoint(folder / "state", kept(3))
+    assert outcore.restore(folder / "state")["step"] == 3
+    names = sorted(name.partition("-")[0] for name in os.listdir(folder / "state"))
+    assert names == ["arrays", "checkpoint.json"], names
+
+
+def checkpoint(started=False):
+    return Call(
+        lambda folder: outcore.checkpoint(folder / "state", kept(1)),
+        lambda folder, t: keep(t, folder / "state", 2, started=started),
+        restored,
+        keep_another,
+        1,
+        2,
+    )
+
+
+# Sections
+
+
+def sections(name, *, transpose=False, **options):
+    """A write at its place: each element is old or new; other elements, and the file, are whole."""
+    there, here = (np.s_[1:11], np.s_[2:12]) if not transpose else (np.s_[:, 1:11], np.s_[2:12])
+    old, new = (OLD.T, NEW) if transpose else (OLD, NEW)
+    expected = old.copy()
+    expected[there] = new[here].T if transpose else new[here]
+
+    def prepare(folder):
+        for one in options.get("where", ()):
+            (folder / one).mkdir()
+        create(folder, old)
+
+    def create(folder, data):
+        words = dict(options)
+        if "where" in words:
+            words["where"] = [folder / one for one in words["where"]]
+        outcore.create(folder / name, data=data, **words).close()
+
+    def act(folder, t):
+        with outcore.disk_array(folder / name, comm=t) as d:
+            d.write_section(there, part(t, new), here, transpose=transpose, method="two-phase")
+            d.flush()
+
+    def state(folder):
+        with outcore.open(folder / name, "r+") as a:  # settles what was begun
+            found = a[...]
+        assert outcore.verify(folder / name) == []
+        is_old, is_new = found == old, found == expected
+        assert (is_old | is_new).all(), "neither old nor new elements"
+        # What one process left, others go on with.
+        again = SimWorld(3).run(lambda t: act(folder, t) or outcore.open(folder / name)[...])
+        assert all((one == expected).all() for one in again)
+        return "new" if is_new.all() else "old or new"
+
+    def again(folder):
+        create(folder, old)
+        known = {os.path.realpath(one) for one in whole.files(str(folder / name))}
+        left = {os.path.realpath(folder / one) for one in files(folder)}
+        assert left == known, left - known
+
+    return Call(prepare, act, state, again, "old or new", "new")
+
+
+def temporary(name, **options):
+    """Temporary arrays: nothing of them stays, at the latest when the next one is made."""
+
+    def act(folder, t):
+        d = outcore.disk_array(
+            folder / name, SHAPE, "f8", keep=False, typical=(3, None), comm=t, **options
+        )
+        try:
+            d.write(part(t, NEW))
+            back = part(t, OLD)
+            d.read(back)
+            assert (back.owned == part(t, NEW).owned).all()
+        finally:
+            d.close()
+
+    def again(folder):
+        with outcore.disk_array(folder / "next", SHAPE, "f8", keep=False):
+            assert len({one.split(".")[1] for one in os.listdir(folder)}) == 1
+        assert files(folder) == []
+
+    return Call(lambda folder: None, act, lambda folder: None, again, None, None)
+
+
+# Arrays in parts
+
+
+def make(folder, name, value):
+    for one in ("one", "two", "there"):
+        (folder / one).mkdir(exist_ok=True)
+    where = [folder / "one", folder / "two", folder]
+    outcore.create(folder / name, data=np.full((6, 3), float(value)), where=where).close()
+
+
+def value_of(path):
+    """The only value of an array, or None."""
+    if not os.path.lexists(path):
+        return None
+    with outcore.open(path) as a:
+        (found,) = set(a[...].ravel().tolist())
+    return found
+
+
+def parts(act, before, after, *, first=False):
+    """Arrays by name with their only value, and what `act` makes of them."""
+    names = sorted({*before, *after})
+
+    def prepare(folder):
+        for one in ("one", "two", "there"):
+            (folder / one).mkdir()
+        for name, value in before.items():
+            make(folder, name, value)
+
+    def state(folder):
+        return tuple(value_of(folder / name) for name in names)
+
+    def again(folder):
+        for name in names:
+            make(folder, name, 9)
+        known = {
+            os.path.relpath(one, folder) for n in names for one in whole.files(str(folder / n))
+        }
+        assert {*files(folder)} == known, {*files(folder)} - known
+
+    old, new = (tuple(one.get(name) for name in names) for one in (before, after))
+    return Call(prepare, act, state, again, old, new, first)
+
+
+def renamed(new):
+    def act(folder, t):
+        with outcore.disk_array(folder / "a.parts", comm=t) as d:
+            d.rename(folder / new)
+
+    return act
+
+
+def deleted(folder, t):
+    outcore.disk_array(folder / "a.parts", comm=t).delete()
+
+
+def said(*words):
+    """A command, by the ranks of mpiexec."""
+
+    def act(folder, t):
+        os.chdir(folder)
+        assert command(list(words)) == 0
+
+    return act
+
+
+#: By name; those of one rank are made by the command under mpiexec.
+CALLS = {
+    "checkpoint": checkpoint(),
+    "started checkpoint": checkpoint(started=True),
+    "write to plain": sections("d.npy"),
+    "write to chunks": sections("d.zarr", transpose=True, chunks=(4, 5), compression="zstd"),
+    "write to hdf5": sections("d.h5", chunks=(5, 4), compression="gzip"),
+    "write to parts": sections("d.parts", where=("one", "two"), stripe=2),
+    "temporary plain": temporary("t"),
+    "temporary chunks": temporary("t.zarr", chunks=(4, 4)),
+    "rename": parts(renamed("b.parts"), {"a.parts": 1, "b.parts": 2}, {"b.parts": 1}),
+    "rename elsewhere": parts(renamed("there/b.parts"), {"a.parts": 1}, {"there/b.parts": 1}),
+    "delete": parts(deleted, {"a.parts": 1}, {}),
+    "mv": parts(
+        said("mv", "a.parts", "there/b.parts"), {"a.parts": 1}, {"there/b.parts": 1}, first=True
+    ),
+    "cp": parts(
+        said("cp", "--overwrite", "a.parts", "b.parts"),
+        {"a.parts": 1, "b.parts": 2},
+        {"a.parts": 1, "b.parts": 1},
+        first=True,
+    ),
+    "rm": parts(said("rm", "a.parts"), {"a.parts": 1}, {}, first=True),
+}
+
+
+def emptied(folder):
+    """The folder, with nothing in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
