@@ -42,6 +42,8 @@ const LARGE: i64 = 256 << 10;
 const LOOKS: usize = 16;
 /// Bytes of one look.
 const LOOK: i64 = 64 << 10;
+/// An array is in memory from this share of its pages on, in thousandths: others are read one by one.
+const RESIDES: u32 = 999;
 
 /// What is asked.
 #[derive(Clone, Copy)]
@@ -405,7 +407,7 @@ impl One<'_> {
         }
         // All of the array may be resident at once then.
         let bytes = layout.parts.iter().fold(0_i64, |all, part| all.saturating_add(part.len));
-        let resides = u64::try_from(bytes).is_ok_and(|bytes| bytes <= Arena::global().limit() / 2);
+        let many = (cached.number as i64).saturating_mul(LOOK) >= bytes;
         let mut mapped = || match hints.method {
             None => {
                 let share = cached.share(layout, files, self.look(layout));
@@ -413,7 +415,16 @@ impl One<'_> {
             }
             method => method == Some(Method::Mapped),
         };
-        resides && mapped()
+        let small = u64::try_from(bytes).is_ok_and(|bytes| bytes <= Arena::global().limit() / 2);
+        if small {
+            return mapped();
+        }
+        // To map what is in memory takes no more of it. To look takes a moment, which a few points are not worth.
+        let resides = |part: &Part| {
+            let file = files.open(part.file).ok()?;
+            Some(probe::cached(file.fd(), part.offset, part.len)? >= RESIDES)
+        };
+        many && mapped() && layout.parts.iter().all(|part| resides(part) == Some(true))
     }
 
     /// First byte of the block of a point, from the point on, and bytes of a look at it.
