@@ -53,10 +53,10 @@ class Parts:
     @contextmanager
     def _watched(self) -> Iterator[None]:
         schedule = self._schedule
-        tell, end = schedule._tell_owners, schedule._end
+        tell, group = schedule._tell_owners, schedule._group
 
-        def told(array: Any) -> Any:
-            owned = tell(array)
+        def told() -> Any:
+            owned = tell()
             if owned is None:
                 return None
             moved = {
@@ -71,11 +71,13 @@ class Parts:
 
             return _Timed(owned, {"of": of, "exchange": _Timed(owned.exchange, moved)})
 
-        schedule._tell_owners, schedule._end = told, self._message(end)
+        schedule._tell_owners = told
+        schedule._group = _Timed(group, {"agree": self._message(group.agree)})
         try:
             yield
         finally:
-            del schedule._tell_owners, schedule._end
+            del schedule._tell_owners
+            schedule._group = group
 
     def _message(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*words: Any) -> Any:

@@ -488,7 +488,8 @@ def test_another_loop_does_not_go_on(world, folder, monkeypatch):
 
         def late(edges, x, y):
             calls.append(1)
-            if len(calls) == 2:
+            # There are three copies of what is updated: the first block is stored by now.
+            if len(calls) == 4:
                 raise ZeroDivisionError("on purpose")
 
         with pytest.raises(outcore.CollectiveError, match="on purpose"):

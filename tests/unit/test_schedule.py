@@ -287,27 +287,6 @@ def test_steps_that_are_done_are_left_out(tmp_path):
     np.testing.assert_array_equal(np.repeat([2.0, 0, 2, 0, 2], 1000), b[...])
 
 
-@pytest.mark.parametrize("fails", range(5))
-def test_what_was_stored_before_a_failure_is_reported(fails):
-    """Also where nobody had waited for it when the failure came."""
-
-    def compute(blocks, k):
-        if k == fails:
-            raise ZeroDivisionError("on purpose")
-        blocks[0][...] = k
-
-    def make(k):
-        return Step((Block(0, (SIZE,)),), (), (Store(0, section(k), 0),), 0, (k,))
-
-    schedule = Schedule("fails", ("b",), (Buffer(SIZE, F8, copies=3),), 5, make, (compute,))
-    found, stored, log = np.full(WHOLE, -1.0), [], []
-    arrays = [Late(found, random.Random(1), log)]
-    with pytest.raises(ZeroDivisionError), Run(schedule, arrays, stored=stored.append) as run:
-        run.finish()
-    assert stored == list(range(fails))
-    np.testing.assert_array_equal(np.repeat(np.arange(fails), SIZE), found[: fails * SIZE])
-
-
 @pytest.mark.parametrize("done", [(), {0}, {0, 1, 2}, {0, 1, 3}, {0, 1, 2, 3, 4}, {4}])
 def test_what_was_kept_is_made_again(done):
     """Sums of three steps each: who goes on in their midst begins where they begin."""

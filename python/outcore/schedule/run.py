@@ -16,7 +16,6 @@ reported as stored in order.
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -161,8 +160,6 @@ class Run:
         self._loading: deque[_Live] = deque()
         self._current: _Live | None = None
         self._storing: deque[_Live] = deque()
-        # Whether all steps that were stored have been reported.
-        self._in_order = True
         self._memory = Pages(schedule) if memory is None else memory
 
     def advance(self) -> int | None:
@@ -254,17 +251,6 @@ class Run:
         for live in begun:
             for load in live.loads:
                 load.cancel()
-        try:
-            # A step that is whole is done, whatever has failed after it. Who leaves without `finish`
-            # does not ask what has failed, or has been told of something that failed before.
-            with contextlib.suppress(Exception):
-                while self._storing and self._in_order:
-                    self._retire()
-        finally:
-            self._release(begun)
-
-    def _release(self, begun: Sequence[_Live]) -> None:
-        """Wait for all requests, and give back the memory."""
         for live in begun:
             for request in (*live.loads, *live.stores):
                 request.finish(unwanted=True)
@@ -373,9 +359,7 @@ class Run:
             store.wait()
         self._storing.popleft()
         live.give_back(stored=True)
-        self._in_order = False
         self._stored(live.number)
-        self._in_order = True
 
 
 def left(schedule: Schedule, done: Container[int], steps: range) -> Iterator[int]:
