@@ -107,6 +107,10 @@ def test_the_picture_is_what_its_command_draws(tmp_path, monkeypatch, capsys):
 def test_docstrings_run(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     module = importlib.import_module(name)
+    # The finder walks through the members of a package, and to look at some of them imports others.
+    for below in MODULES:
+        if below.startswith(f"{name}."):
+            importlib.import_module(below)
     for test in doctest.DocTestFinder(exclude_empty=True).find(module, name):
         if test.examples:
             run_doctest(test, capsys)
