@@ -23,6 +23,13 @@ MUTANTS = [
         why="of several values for one element the first one would win",
     ),
     Mutant(
+        file=f"{PLAN}/last.rs",
+        before="match direction == Direction::Read || all",
+        after="match direction != Direction::Read || all",
+        killed_by=RANDOM,
+        why="of several values for one element the one won whose request was served last",
+    ),
+    Mutant(
         file=f"{PLAN}/place.rs",
         before="for (address, memory) in block.iter().zip(own) {",
         after="for (address, memory) in block.iter().zip(own).rev() {",

@@ -44,6 +44,23 @@ def calls(monkeypatch):
     return asked
 
 
+# What is written
+
+
+@pytest.mark.parametrize("engine", ["threads", "uring"])
+def test_of_values_for_one_element_one_request_is_made(tmp_path, engine):
+    """Requests are served in any order, so only the last value is sent."""
+    hints = {"method": "straight", "engine": engine, "threads": 2}
+    with outcore.create(tmp_path / "a.raw", (40,), "f8", hints=hints) as a:
+        a[[7, 3, 7, 30, 7, 30]] = [1, 2, 3, 4, 5, 6]
+        assert a.stats()["writes"] == 3
+        assert a[[3, 7, 30]].tolist() == [2, 5, 6]
+        # Runs that meet: 10 to 15, then 12 to 17.
+        a[[*range(10, 16), *range(12, 18)]] = np.arange(12)
+        assert a.stats()["writes"] == 5
+        assert a[10:18].tolist() == [0, 1, 6, 7, 8, 9, 10, 11]
+
+
 # What is refused
 
 

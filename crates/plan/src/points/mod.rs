@@ -19,6 +19,7 @@
 //! | `grid`    | which number has the chunk of a point?                 |
 //! | `order`   | in which window does each point lie?                   |
 //! | `extents` | which parts of the file do points of a window touch?   |
+//! | `last`    | which of several values for an element is written?     |
 //! | [`divide`] | which owner has which of them, in which round?        |
 //! | [`choice`] | each rank by itself, or through owners?               |
 //! | `reach`   | which way to their bytes?                              |
@@ -32,6 +33,7 @@ pub mod divide;
 mod extents;
 mod grid;
 mod index;
+mod last;
 mod list;
 mod order;
 mod place;

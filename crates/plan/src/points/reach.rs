@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::extents::{Extents, Sieve};
+use super::last::Stretch;
 use super::list::{Addresses, Counts, Points};
 use crate::address::{round_up, PAGE};
 use crate::choose::{is_cached, time, times, AROUND, SMALL};
@@ -179,13 +180,12 @@ impl Reach {
             Way::Gather(_) => {}
             Way::Straight => {
                 let level = cell.run_level();
+                let kept = spot.stretches(range.clone(), means.direction);
                 // Blocks of runs are stretches of bytes.
-                let each = |k| requests(spot.points.count(k) * cell.extent(level), means.request);
-                let calls = match spot.points.counts.is_empty() {
-                    true => number.saturating_mul(each(range.start)),
-                    false => range.clone().map(each).fold(0, i64::saturating_add),
-                };
+                let each = |one: &Stretch| requests(one.points * cell.extent(level), means.request);
+                let calls = kept.iter().map(each).fold(0, i64::saturating_add);
                 let calls = calls.saturating_mul(cell.steps(level));
+                let number = kept.iter().map(|one| one.points).sum();
                 let (n, bytes) = match means.direction {
                     Direction::Read => (&mut cost.reads, &mut cost.read_bytes),
                     Direction::Write => (&mut cost.writes, &mut cost.written_bytes),
@@ -266,7 +266,7 @@ impl Reach {
         }
     }
 
-    /// A request, or a family of them, for each run.
+    /// A request, or a family of them, for each run, or for what is left of it.
     fn straight(&self, spot: &Spot, range: Range<usize>, means: Means, round: &mut Round) {
         let cell = spot.cell;
         let level = cell.run_level();
@@ -275,17 +275,17 @@ impl Reach {
             Direction::Read => &mut round.reads,
             Direction::Write => &mut round.writes,
         };
-        for k in range {
+        for one in spot.stretches(range, means.direction) {
             let whole = Transfer {
                 file: spot.file,
                 extents: Family {
-                    offset: spot.base + cell.base + spot.address(k),
-                    len: spot.points.count(k) * cell.extent(level),
+                    offset: spot.base + cell.base + one.at,
+                    len: one.points * cell.extent(level),
                     count: axes.iter().map(|axis| axis.count).collect(),
                     stride: axes.iter().map(|axis| axis.file).collect(),
                 },
                 memory: Place::User,
-                at: cell.user + spot.points.user.of(k),
+                at: cell.user + one.user,
                 at_stride: axes.iter().map(|axis| axis.user).collect(),
                 channel: Channel::Cached,
             };
@@ -295,7 +295,7 @@ impl Reach {
 }
 
 impl Spot<'_> {
-    fn address(&self, k: usize) -> i64 {
+    pub(super) fn address(&self, k: usize) -> i64 {
         match self.inside {
             true => self.points.inside(k),
             false => self.points.file[k],

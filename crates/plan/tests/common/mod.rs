@@ -155,6 +155,7 @@ impl World {
         for m in &round.indexed {
             self.indexed(m);
         }
+        self.requests_are_apart(round);
         for t in &round.writes {
             self.transfer(t, false);
         }
@@ -170,6 +171,24 @@ impl World {
             self.cost.writes += 1;
             self.cost.written_bytes += c.bound;
             self.cost.encodes += i64::from(self.encoded);
+        }
+    }
+
+    /// Requests of a round go in any order, so no two of them write the same byte.
+    fn requests_are_apart(&self, round: &CheckedRound) {
+        let mut written = Vec::new();
+        for t in &round.writes {
+            for at in offsets(&t.extents.count, &[&t.extents.stride]) {
+                let offset = t.extents.offset + at[0];
+                let (first, end) = t.channel.written(offset, offset + t.extents.len, self.block);
+                written.push((t.file, first, end));
+            }
+        }
+        written.retain(|(_, first, end)| first < end);
+        written.sort_unstable();
+        for pair in written.windows(2) {
+            let apart = pair[0].0 != pair[1].0 || pair[0].2 <= pair[1].1;
+            assert!(apart, "two requests of a round write the same byte: {pair:?}");
         }
     }
 
