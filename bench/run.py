@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 CASES = (
-    *("sections", "writes", "latency", "chunks", "convert"),
+    *("sections", "everyday", "writes", "latency", "chunks", "convert"),
     *("forced", "collective", "many", "disk-arrays", "irregular", "exchange", "one_sided"),
     *("compute", "papers"),
 )
