@@ -15,7 +15,7 @@ import killed
 import outcore
 from outcore import formats, jobs
 from outcore.cli import main as command
-from outcore.formats import parts, whole
+from outcore.formats import part_manifest, whole
 from outcore.testing.sim import SimWorld
 
 DTYPES = ("f8", ">i2", "?", "S3", "c16", [("a", "i2"), ("b", "f4", (2,))], "M8[ms]")
@@ -336,7 +336,7 @@ def quick(tmp_path):
         yield folder
 
 
-STEPS = ("open", "pwrite", "fsync", "rename", "unlink", "link")
+STEPS = ("open", "pwrite", "fsync", "rename", "unlink", "link", "ftruncate")
 
 
 def state(path):
@@ -476,7 +476,7 @@ def test_the_rows_of_parts_add_up():
     for _ in range(500):
         rows, count, stripe = chance.randint(0, 40), chance.randint(1, 7), chance.randint(1, 9)
         names = tuple(str(k) for k in range(count))
-        found = parts.Manifest("/x", "0" * 16, (rows,), np.dtype("f8"), "C", stripe, names)
+        found = part_manifest.Manifest("/x", "0" * 16, (rows,), np.dtype("f8"), "C", stripe, names)
         held = [0] * count
         for row in range(rows):
             held[row // stripe % count] += 1

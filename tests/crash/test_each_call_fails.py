@@ -28,7 +28,7 @@ GROWING = {**cases.GROWING, "zarr2 lz4": KINDS["zarr2 lz4"]}
 @pytest.mark.parametrize(
     ("kind", "change"),
     [("npy", "write"), ("zarr shards gzip", "write")]
-    + [(kind, "append") for kind in ("npy", "raw", "zarr shards gzip", "h5", "h5 gzip")],
+    + [(kind, "append") for kind in ("npy", "parts", "raw", "zarr shards gzip", "h5", "h5 gzip")],
 )
 def test_each_call_fails(tmp_path, failing_calls, kind, change):
     fail_each(tmp_path, failing_calls, kind, change, "EIO")

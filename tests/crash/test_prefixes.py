@@ -44,10 +44,17 @@ def test_write_of_new_chunks(tmp_path, kind):
     run(tmp_path, kind, script, False, old_or(NEW, absent=True, mixed=True))
 
 
-@pytest.mark.parametrize("kind", ["npy", "raw", "zarr", "h5"])
+@pytest.mark.parametrize("kind", ["npy", "raw", "zarr", "h5", "parts"])
 def test_append(tmp_path, kind):
     judge = old_or(np.concatenate([OLD, MORE]))
     run(tmp_path, kind, OPEN + "a.append(MORE)\na.flush()", True, judge, GROWING)
+
+
+@pytest.mark.parametrize("rows", [35, 83])
+def test_resize_of_parts(tmp_path, rows):
+    new = np.zeros((rows, 40), "<i4")
+    new[: min(rows, 60)] = OLD[:rows]
+    run(tmp_path, "parts", OPEN + f"a.resize(({rows}, 40))", True, old_or(new), GROWING)
 
 
 @pytest.mark.parametrize("kind", ["npy", "zarr zstd", "h5", "parts"])

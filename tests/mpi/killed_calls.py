@@ -239,6 +239,30 @@ def deleted(folder, t):
     outcore.disk_array(folder / "a.parts", comm=t).delete()
 
 
+def another_length(change, new):
+    """What the first rank does with the length of an array in parts."""
+
+    def act(folder, t):
+        if t.rank == 0:
+            with outcore.open(folder / "a.parts", "r+") as a:
+                change(a)
+
+    def state(folder):
+        with outcore.open(folder / "a.parts") as a:
+            return a[:, 0].tolist()
+
+    def again(folder):
+        before = state(folder)
+        with outcore.open(folder / "a.parts", "r+") as a:
+            a.append(np.full((2, 3), 7.0))
+        assert state(folder) == [*before, 7.0, 7.0]
+        known = whole.files(str(folder / "a.parts"))
+        assert {*files(folder)} == {os.path.relpath(one, folder) for one in known}
+
+    one = parts(act, {"a.parts": 1}, {})
+    return Call(one.prepare, act, state, again, [1.0] * 6, new, first=True)
+
+
 def said(*words):
     """A command, by the ranks of mpiexec."""
 
@@ -272,6 +296,8 @@ CALLS = {
         first=True,
     ),
     "rm": parts(said("rm", "a.parts"), {"a.parts": 1}, {}, first=True),
+    "append": another_length(lambda a: a.append(np.full((5, 3), 2.0)), [1.0] * 6 + [2.0] * 5),
+    "shorten": another_length(lambda a: a.resize((1, 3)), [1.0]),
 }
 
 

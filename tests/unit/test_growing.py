@@ -23,6 +23,8 @@ OLD = np.arange(24, dtype="<i4").reshape(6, 4)
 KINDS = {
     "npy": ("a.npy", {}),
     "npy F": ("a.npy", {"order": "F"}),
+    "parts": ("a.parts", {"parts": 3, "stripe": 2}),
+    "parts F": ("a.parts", {"parts": 3, "stripe": 4, "order": "F"}),
     "raw": ("a.raw", {}),
     "raw F": ("a.raw", {"order": "F"}),
     "zarr": ("a.zarr", {"chunks": (4, 4)}),

@@ -119,10 +119,10 @@ def _lock_folder(path: str) -> int | None:
 
 
 @contextlib.contextmanager
-def once(what: str, path: str) -> Iterator[None]:
-    """Refuse a change of length, `what`, inside the same one by the same thread."""
+def once(what: str, path: str, doing: str = "its length is being changed") -> Iterator[None]:
+    """Refuse a change of `what` (mostly of a length) inside the same one by the same thread."""
     if what in _mine.changes:
-        _core.refuse_nested(path, "its length is being changed")
+        _core.refuse_nested(path, doing)
     _mine.changes.add(what)
     try:
         yield

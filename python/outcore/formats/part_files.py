@@ -12,8 +12,9 @@ are those of the array, and only the note goes; if not, nobody names them, and t
 Invariants.
 - A note, and its name, are on the disk before the first part of it is made, and before a manifest that
   does not name its parts is. The manifest names parts that are on the disk.
-- One at a time changes an array: he holds the lock (``flock``) on ``.NAME.lock.outcore-parts``. Notes
-  are judged by him alone, by a manifest that is on the disk.
+- One at a time changes an array, its length too: he holds the lock (``flock``) on
+  ``.NAME.lock.outcore-parts``. Notes are judged by him alone, by a manifest that is on the disk. A
+  thread that wants the lock which it has is refused: it would wait for itself.
 - Only files with the name of a part of that id are removed.
 """
 
@@ -30,26 +31,11 @@ from typing import Self
 
 from outcore import _core
 from outcore.errors import FormatError, OutcoreError
-from outcore.formats import durable
+from outcore.formats import durable, locks
 from outcore.formats.documents import Document, read_document
+from outcore.formats.part_manifest import is_part, manifest_of
 
 _ENDING = ".outcore-parts"
-_LONGEST = 255
-# Of names of unfinished arrays (`jobs.target.PARTIAL`), which parts need not have.
-_PARTIAL = ".outcore-partial"
-
-
-def part_name(folder: str, manifest: str, id: str, number: int) -> str:
-    """The file of a part."""
-    stem = os.path.splitext(os.path.basename(manifest))[0].removesuffix(_PARTIAL)
-    ending = f"-{id}-{number}.npy"
-    return os.path.join(folder, durable.short_name(stem, _LONGEST - len(ending)) + ending)
-
-
-def is_part(path: str, id: str, number: int | None = None) -> bool:
-    """Whether a file has the name of a part of that id."""
-    which = r"\d+" if number is None else str(number)
-    return re.search(rf"-{id}-{which}\.npy$", os.path.basename(path)) is not None
 
 
 class Change:
@@ -67,25 +53,21 @@ class Change:
     def __init__(self, place: str, path: str) -> None:
         self._place, self._path = place, path
         self._folder, self._name = os.path.split(place)
-        self._lock: int | None = None
+        self._held = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        with durable.os_errors("looking at the folder of", self._path):
-            self._lock = self._locked()
-            try:
+        with contextlib.ExitStack() as held:
+            held.enter_context(locks.once(self._place, self._path, "its files are being changed"))
+            with durable.os_errors("looking at the folder of", self._path):
+                held.callback(self._release, self._locked())
                 self._settle()
-            except BaseException:
-                self._release()
-                raise
+            self._held = held.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
+        with self._held, contextlib.suppress(OSError, OutcoreError):
             # What cannot be settled now is by the next change: its note stays.
-            with contextlib.suppress(OSError, OutcoreError):
-                self._settle()
-        finally:
-            self._release()
+            self._settle()
 
     def _locked(self) -> int:
         """A descriptor of the lock, which nobody else has now."""
@@ -105,12 +87,13 @@ class Change:
                 raise
             os.close(fd)
 
-    def _release(self) -> None:
-        if self._lock is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(self._beside("lock"))
-            os.close(self._lock)
-            self._lock = None
+    def _release(self, fd: int) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self._beside("lock"))
+        # Closing would not do: a child that was forked meanwhile has the description, too.
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
 
     def refuse_existing(self, *, exclusive: bool) -> None:
         """Refuse to replace anything, if that is meant, and to replace a folder."""
@@ -136,11 +119,8 @@ class Change:
 
     def publish(self, document: Document, *, exclusive: bool) -> None:
         """Put a manifest, all of whose parts are on the disk, in the place of the one that is there."""
-        self._note_old()
-        text = _text(document)
-        durable.create_file(
-            self._place, lambda fd: durable.write_all(fd, text, 0), exclusive=exclusive
-        )
+        self._note_old(document["id"])
+        rewrite(self._place, document, exclusive=exclusive)
 
     def take(self, fresh: str, *, exclusive: bool) -> None:
         """Put the manifest in the file `fresh`, which is on the disk, in the place of what is there."""
@@ -155,9 +135,10 @@ class Change:
             os.unlink(self._place)
             _core.fsync_folder(self._place)
 
-    def _note_old(self) -> None:
+    def _note_old(self, fresh: str = "") -> None:
+        """The parts of the manifest that is there may have to go, unless the `fresh` one has its id."""
         old = self._named()
-        if old is not None:
+        if old is not None and old[0] != fresh:
             self.note(*old)
 
     def _named(self) -> tuple[str, list[str]] | None:
@@ -206,8 +187,6 @@ class Change:
 
 def told(place: str) -> tuple[str, list[str]]:
     """Id and parts (absolute) that a manifest names; `FormatError` if it makes no sense."""
-    from outcore.formats.parts import manifest_of  # which makes its arrays with this module
-
     manifest = manifest_of(place)
     return manifest.id, list(manifest.parts)
 
@@ -227,5 +206,7 @@ def take_place(fresh: str, target: str, exclusive: bool) -> None:
         change.take(fresh, exclusive=exclusive)
 
 
-def _text(document: Document) -> bytes:
-    return (json.dumps(document, ensure_ascii=False) + "\n").encode(errors="surrogateescape")
+def rewrite(place: str, document: Document, *, exclusive: bool = False) -> None:
+    """Put a manifest in the place of one with the same parts, or of none: one durable step."""
+    text = (json.dumps(document, ensure_ascii=False) + "\n").encode(errors="surrogateescape")
+    durable.create_file(place, lambda fd: durable.write_all(fd, text, 0), exclusive=exclusive)

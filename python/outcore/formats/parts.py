@@ -15,107 +15,59 @@ lies in pieces of files (`Strided`), so nothing above knows of it. ``NAME.parts`
 Paths are relative to the folder of the manifest, or absolute. `part_files` makes, replaces and removes
 parts and manifest, so that a crash leaves the old array or the new one.
 
+Rows that are appended go into further stripes, at the ends of the parts: a part may have more rows than
+the manifest says, and these are not the array's. So parts become longer before the manifest tells a
+greater length, and shorter after it has told a smaller one: its rename is the step that counts.
+
 Invariants. Every part is looked at when the array is opened: one that is missing, too short, or not of
-this array (another shape, dtype or order) is named in the error.
+this array (another dtype, order, or length of an axis but the slowest) is named in the error. Rows
+behind the end are cut off before new ones get their place.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import errno
-import json
 import math
 import operator
 import os
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy_format
 
 from outcore import _core
-from outcore.errors import FormatError, OutcoreError, StorageError, UsageError
+from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, npy, part_files, raw
-from outcore.formats.documents import Document, Judge, dtype_of, read_document
 from outcore.formats.layout import ArrayInfo, Part, Strided
+from outcore.formats.part_manifest import (
+    MOST_PARTS,
+    MOST_STRIPES,
+    Manifest,
+    manifest_of,
+    part_name,
+)
 from outcore.formats.paths import path_names
-from outcore.formats.spec import Entry, Spec, byte_strides, check_dtype, check_shape
+from outcore.formats.spec import Entry, Spec, byte_strides
 
 NAME = "parts"
 SUFFIXES: tuple[str, ...] = (".parts",)
 
-FORMAT, VERSION = "outcore parts", 1
-#: More are no stripes but elements one by one; each takes memory in the layout.
-MOST_STRIPES = 1 << 16
-MOST_PARTS = 1 << 12
+#: Bytes of a stripe, about, of an array that has no rows yet: as long as a part would be nothing.
+_STRIPE = 4 << 20
 _PROBED = 256
-_ID = re.compile(r"[0-9a-f]{16}")
 # So often an array is opened anew because another took its place meanwhile.
 _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a manifest says; `parts` are absolute paths."""
+class InParts(ArrayInfo):
+    """An array with the manifest that told of it, or will, and its parts; these may have more rows."""
 
-    path: str
-    id: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    order: str
-    stripe: int
-    parts: tuple[str, ...]
-
-    @property
-    def axis(self) -> int:
-        """The slowest axis."""
-        return 0 if self.order == "C" else len(self.shape) - 1
-
-    @property
-    def rows(self) -> int:
-        """Indices of the slowest axis; an array without axes has one."""
-        return self.shape[self.axis] if self.shape else 1
-
-    @property
-    def stripes(self) -> int:
-        """How many stripes there are."""
-        return -(-self.rows // self.stripe)
-
-    def rows_of(self, part: int) -> int:
-        """So many rows are in a part."""
-        turns, rest = divmod(self.stripes, len(self.parts))
-        mine = turns + (part < rest)
-        last = self.stripes - 1
-        short = self.stripes * self.stripe - self.rows
-        return mine * self.stripe - (short if mine and last % len(self.parts) == part else 0)
-
-    def shape_of(self, part: int) -> tuple[int, ...]:
-        """The shape of the array in a part."""
-        if not self.shape:
-            return ()
-        rows = self.rows_of(part)
-        return tuple(rows if d == self.axis else n for d, n in enumerate(self.shape))
-
-    def document(self, *, absolute: bool = False) -> Document:
-        """It as JSON; parts below its folder by relative paths, unless `absolute`."""
-        folder = os.path.dirname(self.path)
-        names = [
-            name if absolute or not name.startswith(os.path.join(folder, "")) else relative
-            for name in self.parts
-            for relative in [os.path.relpath(name, folder)]
-        ]
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "id": self.id,
-            "shape": list(self.shape),
-            "dtype": _descr(self.path, self.dtype),
-            "order": self.order,
-            "stripe": self.stripe,
-            "parts": names,
-        }
+    manifest: Manifest | None = field(default=None, compare=False, repr=False)
+    held: tuple[ArrayInfo, ...] = field(default=(), compare=False, repr=False)
 
 
 def probe(path: str) -> bool:
@@ -127,56 +79,7 @@ def probe(path: str) -> bool:
         return False
 
 
-def manifest_of(path: str) -> Manifest:
-    """
-    Read a manifest.
-
-    Raises
-    ------
-    FormatError, UnsupportedError
-        It makes no sense; it is of a later version.
-    StorageError
-        It cannot be read.
-    """
-    place = os.path.realpath(path)
-    judge = Judge(path, "outcore", "the array")
-    document = read_document(place, judge)
-    if document is None:
-        with durable.os_errors("opening", path):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    if document.get("format") != FORMAT:
-        raise judge.bad(f"the format is {document.get('format')!r:.100}, not {FORMAT!r}")
-    if judge.integer(document.get("version"), "version", 1) != VERSION:
-        raise judge.unsupported(f"manifests of version {document['version']} (this is {VERSION})")
-    name = judge.text(document.get("id"), "id")
-    if not _ID.fullmatch(name):
-        raise judge.bad(f"id is {name!r:.100}, not 16 digits of base 16")
-    shape = judge.lengths(document.get("shape"), "shape", 0)
-    order = judge.text(document.get("order"), "order")
-    if order not in ("C", "F"):
-        raise judge.bad(f"order is {order!r:.100}, not 'C' or 'F'")
-    dtype = judge.dtype(document.get("dtype"))
-    dtype = check_dtype(dtype, path, stored=True)
-    shape = check_shape(shape, dtype.itemsize, path, stored=True)
-    folder = os.path.dirname(place)
-    parts = []
-    for number, one in enumerate(judge.sequence(document.get("parts"), "parts", MOST_PARTS)):
-        text = judge.text(one, f"part {number}")
-        if "\0" in text or not part_files.is_part(text, name, number):
-            raise judge.bad(
-                f"part {number} is {text!r:.200}, whose name is not that of part {number}"
-            )
-        parts.append(os.path.normpath(os.path.join(folder, text)))
-    if not parts or (not shape and len(parts) > 1):
-        raise judge.bad(f"{len(parts)} parts of an array of shape {shape}")
-    stripe = judge.integer(document.get("stripe"), "stripe", 1)
-    found = Manifest(place, name, shape, dtype, order, stripe, tuple(parts))
-    if found.stripes > MOST_STRIPES:
-        raise judge.bad(f"{found.stripes} stripes are more than {MOST_STRIPES}")
-    return found
-
-
-def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
+def open(path: str, inner: str | None, writable: bool) -> InParts:
     """
     Read the manifest, and the header of each part.
 
@@ -195,7 +98,7 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
                 _part(path, manifest, number, writable) for number in range(len(manifest.parts))
             ]
         except OutcoreError:
-            if manifest_of(path).id == manifest.id:
+            if manifest_of(path) == manifest:  # else it has other parts, or fewer rows in these
                 raise
         else:
             return _info(path, manifest, infos)
@@ -216,9 +119,9 @@ def _part(path: str, manifest: Manifest, number: int, writable: bool) -> ArrayIn
         error.message = f"{said}: {error.message}"
         raise
     shape, order = manifest.shape_of(number), manifest.order
-    # Of one row, or none, both orders are the same.
-    same = info.order == order or math.prod(shape) <= 1 or len(shape) <= 1
-    if info.shape != shape or info.dtype != manifest.dtype or not same:
+    # Of one element, or none, both orders are the same.
+    same = info.order == order or math.prod(info.shape) <= 1 or len(shape) <= 1
+    if not _goes_on(info.shape, shape, manifest.axis) or info.dtype != manifest.dtype or not same:
         raise FormatError(
             f"{said}: {file!r} has shape {info.shape}, dtype {info.dtype} and order {info.order}, but "
             f"should have {shape}, {manifest.dtype} and {order}: it is of another array; put the part "
@@ -227,6 +130,12 @@ def _part(path: str, manifest: Manifest, number: int, writable: bool) -> ArrayIn
             path=file,
         )
     return info
+
+
+def _goes_on(found: tuple[int, ...], shape: tuple[int, ...], axis: int) -> bool:
+    """Whether a part has all rows of `shape`, and perhaps more."""
+    across = found[:axis] + found[axis + 1 :] == shape[:axis] + shape[axis + 1 :]
+    return across and len(found) == len(shape) and found[axis:] >= shape[axis:]
 
 
 def create(
@@ -248,7 +157,8 @@ def create(
     parts
         How many there are: by default one for each folder.
     stripe
-        Rows that lie in one part before it is the turn of the next: by default as many as a part has.
+        Rows that lie in one part before it is the turn of the next: by default as many as a part has;
+        of an array without rows, which is to grow, as many as 4 MiB hold.
     """
     _no_inner(path, inner)
     raw.refuse(NAME, path, spec, chunks=True, attrs=True, dims=True)
@@ -258,7 +168,8 @@ def create(
     count = count if spec.shape else 1
     order = spec.order if len(spec.shape) > 1 else "C"
     rows = (spec.shape[0 if order == "C" else -1]) if spec.shape else 1
-    share = max(-(-rows // count), 1)
+    row = max(_row_bytes(spec.shape, order, spec.dtype), 1)
+    share = -(-rows // count) or max(_STRIPE // row, 1)
     turn = share if stripe is None else _count("stripe", stripe, path)
     if count > MOST_PARTS or -(-rows // turn) > MOST_STRIPES:
         raise UsageError(
@@ -274,8 +185,7 @@ def create(
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
     name = os.urandom(8).hex()
     files = tuple(
-        part_files.part_name(os.path.realpath(folders[k % len(folders)]), place, name, k)
-        for k in range(count)
+        part_name(os.path.realpath(folders[k % len(folders)]), place, name, k) for k in range(count)
     )
     manifest = Manifest(place, name, spec.shape, spec.dtype, order, turn, files)
     document = manifest.document()
@@ -288,6 +198,101 @@ def create(
             infos.append(npy.create(file, None, one))
         change.publish(document, exclusive=spec.exclusive)
     return _info(path, manifest, infos)
+
+
+@contextlib.contextmanager
+def alone(info: ArrayInfo) -> Iterator[ArrayInfo]:
+    """Keep others from changing the array, its length too; the array as its manifest says by now."""
+    known = _manifest(info)
+    with part_files.Change(known.path, info.path):
+        now = open(known.path, None, False)
+        if _manifest(now).id != known.id:
+            raise _changed(info.path, "was replaced by another array since it was opened; open it")
+        yield replace(now, path=info.path)
+
+
+def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+    """
+    Space in the parts for a longer array; their headers, and the manifest, still tell the old shape.
+
+    What a change that was killed left behind the old end goes before.
+    """
+    raw.growth_axis(info, shape)
+    new = _as_long(_manifest(info), shape)
+    held = [npy.reserve(one, new.shape_of(k)) for k, one in enumerate(_cut(info))]
+    return _info(info.path, new, held)
+
+
+def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+    """
+    Change the length of the slowest axis: one rename of the manifest.
+
+    Parts become longer before it, each with its elements, and shorter after it.
+    """
+    raw.growth_axis(info, shape)
+    told = manifest_of(_manifest(info).path)
+    new = _as_long(told, shape)
+    try:
+        room = reserve(info, shape) if new.rows > _manifest(info).rows else info
+        held = _headers(_parts(room), told, new, operator.gt)
+        part_files.rewrite(new.path, new.document())
+        return _info(info.path, new, _headers(held, told, new, operator.lt))
+    except BaseException:
+        with contextlib.suppress(Exception):  # the first error is the one to tell
+            release(info)
+        raise
+
+
+def release(info: ArrayInfo) -> None:
+    """Give back what was reserved for an array that did not become longer after all."""
+    for one in _cut(open(_manifest(info).path, None, True)):
+        npy.release(one)
+
+
+def _cut(info: ArrayInfo) -> list[ArrayInfo]:
+    """The parts, of which each is made as long as the manifest says."""
+    shapes = [_manifest(info).shape_of(k) for k in range(len(_parts(info)))]
+    return [
+        npy.resize(one, shape) if one.shape != shape else one
+        for one, shape in zip(_parts(info), shapes, strict=True)
+    ]
+
+
+def _headers(
+    held: list[ArrayInfo], told: Manifest, new: Manifest, which: Callable[[int, int], bool]
+) -> list[ArrayInfo]:
+    """Let those parts say how many rows they have now which are more, or fewer, than was `told`."""
+    return [
+        npy.resize(one, new.shape_of(k)) if which(new.rows_of(k), told.rows_of(k)) else one
+        for k, one in enumerate(held)
+    ]
+
+
+def _as_long(manifest: Manifest, shape: tuple[int, ...]) -> Manifest:
+    """The manifest of a longer, or shorter, array."""
+    new = replace(manifest, shape=shape)
+    if new.stripes > MOST_STRIPES:
+        raise UnsupportedError(
+            f"{manifest.path!r}: shape {shape} is {new.stripes} stripes of {new.stripe} rows, at most "
+            f"{MOST_STRIPES} are possible; convert the array to another one with a larger stripe=",
+            code="cannot-resize",
+            path=manifest.path,
+        )
+    return new
+
+
+def _manifest(info: ArrayInfo) -> Manifest:
+    if not isinstance(info, InParts) or info.manifest is None:
+        raise UsageError(f"{info.path!r} is not in parts", code="bad-layout", path=info.path)
+    return info.manifest
+
+
+def _parts(info: ArrayInfo) -> list[ArrayInfo]:
+    return list(info.held) if isinstance(info, InParts) else []
+
+
+def _changed(path: str, what: str) -> StorageError:
+    return StorageError(f"{path!r} {what} again", code="file-changed", path=path)
 
 
 def ls(path: str, inner: str | None) -> list[Entry]:
@@ -321,6 +326,8 @@ def copy(source: str, target: str, *, exclusive: bool, where: Sequence[str] | No
         change.note(fresh.id, fresh.parts)
         for old, new in zip(manifest.parts, fresh.parts, strict=True):
             durable.copy_file(old, new, exclusive=True)
+        if manifest_of(source) != manifest:  # parts may be shorter than they were
+            raise _changed(source, "was changed while it was copied; copy it")
         change.publish(fresh.document(), exclusive=exclusive)
 
 
@@ -330,16 +337,19 @@ def move(source: str, target: str, *, exclusive: bool) -> None:
 
     In steps of which each leaves one array: under the old name, and then under the new one.
     """
-    manifest = manifest_of(source)
-    place = os.path.realpath(target)
-    with part_files.Change(manifest.path, source) as change:
-        if os.path.dirname(place) != os.path.dirname(manifest.path):
+    here, place = os.path.realpath(source), os.path.realpath(target)
+    near = os.path.dirname(place) == os.path.dirname(here)
+    with contextlib.ExitStack() as both:
+        # Nobody appends meanwhile. Who wants the same two takes them in the same order.
+        names = sorted([(here, source), (place, target)])
+        held = {name: both.enter_context(part_files.Change(name, said)) for name, said in names}
+        manifest, change = manifest_of(source), held[place]
+        if not near:
             # It has to mean the same there.
-            change.publish(manifest.document(absolute=True), exclusive=False)
-    with part_files.Change(place, target) as change:
+            held[here].publish(manifest.document(absolute=True), exclusive=False)
         change.refuse_existing(exclusive=exclusive)
-        change.take(manifest.path, exclusive=exclusive)
-        if os.path.dirname(place) == os.path.dirname(manifest.path):
+        change.take(here, exclusive=exclusive)
+        if near:
             return
         with durable.os_errors("renaming to", target):
             _core.fsync_folder(manifest.path)
@@ -361,49 +371,43 @@ def _elsewhere(manifest: Manifest, place: str, where: Sequence[str] | None) -> M
             folder = os.path.realpath(where[number % len(where)])
         elif folder == here:
             folder = there
-        parts.append(part_files.part_name(folder, place, id, number))
+        parts.append(part_name(folder, place, id, number))
     return replace(manifest, path=place, id=id, parts=tuple(parts))
 
 
-def _info(path: str, manifest: Manifest, infos: Sequence[ArrayInfo]) -> ArrayInfo:
+def _row_bytes(shape: tuple[int, ...], order: str, dtype: np.dtype[Any]) -> int:
+    """Bytes of an index of the slowest axis."""
+    return math.prod(shape[1:] if order == "C" else shape[:-1]) * dtype.itemsize
+
+
+def _info(path: str, manifest: Manifest, infos: Sequence[ArrayInfo]) -> InParts:
     """The array, whose pieces are stripes in the order of rows."""
     held: list[Part] = []
     for info in infos:
         if isinstance(info.layout, Strided):  # it is: a .npy file
             held.append(info.layout.parts[0])
-    row = math.prod(n for d, n in enumerate(manifest.shape) if d != manifest.axis)
-    row *= manifest.dtype.itemsize
-    pieces: list[Part] = []
+    row = _row_bytes(manifest.shape, manifest.order, manifest.dtype)
     count = len(held)
-    for k in range(manifest.stripes if row else 0):
-        part, first = held[k % count], k // count * manifest.stripe
-        rows = min(manifest.stripe, manifest.rows - k * manifest.stripe)
-        pieces.append(replace(part, offset=part.offset + first * row, nbytes=rows * row))
-    if count == 1 or not pieces:
-        pieces = held[:1]
-    return ArrayInfo(
+    turn = manifest.stripe if count > 1 else max(manifest.rows, 1)
+    pieces: list[Part] = []
+    for first in range(0, manifest.rows if row else 0, turn):
+        part, rows = held[first // turn % count], min(turn, manifest.rows - first)
+        behind = first // turn // count * turn
+        pieces.append(replace(part, offset=part.offset + behind * row, nbytes=rows * row))
+    return InParts(
         path=path,
         format=NAME,
         shape=manifest.shape,
         dtype=manifest.dtype,
         layout=Strided(
-            tuple(pieces), byte_strides(manifest.shape, manifest.dtype.itemsize, manifest.order)
+            tuple(pieces) or (replace(held[0], nbytes=0),),
+            byte_strides(manifest.shape, manifest.dtype.itemsize, manifest.order),
         ),
         order=manifest.order,
         extra={"parts": manifest.parts, "stripe": manifest.stripe, "id": manifest.id},
+        manifest=manifest,
+        held=tuple(infos),
     )
-
-
-def _descr(path: str, dtype: np.dtype[Any]) -> Any:
-    """A dtype as JSON can say it, and as it comes back."""
-    descr = json.loads(json.dumps(npy_format.dtype_to_descr(dtype)))
-    if dtype_of(descr) != dtype:
-        raise UsageError(
-            f"{path!r}: the manifest would not give dtype {dtype!r} back; save a view of a plain dtype",
-            code="bad-dtype",
-            path=path,
-        )
-    return descr
 
 
 def _count(name: str, value: Any, path: str) -> int:

@@ -1,0 +1,170 @@
+"""
+What the manifest of an array in parts says, and how its parts are named (`parts` tells the whole).
+
+Problem. A manifest may come from elsewhere, and names files that are read, written and removed.
+Idea. All of it is judged before any of it is used; where each row lies follows from it by arithmetic.
+Invariants. A part is believed only if its name has the id of the manifest and the part's number. A
+manifest that was read makes sense: its stripes and parts are not more than there may be.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from outcore.errors import UsageError
+from outcore.formats import durable
+from outcore.formats.documents import Document, Judge, dtype_of, read_document
+from outcore.formats.spec import check_dtype, check_shape
+
+FORMAT, VERSION = "outcore parts", 1
+#: More are no stripes but elements one by one; each takes memory in the layout.
+MOST_STRIPES = 1 << 16
+MOST_PARTS = 1 << 12
+_ID = re.compile(r"[0-9a-f]{16}")
+_LONGEST = 255
+# Of names of unfinished arrays (`jobs.target.PARTIAL`), which parts need not have.
+_PARTIAL = ".outcore-partial"
+
+
+def part_name(folder: str, manifest: str, id: str, number: int) -> str:
+    """The file of a part."""
+    stem = os.path.splitext(os.path.basename(manifest))[0].removesuffix(_PARTIAL)
+    ending = f"-{id}-{number}.npy"
+    return os.path.join(folder, durable.short_name(stem, _LONGEST - len(ending)) + ending)
+
+
+def is_part(path: str, id: str, number: int | None = None) -> bool:
+    """Whether a file has the name of a part of that id."""
+    which = r"\d+" if number is None else str(number)
+    return re.search(rf"-{id}-{which}\.npy$", os.path.basename(path)) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a manifest says; `parts` are absolute paths."""
+
+    path: str
+    id: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    order: str
+    stripe: int
+    parts: tuple[str, ...]
+
+    @property
+    def axis(self) -> int:
+        """The slowest axis."""
+        return 0 if self.order == "C" else len(self.shape) - 1
+
+    @property
+    def rows(self) -> int:
+        """Indices of the slowest axis; an array without axes has one."""
+        return self.shape[self.axis] if self.shape else 1
+
+    @property
+    def stripes(self) -> int:
+        """How many stripes there are."""
+        return -(-self.rows // self.stripe)
+
+    def rows_of(self, part: int) -> int:
+        """So many rows are in a part."""
+        turns, rest = divmod(self.stripes, len(self.parts))
+        mine = turns + (part < rest)
+        last = self.stripes - 1
+        short = self.stripes * self.stripe - self.rows
+        return mine * self.stripe - (short if mine and last % len(self.parts) == part else 0)
+
+    def shape_of(self, part: int) -> tuple[int, ...]:
+        """The shape of the array in a part."""
+        if not self.shape:
+            return ()
+        rows = self.rows_of(part)
+        return tuple(rows if d == self.axis else n for d, n in enumerate(self.shape))
+
+    def document(self, *, absolute: bool = False) -> Document:
+        """It as JSON; parts below its folder by relative paths, unless `absolute`."""
+        folder = os.path.dirname(self.path)
+        names = [
+            name if absolute or not name.startswith(os.path.join(folder, "")) else relative
+            for name in self.parts
+            for relative in [os.path.relpath(name, folder)]
+        ]
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "id": self.id,
+            "shape": list(self.shape),
+            "dtype": _descr(self.path, self.dtype),
+            "order": self.order,
+            "stripe": self.stripe,
+            "parts": names,
+        }
+
+
+def manifest_of(path: str) -> Manifest:
+    """
+    Read a manifest.
+
+    Raises
+    ------
+    FormatError, UnsupportedError
+        It makes no sense; it is of a later version.
+    StorageError
+        It cannot be read.
+    """
+    place = os.path.realpath(path)
+    judge = Judge(path, "outcore", "the array")
+    document = read_document(place, judge)
+    if document is None:
+        with durable.os_errors("opening", path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    if document.get("format") != FORMAT:
+        raise judge.bad(f"the format is {document.get('format')!r:.100}, not {FORMAT!r}")
+    if judge.integer(document.get("version"), "version", 1) != VERSION:
+        raise judge.unsupported(f"manifests of version {document['version']} (this is {VERSION})")
+    name = judge.text(document.get("id"), "id")
+    if not _ID.fullmatch(name):
+        raise judge.bad(f"id is {name!r:.100}, not 16 digits of base 16")
+    shape = judge.lengths(document.get("shape"), "shape", 0)
+    order = judge.text(document.get("order"), "order")
+    if order not in ("C", "F"):
+        raise judge.bad(f"order is {order!r:.100}, not 'C' or 'F'")
+    dtype = judge.dtype(document.get("dtype"))
+    dtype = check_dtype(dtype, path, stored=True)
+    shape = check_shape(shape, dtype.itemsize, path, stored=True)
+    folder = os.path.dirname(place)
+    parts = []
+    for number, one in enumerate(judge.sequence(document.get("parts"), "parts", MOST_PARTS)):
+        text = judge.text(one, f"part {number}")
+        if "\0" in text or not is_part(text, name, number):
+            raise judge.bad(
+                f"part {number} is {text!r:.200}, whose name is not that of part {number}"
+            )
+        parts.append(os.path.normpath(os.path.join(folder, text)))
+    if not parts or (not shape and len(parts) > 1):
+        raise judge.bad(f"{len(parts)} parts of an array of shape {shape}")
+    stripe = judge.integer(document.get("stripe"), "stripe", 1)
+    found = Manifest(place, name, shape, dtype, order, stripe, tuple(parts))
+    if found.stripes > MOST_STRIPES:
+        raise judge.bad(f"{found.stripes} stripes are more than {MOST_STRIPES}")
+    return found
+
+
+def _descr(path: str, dtype: np.dtype[Any]) -> Any:
+    """A dtype as JSON can say it, and as it comes back."""
+    descr = json.loads(json.dumps(npy_format.dtype_to_descr(dtype)))
+    if dtype_of(descr) != dtype:
+        raise UsageError(
+            f"{path!r}: the manifest would not give dtype {dtype!r} back; save a view of a plain dtype",
+            code="bad-dtype",
+            path=path,
+        )
+    return descr
