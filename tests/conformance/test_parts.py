@@ -428,8 +428,10 @@ def test_killed_at_each_step_of_mv(quick, target, old):
             make(folder, 2, target)
 
     def settle(folder):
-        for name in ("a.parts", target):
-            make(folder, 3, name)
+        moved = state(folder / target)
+        make(folder, 3)
+        assert state(folder / target) == moved, "what is made under the old name leaves it alone"
+        make(folder, 3, target)
 
     seen = each_kill(
         quick,

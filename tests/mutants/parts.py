@@ -70,8 +70,8 @@ MUTANTS = [
         file=FILES,
         before="        if old is not None and old[0] != fresh:\n",
         after="        if old is not None:\n",
-        killed_by=f"{TESTS}::test_moved_into_another_folder_with_what_lies_beside_it",
-        why="the parts of an array that is moved would go with the manifest that has left its folder",
+        killed_by=f"{TESTS}::test_killed_at_each_step_of_mv",
+        why="after a kill, what is made under the old name would remove the parts of what was moved",
     ),
     Mutant(
         file=PARTS,
