@@ -393,7 +393,7 @@ def _info(path: str, manifest: Manifest, infos: Sequence[ArrayInfo]) -> InParts:
     for first in range(0, manifest.rows if row else 0, turn):
         part, rows = held[first // turn % count], min(turn, manifest.rows - first)
         behind = first // turn // count * turn
-        pieces.append(replace(part, offset=part.offset + behind * row, nbytes=rows * row))
+        pieces.append(Part(part.path, part.offset + behind * row, rows * row, part.origin))
     return InParts(
         path=path,
         format=NAME,
