@@ -99,7 +99,9 @@ def _many_chunks(folder: Path) -> Any:
     values = np.arange(edge * edge, dtype="f4").reshape(edge, edge)
     with h5py.File(path, "w") as file:
         file.create_dataset("v", data=values, chunks=(cut, cut))
-    outcore.create(store, data=values, chunks=(cut, cut), shards=(edge, edge), compression=None).close()
+    outcore.create(
+        store, data=values, chunks=(cut, cut), shards=(edge, edge), compression=None
+    ).close()
     warm([path, store])
     key = (slice(100, 104), slice(200, 240))
 
@@ -116,14 +118,20 @@ def _many_chunks(folder: Path) -> Any:
         return ts.open({"driver": "zarr3", "kvstore": kvstore}).result()[key].read().result()
 
     h5 = f"{path}::/v"
-    yield "HDF5, 10^6 chunks, 10 of them", {
-        "outcore": lambda: ours(h5, key),
-        "h5py": lambda: theirs(key),
-    }
-    yield "Zarr, shard of 10^6 chunks, one element", {
-        "outcore": lambda: ours(store, (7, 9)),
-        "tensorstore": lambda: tensorstore((7, 9)),
-    }
+    yield (
+        "HDF5, 10^6 chunks, 10 of them",
+        {
+            "outcore": lambda: ours(h5, key),
+            "h5py": lambda: theirs(key),
+        },
+    )
+    yield (
+        "Zarr, shard of 10^6 chunks, one element",
+        {
+            "outcore": lambda: ours(store, (7, 9)),
+            "tensorstore": lambda: tensorstore((7, 9)),
+        },
+    )
 
 
 def _small_chunks(folder: Path) -> Any:
@@ -146,10 +154,13 @@ def _small_chunks(folder: Path) -> Any:
                 return lambda: (peer.read(key, out[name]), out[name])[1]
 
             number = (-(-EDGE // cut)) ** 2
-            yield f"Zarr, {number} chunks of {4 * cut * cut // 1000} kB, {text}", {
-                "outcore": read(ours, "outcore"),
-                "tensorstore": read(theirs, "tensorstore"),
-            }
+            yield (
+                f"Zarr, {number} chunks of {4 * cut * cut // 1000} kB, {text}",
+                {
+                    "outcore": read(ours, "outcore"),
+                    "tensorstore": read(theirs, "tensorstore"),
+                },
+            )
         ours.close()
         theirs.close()
         shutil.rmtree(store)
@@ -175,7 +186,10 @@ def _plain(folder: Path) -> Any:
 
         return work
 
-    yield "8 columns written", {"outcore": write("outcore", array), "memmap": write("memmap", mapped)}
+    yield (
+        "8 columns written",
+        {"outcore": write("outcore", array), "memmap": write("memmap", mapped)},
+    )
     whole = array[...]
     assert np.array_equal(whole, mapped)
 
@@ -195,9 +209,12 @@ def _plain(folder: Path) -> Any:
     fortran = outcore.open(paths["fortran"], hints={"threads": 2})
     other = np.load(paths["fortran"], mmap_mode="r")
     out = {name: np.empty((EDGE, 1024), "f4", order="F") for name in ("outcore", "memmap")}
-    yield "1024 columns of an F-ordered array", {
-        "outcore": lambda: fortran.read(np.s_[:, 100:1124], out=out["outcore"]),
-        "memmap": lambda: (np.copyto(out["memmap"], other[:, 100:1124]), out["memmap"])[1],
-    }
+    yield (
+        "1024 columns of an F-ordered array",
+        {
+            "outcore": lambda: fortran.read(np.s_[:, 100:1124], out=out["outcore"]),
+            "memmap": lambda: (np.copyto(out["memmap"], other[:, 100:1124]), out["memmap"])[1],
+        },
+    )
     array.close()
     fortran.close()

@@ -65,6 +65,7 @@ __all__ = [
     "learned_disks",
     "list_prices",
     "lookup3",
+    "mask_extent",
     "measure_disk",
     "memory_limit",
     "memory_state",
@@ -96,6 +97,7 @@ __all__ = [
     "slab_shape",
     "slot_shares",
     "sort_lines",
+    "take_masked",
     "take_rows",
     "temporary_name",
     "touched_blocks",
@@ -498,6 +500,8 @@ class IndexSchedule:
 def bins_of(elements: int, unit: int, owners: int, ranks: int) -> tuple[int, int]: ...
 def rounds_of(total: int, owners: int, chunk: int) -> int: ...
 def nonzero_places(mask: _Bytes, out: _Ints) -> None: ...
+def mask_extent(mask: _Bytes, unit: int) -> tuple[int, int]: ...
+def take_masked(block: _Bytes, item: int, mask: _Bytes, out: _Bytes, lanes: int) -> int: ...
 def count_bins(elements: _Ints, width: int, bins: int) -> _Ints: ...
 def cut_bins(sums: _Ints, owners: int, rounds: int) -> NDArray[np.uint32]: ...
 def divide_elements(

@@ -169,6 +169,13 @@ class Mask:
             return int(np.count_nonzero(self._source))
         return self._walk()
 
+    def in_memory(self) -> NDArray[np.uint8] | None:
+        """The bytes of a mask that lies in memory in C order; None of others."""
+        source = self._source
+        if isinstance(source, np.ndarray) and source.flags.c_contiguous and source.dtype == bool:
+            return source.reshape(-1).view(np.uint8)
+        return None
+
     def listed(self) -> NDArray[np.int64] | None:
         """
         All indices, ascending; None if there are too many to hold them.
@@ -194,9 +201,9 @@ class Mask:
     def _filled(self) -> NDArray[np.int64]:
         """All indices of a mask in memory."""
         flat, at = np.empty(self.count, np.int64), 0
-        source = self._source
-        if isinstance(source, np.ndarray) and source.flags.c_contiguous and source.dtype == bool:
-            _core.nonzero_places(source.reshape(-1).view(np.uint8), flat)
+        mask = self.in_memory()
+        if mask is not None:
+            _core.nonzero_places(mask, flat)
             return flat
         for first, part in self._parts():
             found = np.flatnonzero(part)

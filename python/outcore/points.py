@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore import sieved_masks
 from outcore.errors import BudgetError, SectionError, UsageError
 from outcore.formats.layout import share_bytes
 from outcore.indexing import Box, Kind, Points, parse
@@ -133,6 +134,11 @@ def read(array: DiskArray, points: Points, out: NDArray[Any] | None, held: Held)
     else:
         check_out(array, out, points.result_shape)
         result, core = out, points.to_core(out)
+    # Where elements of almost every page are chosen, all pages are read.
+    blocks = sieved_masks.blocks_of(array, points) if core.flags.c_contiguous else None
+    if blocks is not None:
+        sieved_masks.read(array, points, blocks, core)
+        return result
     for place, part in _parts(points):
         _Access(array, part, held, writes=False).read(core if place is None else core[place])
     return result
@@ -189,9 +195,12 @@ def explain(array: DiskArray, points: Points, writes: bool, held: Held) -> Repor
     if writes:
         array._must_write("write to")
     array._check_open()
-    told = [
-        one for _, part in _parts(points) for one in _Access(array, part, held, writes).explain()
-    ]
+    blocks = None if writes else sieved_masks.blocks_of(array, points)
+    if blocks is not None:
+        told = sieved_masks.explain(array, points, blocks)
+    else:
+        accesses = (_Access(array, part, held, writes) for _, part in _parts(points))
+        told = [one for access in accesses for one in access.explain()]
     if not told:
         return Report(**array._core.explain((slice(0, 0),) * array.ndim, writes))
     total = dict(told[0])

@@ -61,6 +61,64 @@ def test_of_values_for_one_element_one_request_is_made(tmp_path, engine):
         assert a[10:18].tolist() == [0, 1, 6, 7, 8, 9, 10, 11]
 
 
+# Masks that choose some of almost every page
+
+
+def dense(shape, seed=0):
+    return np.random.default_rng(seed).random(shape) < 0.1
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (64, 128)}, {"compression": None}])
+@pytest.mark.parametrize("dtype", ["f4", "u1", ">i2", "c16", [("a", "i4"), ("b", "f4")]])
+def test_dense_masks_take_elements_out_of_blocks(tmp_path, options, dtype):
+    """One read of all elements, whatever the format; no indices."""
+    shape = (1501, 1024)
+    data = (np.arange(np.prod(shape)) * 7 % 251).astype("u1").reshape(shape).astype(dtype)
+    name = "a.zarr" if options else "a.npy"
+    mask = dense(shape)
+    mask[40:90] = True
+    with outcore.create(tmp_path / name, data=data, **options) as a:
+        told, before = a.explain(mask), a.stats()
+        assert np.array_equal(a[mask], data[mask])
+        assert "almost every page" in told.why
+        assert told.useful_bytes == mask.sum() * data.itemsize
+        moved = {k: a.stats()[k] - before[k] for k in ("read_bytes", "mapped_bytes", "decodes")}
+        assert moved["read_bytes"] == told.read_bytes
+        assert moved["mapped_bytes"] == told.mapped_bytes
+        assert moved["decodes"] == told.decodes
+        out = np.empty(int(mask.sum()), data.dtype)
+        assert a.read(mask, out=out) is out
+        assert np.array_equal(out, data[mask])
+        assert np.array_equal(a[mask, None], data[mask, None])
+
+
+def test_what_dense_masks_are_not(tmp_path):
+    """Indices are listed where fewer pages are touched, or blocks say nothing of the order."""
+    data = np.arange(1500 * 1024, dtype="f4").reshape(1500, 1024)
+    half = dense(data.shape)
+    half[750:] = False
+    with outcore.create(tmp_path / "a.npy", data=data) as a:
+        for mask in (half, dense(data.T.shape).T, dense(data.shape).view("u1").astype(bool)[:, :]):
+            assert np.array_equal(a[mask], data[mask])
+        assert "almost every page" not in a.explain(half).why
+        assert "almost every page" not in a.explain(dense(data.T.shape).T).why
+        assert "almost every page" not in a.explain((dense(1500),)).why
+        with outcore.open(a.path, hints={"method": "list"}) as forced:
+            assert forced.explain(dense(data.shape)).method == "list"
+    with outcore.create(tmp_path / "f.npy", data=data, order="F") as a:
+        assert np.array_equal(a[dense(data.shape)], data[dense(data.shape)])
+
+
+def test_dense_masks_keep_to_the_budget(tmp_path):
+    data = np.arange(1 << 20, dtype="f8")
+    mask = dense(data.shape)
+    outcore.create(tmp_path / "a.npy", data=data).close()
+    with outcore.open(tmp_path / "a.npy", hints={"memory": "300 kB"}) as a:
+        told = a.explain(mask)
+        assert "almost every page" in told.why and told.peak_bytes <= 300_000
+        assert np.array_equal(a[mask], data[mask])
+
+
 # What is refused
 
 

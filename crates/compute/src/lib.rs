@@ -9,6 +9,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod masked;
 pub mod merge;
 pub mod nonzero;
 pub mod order;

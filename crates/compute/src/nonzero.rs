@@ -17,7 +17,7 @@ const TOGETHER: usize = 8;
 const BLOCK: usize = 64;
 
 /// How many bytes are not zero.
-fn count(mask: &[u8]) -> usize {
+pub(crate) fn count(mask: &[u8]) -> usize {
     // Sums of few bytes fit a byte, of which processors add up many at once.
     let block = |some: &[u8]| some.iter().fold(0_u8, |sum, one| sum + u8::from(*one != 0));
     mask.chunks(128).map(|some| usize::from(block(some))).sum()

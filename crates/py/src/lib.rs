@@ -88,11 +88,11 @@ mod _core {
     #[pymodule_export]
     use crate::collective::Collective;
     #[pymodule_export]
+    use crate::compute::masks::{mask_extent, nonzero_places, take_masked};
+    #[pymodule_export]
     use crate::compute::merge::{
         cut_runs, decode_words, keys_with_places, merge_runs, merge_scratch, sort_words,
     };
-    #[pymodule_export]
-    use crate::compute::nonzero::nonzero_places;
     #[pymodule_export]
     use crate::compute::reduce::{accumulate_products, Reduction};
     #[pymodule_export]

@@ -6,9 +6,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::ops::Range;
 
-use super::reach::Spot;
 use crate::plan::Direction;
 
 /// Points that lie one behind the other on both sides, or one point.
@@ -22,23 +20,12 @@ pub(super) struct Stretch {
     pub points: i64,
 }
 
-impl Spot<'_> {
-    /// The runs of points as requests have them: in any order, so those of a write are apart.
-    pub(super) fn stretches(&self, range: Range<usize>, direction: Direction) -> Vec<Stretch> {
-        let points = self.points;
-        let one = |k: usize| Stretch {
-            at: self.address(k),
-            user: points.user.of(k),
-            points: points.count(k),
-        };
-        let all: Vec<Stretch> = range.map(one).collect();
-        // Blocks of points that are not runs are the same or apart.
-        let step = if points.counts.is_empty() { 1 } else { points.step };
-        let apart = |pair: &[Stretch]| pair[0].at + pair[0].points * step <= pair[1].at;
-        match direction == Direction::Read || all.windows(2).all(apart) {
-            true => all,
-            false => last(&all, step),
-        }
+/// Stretches as requests have them, in any order: those of a write are apart. From one point to the next it is `step`.
+pub(super) fn requested(all: Vec<Stretch>, step: i64, direction: Direction) -> Vec<Stretch> {
+    let apart = |pair: &[Stretch]| pair[0].at + pair[0].points * step <= pair[1].at;
+    match direction == Direction::Read || all.windows(2).all(apart) {
+        true => all,
+        false => last(&all, step),
     }
 }
 

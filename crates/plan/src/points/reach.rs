@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::extents::{Extents, Sieve};
-use super::last::Stretch;
+use super::last::{requested, Stretch};
 use super::list::{Addresses, Counts, Points};
 use crate::address::{round_up, PAGE};
 use crate::choose::{is_cached, time, times, AROUND, SMALL};
@@ -295,7 +295,20 @@ impl Reach {
 }
 
 impl Spot<'_> {
-    pub(super) fn address(&self, k: usize) -> i64 {
+    /// The runs of points as requests have them.
+    fn stretches(&self, range: Range<usize>, direction: Direction) -> Vec<Stretch> {
+        let points = self.points;
+        let one = |k: usize| Stretch {
+            at: self.address(k),
+            user: points.user.of(k),
+            points: points.count(k),
+        };
+        // Blocks of points that are not runs are the same or apart.
+        let step = if points.counts.is_empty() { 1 } else { points.step };
+        requested(range.map(one).collect(), step, direction)
+    }
+
+    fn address(&self, k: usize) -> i64 {
         match self.inside {
             true => self.points.inside(k),
             false => self.points.file[k],

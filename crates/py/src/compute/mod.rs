@@ -2,14 +2,14 @@
 //!
 //! | file | translates |
 //! |---|---|
+//! | `masks.rs`   | places of masks, and what they choose of a block |
 //! | `merge.rs`   | merging sorted runs |
-//! | `nonzero.rs` | places of masks |
 //! | `reduce.rs`  | reductions |
 //! | `regions.rs` | rows in regions of memory |
 //! | `stencil.rs` | stencils |
 
+pub mod masks;
 pub mod merge;
-pub mod nonzero;
 pub mod reduce;
 pub mod regions;
 pub mod stencil;
