@@ -9,6 +9,8 @@ Collective access: many ranks, each byte across the disk once.
 | `listed_schedule.py` | what ranks know of their lists, and how elements travel |
 | `listed_owners.py` | who owns which elements of lists, and is told of them |
 | `elements.py`  | elements of lists between owners and ranks, in slots or as messages |
+| `sums.py`      | counts of bins, added up over all ranks |
+| `passes.py`    | elements of lists that do not fit memory: one range after another |
 | `list_choice.py` | each rank alone, or through owners: what lists are like, prices, the report |
 | `explain.py`   | `explain_all`, of one array and of many |
 | `dry_run.py`   | the plan of any number of ranks, told by one process |

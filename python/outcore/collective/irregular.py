@@ -7,11 +7,12 @@ last.
 
 Idea. Two phases, as for sections, but what follows from the indices is found once and kept. The
 elements of the array, counted in C order, are cut into *bins*; a count of the indices in each bin,
-added over the ranks, cuts the bins into *file domains* with about equally many bytes asked for, one for
-each I/O rank (owner), and each domain into rounds of one chunk (the buffer of an owner). Each rank
-orders its indices by round and owner, tells them to the owners, and keeps the order: later only
-elements travel (`elements`). An owner keeps an `IndexSchedule` for each round, so it reads or writes its
-domain in the order of the file. Whether each rank alone would be faster, prices tell (`list_choice`).
+added over the ranks (`sums`), cuts the bins into *file domains* with about equally many bytes asked
+for, one for each I/O rank (owner), and each domain into rounds of one chunk (the buffer of an owner).
+Each rank orders its indices by round and owner, tells them to the owners, and keeps the order: later
+only elements travel (`elements`). An owner keeps an `IndexSchedule` for each round, so it reads or
+writes its domain in the order of the file. Whether each rank alone would be faster, prices tell
+(`list_choice`).
 
     step            0        1        2        3
     owner reads     0        1        2        3          (pipelined: in a thread, one step ahead)
