@@ -403,6 +403,28 @@ def test_a_list_that_is_changed_later_changes_no_schedule(world, folder):
     world.run(body)
 
 
+@ranks(1, 3, per_node=(None, 2))
+def test_a_list_that_is_written_once_is_left_as_it_is(world, folder):
+    def body(t):
+        path, mine = (
+            made(t, folder, "npy"),
+            np.random.default_rng(6).permutation(40)[t.rank :: t.size],
+        )
+        with outcore.open(path, "r+", comm=t) as a:
+            for number, given in enumerate(
+                (mine.copy(), mine - 40, np.where(mine % 2, mine, mine - 40))
+            ):
+                kept, values = given.copy(), mine[:, None] * 10.0 + np.arange(10) + number
+                given.setflags(write=number == 1)
+                a.write_all(given, values)
+                assert np.array_equal(kept, given)
+                t.barrier()
+                assert np.array_equal(DATA + number, a[...])
+                t.barrier()
+
+    world.run(body)
+
+
 @ranks(3, per_node=(None, 2))
 def test_many_windows_and_steps_keep_the_order_of_lists(world, folder, monkeypatch):
     """Windows of a few elements: each has elements of all ranks, and rows of all sizes."""

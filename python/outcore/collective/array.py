@@ -205,9 +205,10 @@ class CollectiveArray(DiskArray):
     def _write(self, key: Any, value: Any, method: Method) -> None:
         if has_arrays(key):
             manner: Any = "auto" if method in ("direct", "sieve") else MANNERS.get(method, method)
-            CollectiveSchedule(self, key, transport=self._transport, once=True).scatter_all(
-                value, method=manner
+            schedule = CollectiveSchedule(
+                self, key, transport=self._transport, once=True, shares=True
             )
+            schedule.scatter_all(value, method=manner)
             return
 
         def bring() -> list[items.Item]:

@@ -81,6 +81,8 @@ class ListedSchedule:
     once
         Whether there will be one access only, so that telling the owners is a part of its price; equal
         on all ranks.
+    shares
+        Whether the list may stay the caller's, who changes it neither himself nor by the access.
 
     Raises
     ------
@@ -98,8 +100,9 @@ class ListedSchedule:
         io_ranks: int | None = None,
         groups: int = 1,
         once: bool = False,
+        shares: bool = False,
     ) -> None:
-        self._array, self._group = array, transport
+        self._array, self._group, self._shares = array, transport, shares
         self._io_ranks = io_ranks or array.hints.io_ranks or self._group.size
         self._groups, self._asked, self._once = groups, chunk or 0, once
         self._held: list[_core.Reservation] = []
@@ -168,7 +171,7 @@ class ListedSchedule:
         try:
             with Held(array._core, writes=False) as held:
                 points, lists = points_of(array, indices, held)
-                # No list of the caller's is kept: he may change it.
+                # No list of the caller's is kept, unless he leaves it alone: he may change it.
                 points = replace(points, lists=())
                 bins = self._bins(array, points)
                 counts = bins.number * _BIN
@@ -177,7 +180,7 @@ class ListedSchedule:
                 nbytes = points.number * _KEPT + counts
                 self._held.append(_core.Reservation("a collective schedule", nbytes))
                 self._alone = IndexSchedule(array, points, (), ready=False)
-                flat = points.flat(lists)
+                flat = points.flat(lists, own=not self._shares)
         except BudgetError:
             self._held.clear()
             return None, nothing, None
