@@ -34,7 +34,7 @@ Plan, owners, prices and method, holes, parts of messages and who flushes are de
 from outcore.collective.array import CollectiveArray
 from outcore.collective.explain import explain_all
 from outcore.collective.irregular import CollectiveSchedule
-from outcore.collective.list_choice import ListPrices, ListReport
+from outcore.collective.list_choice import ListPass, ListPrices, ListReport
 from outcore.collective.many import read_all, write_all
 from outcore.collective.report import ArrayReport, CollectiveReport, ManyReport, OwnerReport
 from outcore.collective.request import CollectiveRequest
@@ -45,6 +45,7 @@ __all__ = [
     "CollectiveReport",
     "CollectiveRequest",
     "CollectiveSchedule",
+    "ListPass",
     "ListPrices",
     "ListReport",
     "ManyReport",

@@ -21,7 +21,16 @@ from outcore.indexing import Points
 from outcore.report import human, human_time
 from outcore.stored_lists import equal_bins, unit_of
 
-__all__ = ["MANNERS", "Bins", "ListPrices", "ListReport", "Manner", "choose", "jumps_in"]
+__all__ = [
+    "MANNERS",
+    "Bins",
+    "ListPass",
+    "ListPrices",
+    "ListReport",
+    "Manner",
+    "choose",
+    "jumps_in",
+]
 
 #: How elements are moved: by each rank alone, in two phases, or these overlapped.
 Manner = Literal["auto", "direct", "collective", "pipelined"]
@@ -93,6 +102,14 @@ class Bins:
         """Tell about how many blocks elements touch, of which each bin has so many."""
         return min(_core.touched_blocks(counts, self.each), self.all)
 
+    def touched_between(self, low: int, high: int, number: int) -> int:
+        """Tell about how many blocks so many elements touch that lie in this stretch."""
+        along = math.ceil((high - low) / self.page)
+        # Blocks, or pieces of the file, that one element has beside each other.
+        beside = max(self.each // math.ceil(self.width / self.page), 1)
+        found = _core.touched_blocks(np.array([number], np.int64), along)
+        return min(found * beside, self.all)
+
 
 def jumps_in(flat: NDArray[np.int64], page: int) -> int:
     """
@@ -145,6 +162,27 @@ class ListPrices:
 
 
 @dataclass(frozen=True)
+class ListPass:
+    """
+    One of the passes in which elements are moved whose indices do not fit memory.
+
+    Parameters
+    ----------
+    owners
+        How many ranks read, or write, a range of elements in it.
+    elements, nbytes
+        Indices of all ranks whose elements travel, and bytes of these elements.
+    blocks
+        About how many pages (or chunks) the owners read, or write: requests, at most.
+    """
+
+    owners: int
+    elements: int
+    nbytes: int
+    blocks: int
+
+
+@dataclass(frozen=True)
 class ListReport:
     """
     What `CollectiveSchedule.gather_all` (or `scatter_all`) will do; `str` is for people.
@@ -160,7 +198,8 @@ class ListReport:
     method, why
         ``"direct"``, ``"collective"`` or ``"pipelined"``, and the reason in one sentence.
     prices
-        What each way would cost.
+        What each way would cost; None where elements go in passes, or lists are on disk: then the page
+        cache alone says whether each rank reads by itself.
     wanted_bytes
         Bytes that all ranks ask for.
     blocks, block_bytes
@@ -169,14 +208,17 @@ class ListReport:
         Share of them that is in the page cache, in thousandths: the least of any rank.
     owners, rounds, groups, chunk
         Ranks that read and write for all, in how many rounds, in how many groups that take turns, with
-        buffers of how many bytes.
+        buffers of how many bytes. Of passes: how many there are, one group, and the bytes of elements
+        that an owner has at once.
+    passes
+        What is done one after another where lists do not fit memory; else empty.
     """
 
     direction: str
     ranks: int
     method: str
     why: str
-    prices: ListPrices
+    prices: ListPrices | None
     wanted_bytes: int
     blocks: int
     block_bytes: int
@@ -185,6 +227,7 @@ class ListReport:
     rounds: int
     groups: int
     chunk: int
+    passes: tuple[ListPass, ...] = ()
 
     def __str__(self) -> str:
         many = f"{self.ranks} ranks want" if self.ranks > 1 else "1 rank wants"
@@ -194,12 +237,25 @@ class ListReport:
             ("touches", f"about {self.blocks} blocks of {human(self.block_bytes)}"),
             ("cached", f"{self.cached / 10:g} %"),
             ("method", f"{self.method}: {self.why}"),
-            ("prices", str(self.prices)),
+        ]
+        if self.prices is not None:
+            lines.append(("prices", str(self.prices)))
+        if self.passes:
+            most = max(self.passes, key=lambda one: one.nbytes)
+            lines.append(
+                (
+                    "passes",
+                    f"{len(self.passes)}, of {human(most.nbytes)} of elements in about "
+                    f"{most.blocks} blocks at most; {sum(one.blocks for one in self.passes)} in all",
+                )
+            )
+        rounds = "passes" if self.passes else "rounds"
+        lines.append(
             (
                 "owners",
-                f"{len(self.owners)}, {self.rounds} rounds of {human(self.chunk)} at most{turns}",
-            ),
-        ]
+                f"{len(self.owners)}, {self.rounds} {rounds} of {human(self.chunk)} at most{turns}",
+            )
+        )
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
 

@@ -25,13 +25,14 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore import _core
-from outcore.collective.agreement import Failures, Unsure, together
+from outcore.collective.agreement import Announced, Failures, Unsure, together
 from outcore.collective.call import oversubscription
 from outcore.collective.elements import bytes_of, rows_in, shares_slots
 from outcore.collective.items import number_of
 from outcore.collective.list_choice import (
     MANNERS,
     Bins,
+    ListPass,
     ListPrices,
     jumps_in,
 )
@@ -296,6 +297,36 @@ class ListedSchedule:
         if method != "auto":
             return method
         return self._priced(records, array, write=write)[1]
+
+    def _reads_alone(self, records: _core.Records, method: str) -> bool:
+        """Whether each rank reads by itself where lists, or results, are on disk."""
+        cached = min(records.setting(CACHED)) >= _core.CACHED
+        return method == "direct" or (method == "auto" and cached)
+
+    def _passes_of(
+        self, array: outcore.DiskArray, *, write: bool
+    ) -> tuple[tuple[ListPass, ...], int]:
+        """What passes move, and the most bytes of elements that an owner has in one. Collective."""
+        with Announced(self._group, "explain_all"):
+            passes = self._in_passes()
+        turns = passes.turns(array, "explain_all")
+        row, bins = self._row_of(array), self._bins(array, self._points)
+        found, most = [], 0
+        for number in range(turns.passes):
+            owners = elements = blocks = 0
+            for one, step, indices in turns.of(number):
+                stays, last = len(one.steps) > 1, len(one.steps) - 1
+                owners += indices > 0
+                elements += indices
+                most = max(most, indices * row)
+                # Of a range that comes in steps all is read with the first, and what has come is written
+                # with the last.
+                if step == (last if write else 0):
+                    whole = one.high - one.low if stays and not write else 0
+                    counted = max(int(one.counts.sum()), whole)
+                    blocks += bins.touched_between(one.low, one.high, counted)
+            found.append(ListPass(owners, elements, elements * row, blocks))
+        return tuple(found), most
 
     # Two phases
 
