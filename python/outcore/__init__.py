@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         CollectiveReport,
         CollectiveRequest,
         CollectiveSchedule,
+        ListPass,
         ListPrices,
         ListReport,
         ManyReport,
@@ -196,6 +197,7 @@ __all__ = [
     "InternalError",
     "LayoutCandidate",
     "LinAlgError",
+    "ListPass",
     "ListPrices",
     "ListReport",
     "LocalEdges",
@@ -347,8 +349,8 @@ _LATER = {
     "outcore.assignment": "Assignment assign",
     "outcore.blocks": "Blocks",
     "outcore.collective": (
-        "ArrayReport CollectiveArray CollectiveReport CollectiveRequest CollectiveSchedule ListPrices "
-        "ListReport ManyReport OwnerReport explain_all read_all write_all"
+        "ArrayReport CollectiveArray CollectiveReport CollectiveRequest CollectiveSchedule ListPass "
+        "ListPrices ListReport ManyReport OwnerReport explain_all read_all write_all"
     ),
     "outcore.dist": "Align DistArray Distribution PatchLock ProcessGrid",
     "outcore.index_schedule": "IndexSchedule",

@@ -264,7 +264,7 @@ class Points:
             part = np.clip(part, 0, max(self.length(k) - 1, 0))
         return np.require(part.reshape(-1), np.int64, ["C", "A"])
 
-    def flat(self, lists: tuple[NDArray[np.int64], ...]) -> NDArray[np.int64]:
+    def flat(self, lists: tuple[NDArray[np.int64], ...], *, own: bool = True) -> NDArray[np.int64]:
         """
         Numbers of the elements along `axes`, in C order.
 
@@ -272,6 +272,8 @@ class Points:
         ----------
         lists
             As `lists_of` gives them for all points, none outside.
+        own
+            Whether they must be in memory of their own; else they may be the only list itself.
 
         Returns
         -------
@@ -279,11 +281,15 @@ class Points:
             Of int64, one for each point, none negative.
         """
         lengths = [self.length(k) for k in range(len(lists))]
-        wrapped = [one.copy() for one in lists]
-        for one, n in zip(wrapped, lengths, strict=True):
-            if one.size and int(one.min()) < 0:
-                one[one < 0] += n
-        if self.mode == "flat":
+        alone = self.mode == "flat" or len(lists) == 1
+        wrapped = []
+        for one, n in zip(lists, lengths, strict=True):
+            negative = bool(one.size) and int(one.min()) < 0
+            copy = one.copy() if negative or (own and alone) else one
+            if negative:
+                copy[copy < 0] += n
+            wrapped.append(copy)
+        if alone:
             return wrapped[0]
         found = np.zeros(1, np.int64)
         for one, n in zip(wrapped, lengths, strict=True):

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -436,6 +437,157 @@ def test_an_owner_that_would_get_more_than_fits(world, folder):
             same(t, a, expected)
 
     run(world, body, 2 * MIB)
+
+
+def told_passes(t, schedule, **how):
+    """What `explain_all` says, equal on all ranks; and nothing was read or written for it."""
+    before = schedule._array.stats()
+    report = schedule.explain_all(**how)
+    assert schedule._array.stats() == before
+    assert len(set(t.allgather_bytes(f"{report!r} {report}".encode()))) == 1
+    return report
+
+
+def done_passes(t, schedule, access):
+    """Indices of all ranks whose elements travel in each pass of an access."""
+    done, one_pass = [], Passes._pass
+
+    def noted(passes, plan, number):
+        now = one_pass(passes, plan, number)
+        done.append(int(now.of.sum()))
+        return now
+
+    schedule._in_passes()._pass = lambda plan, number: noted(schedule._passes, plan, number)
+    access()
+    return t.allgather(np.array(done, np.int64)).sum(axis=0).tolist()
+
+
+@pytest.mark.parametrize("name", ["npy", "zstd"])
+@ranks(1, 2, 4, per_node=(None, 2))
+def test_passes_are_told_before_and_then_they_are_made(world, folder, name):
+    def body(t):
+        path, mine = made(t, folder, name), part(t)
+        with (
+            budgets(t, MIB) as hints,
+            outcore.open(path, "r+", comm=t, hints={**hints, "cache": "bypass"}) as a,
+        ):
+            schedule = a.schedule_all(ALL[mine])
+            assert schedule.on_disk
+            reports = [told_passes(t, schedule, method="collective"), told_passes(t, schedule)]
+            for report in reports:
+                assert report.prices is None
+                if report.method == "direct":  # all of the array is cached
+                    assert report.passes == ()
+                    continue
+                assert report.method == "collective"
+                assert "does not fit memory" in report.why
+                assert report.rounds == len(report.passes) > 1
+                assert sum(one.elements for one in report.passes) == NUMBER
+                assert (
+                    report.wanted_bytes == sum(one.nbytes for one in report.passes) == NUMBER * 64
+                )
+                assert all(1 <= one.owners <= t.size for one in report.passes)
+                assert report.blocks == sum(one.blocks for one in report.passes)
+                assert f"passes   {len(report.passes)}, of " in str(report)
+            told = [one.elements for one in reports[0].passes]
+            got = []
+            done = done_passes(
+                t, schedule, lambda: got.append(schedule.gather_all(method="collective"))
+            )
+            assert told == done
+            assert np.array_equal(DATA[ALL[mine]], got[0])
+            if name == "zstd":
+                # All 20 x 2 chunks, each once; and so many were decoded.
+                decodes = t.allgather(np.array([a.stats()["decodes"]], np.int64)).sum()
+                assert reports[0].blocks == int(decodes) == 40
+            write = told_passes(t, schedule, write=True)
+            assert [one.elements for one in write.passes] == told
+            done = done_passes(t, schedule, lambda: schedule.scatter_all(DATA[ALL[mine]]))
+            assert told == done
+            same(t, a, DATA)
+
+    run(world, body, MIB)
+
+
+@ranks(2, 4)
+def test_passes_are_told_where_only_an_owner_would_get_too_much(world, folder):
+    """And to ask for them does not say how elements are moved later."""
+
+    def body(t):
+        path, mine = made(t, folder, "npy"), np.full(20_000, 123)
+        with (
+            budgets(t, 2 * MIB) as hints,
+            outcore.open(path, "r+", comm=t, hints=hints) as a,
+        ):
+            schedule = a.schedule_all(mine)
+            alone = told_passes(t, schedule, method="direct")
+            assert (alone.method, alone.passes) == ("direct", ())
+            assert alone.prices is not None
+            report = told_passes(t, schedule, method="pipelined")
+            assert not schedule.on_disk
+            assert np.array_equal(DATA[mine], schedule.gather_all(method="direct"))
+            assert not schedule.on_disk
+            # What lies around the element is read once, though its indices come in many steps.
+            assert report.method == "collective"
+            assert 1 <= report.blocks <= 16
+            # Who owns that element moves; other ranges have nothing in them.
+            assert all(one.owners == int(one.elements > 0) for one in report.passes)
+            told, got = [one.elements for one in report.passes], []
+            done = done_passes(
+                t, schedule, lambda: got.append(schedule.gather_all(method="pipelined"))
+            )
+            assert told == done
+            assert sum(told) == 20_000 * t.size
+            assert np.array_equal(DATA[mine], got[0])
+
+    run(world, body, 2 * MIB)
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("failing", ["count", "stored", "cut"])
+@ranks(3)
+def test_a_rank_that_cannot_tell_passes_fails_on_all_and_they_go_on(
+    world, folder, failing, monkeypatch
+):
+    from outcore.collective import passes
+    from outcore.index_parts import StoredList
+
+    victims = set()
+
+    def tamper(where, name):
+        whole = getattr(where, name)
+
+        def broken(*args, **words):
+            if threading.get_ident() in victims:
+                raise OSError("the disk is gone")
+            return whole(*args, **words)
+
+        monkeypatch.setattr(where, name, broken)
+
+    if failing == "count":
+        tamper(StoredList, "count")
+    elif failing == "stored":
+        tamper(passes.IndexSchedule, "_spill")
+    else:
+        tamper(passes, "cut_ranges")
+
+    def body(t):
+        path, mine = made(t, folder, "npy"), part(t)
+        with (
+            budgets(t, MIB) as hints,
+            outcore.open(path, comm=t, hints=hints) as a,
+        ):
+            schedule = a.schedule_all(ALL[mine])
+            if t.rank == 2:
+                victims.add(threading.get_ident())
+            with pytest.raises(outcore.CollectiveError, match=r"rank 2.*the disk is gone"):
+                schedule.explain_all(method="collective")
+            victims.discard(threading.get_ident())
+            told = told_passes(t, schedule, method="collective").passes
+            assert sum(one.elements for one in told) == NUMBER
+            assert np.array_equal(DATA[ALL[mine]], schedule.gather_all(method="collective"))
+
+    run(world, body, MIB)
 
 
 @ranks(2, 3)

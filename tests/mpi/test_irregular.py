@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import outcore
+from outcore.collective.sums import sum_steps
 from outcore.index_schedule import COMBINES
 from ranks import ranks
 
@@ -343,6 +344,50 @@ def test_what_the_report_says_is_done(world, folder):
     world.run(body)
 
 
+@ranks(1, 2, 4, per_node=(None, 2))
+def test_counts_of_all_ranks_are_added_up_in_memory_that_is_counted(world, folder):
+    number = 1 << 17
+
+    def body(t):
+        path = str(folder / "many.npy")
+        if t.rank == 0:
+            outcore.create(path, data=np.arange(number) % 251, dtype="u1").close()
+        t.barrier()
+        order = np.random.default_rng(3).permutation(number)
+        mine = order[t.rank :: t.size]
+        with outcore.open(path, comm=t) as a:
+            schedule = a.schedule_all(mine)
+            width, bins = schedule._listed.bins.width, schedule._listed.bins.number
+            assert 3000 * t.size < bins <= 4096 * t.size
+            assert schedule.nbytes >= 24 * mine.size + 24 * bins
+            sent, start = [], t.start_exchange
+            t.start_exchange = lambda *words: sent.append(words[1].copy()) or start(*words)
+            try:
+                sums = schedule._counted()
+            finally:
+                t.start_exchange = start
+            assert np.array_equal(np.bincount(np.arange(number) // width), sums)
+            assert schedule._counted() is sums
+            steps = sum_steps(t.rank, t.size, bins) if t.size > 1 else []
+            lengths = [8 * (step.sent[1] - step.sent[0]) for step in steps]
+            assert lengths == [int(each.sum()) for each in sent]
+            # Each partner has a message with counts, and one with sums.
+            if t.size in (1, 2, 4):
+                assert sum(map(bool, lengths)) == {1: 0, 2: 2, 4: 4}[t.size]
+                assert sum(lengths) == 2 * 8 * (bins - bins // t.size)
+            for method in ("collective", "pipelined"):
+                assert np.array_equal(mine % 251, schedule.gather_all(method=method))
+        # The bins of a rank with little memory do not fit it: then all go in passes.
+        hints = {"memory": 40 * bins} if t.rank == t.size - 1 else {}
+        with outcore.open(path, comm=t, hints=hints) as a:
+            few = mine[:100]
+            schedule = a.schedule_all(few)
+            assert schedule.on_disk
+            assert np.array_equal(few % 251, schedule.gather_all(method="collective"))
+
+    world.run(body)
+
+
 @ranks(1, 3)
 def test_a_list_that_is_changed_later_changes_no_schedule(world, folder):
     def body(t):
@@ -354,6 +399,28 @@ def test_a_list_that_is_changed_later_changes_no_schedule(world, folder):
             mine[:] = 0
             for method in ("direct", "collective"):
                 assert np.array_equal(expected, schedule.gather_all(method=method))
+
+    world.run(body)
+
+
+@ranks(1, 3, per_node=(None, 2))
+def test_a_list_that_is_written_once_is_left_as_it_is(world, folder):
+    def body(t):
+        path, mine = (
+            made(t, folder, "npy"),
+            np.random.default_rng(6).permutation(40)[t.rank :: t.size],
+        )
+        with outcore.open(path, "r+", comm=t) as a:
+            for number, given in enumerate(
+                (mine.copy(), mine - 40, np.where(mine % 2, mine, mine - 40))
+            ):
+                kept, values = given.copy(), mine[:, None] * 10.0 + np.arange(10) + number
+                given.setflags(write=number == 1)
+                a.write_all(given, values)
+                assert np.array_equal(kept, given)
+                t.barrier()
+                assert np.array_equal(DATA + number, a[...])
+                t.barrier()
 
     world.run(body)
 

@@ -201,6 +201,20 @@ MUTANTS = [
         why="an owner would take what an interrupted call left in its file for indices",
     ),
     Mutant(
+        file="python/outcore/indexing.py",
+        before="one.copy() if negative or (own and alone) else one",
+        after="one.copy() if negative else one",
+        killed_by=RANKS + "test_a_list_that_is_changed_later_changes_no_schedule",
+        why="who changes his array after schedule_all would read and write other elements",
+    ),
+    Mutant(
+        file="python/outcore/indexing.py",
+        before="one.copy() if negative or (own and alone) else one",
+        after="one.copy() if own and alone else one",
+        killed_by=RANKS + "test_a_list_that_is_written_once_is_left_as_it_is",
+        why="write_all would change the caller's list of indices",
+    ),
+    Mutant(
         file="python/outcore/collective/irregular.py",
         before="    if share_bytes(array.info, other.info):\n",
         after="    if False:\n",

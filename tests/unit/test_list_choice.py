@@ -10,13 +10,13 @@ from outcore.index_schedule import points_of
 from outcore.masks import Held
 
 
-def bins_of(array, key, owners=2, ranks=2):
+def bins_of(array, key, owners=2):
     with Held(array._core, writes=False) as held:
         points, lists = points_of(array, key, held)
         flat = points.flat(lists)
     rest = points.core_shape[len(points.points) :]
     row = int(np.prod(rest, dtype=int)) * array.dtype.itemsize
-    return Bins.of(points, array.info.layout, row, owners, ranks), flat
+    return Bins.of(points, array.info.layout, row, owners), flat
 
 
 def test_touched_blocks_are_about_those_that_random_indices_touch(tmp_path):
@@ -46,6 +46,33 @@ def test_chunks_that_are_touched_are_at_most_those_there_are(tmp_path, chunks, k
     assert (bins.block, bins.all) == (8 * 10 * 8, 32)
     found = bins.touched(_core.count_bins(flat, bins.width, bins.number))
     assert 1 <= found <= most
+
+
+@pytest.mark.parametrize("owners", [1, 64, 5000, 100_000])
+@pytest.mark.parametrize("row", [1, 2])
+def test_each_owner_of_many_gets_its_part_of_the_bytes(tmp_path, owners, row):
+    elements = 1 << 24
+    array = outcore.create(str(tmp_path / "a.npy"), (elements,), f"u{row}")
+    rng = np.random.default_rng(owners)
+    bins, _ = bins_of(array, [0], owners)
+    # So many for each owner, and no more than few owners need.
+    most = {1: 4096, 64: 1 << 18, 5000: 1 << 18, 100_000: 3_200_000}[owners]
+    assert 0.8 * most < bins.number <= most
+    everywhere = rng.integers(0, elements, 1 << 22)
+    clustered = elements // 4 + rng.integers(0, elements // 4, 1 << 22)
+    # An element of a bin is in one part: so parts differ by one bin more or less.
+    for flat, share in ((everywhere, 1), (clustered, 4)):
+        sums = _core.count_bins(flat, bins.width, bins.number)
+        part = _core.cut_bins(sums, owners, 1)
+        asked = np.bincount(part, weights=sums * row, minlength=owners)
+        mean = flat.size * row / owners
+        assert asked.sum() == flat.size * row
+        assert asked.min() > 0
+        assert asked.max() <= mean + 2 * sums.max() * row
+        if owners <= 5000:
+            assert asked.max() <= (1 + 0.1 * share) * mean
+        # A share in the order of the file for each owner.
+        assert (np.diff(part.astype(np.int64)) >= 0).all()
 
 
 def test_jumps_are_counted_or_estimated():

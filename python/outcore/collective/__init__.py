@@ -9,6 +9,8 @@ Collective access: many ranks, each byte across the disk once.
 | `listed_schedule.py` | what ranks know of their lists, and how elements travel |
 | `listed_owners.py` | who owns which elements of lists, and is told of them |
 | `elements.py`  | elements of lists between owners and ranks, in slots or as messages |
+| `sums.py`      | counts of bins, added up over all ranks |
+| `passes.py`    | elements of lists that do not fit memory: one range after another |
 | `list_choice.py` | each rank alone, or through owners: what lists are like, prices, the report |
 | `explain.py`   | `explain_all`, of one array and of many |
 | `dry_run.py`   | the plan of any number of ranks, told by one process |
@@ -32,7 +34,7 @@ Plan, owners, prices and method, holes, parts of messages and who flushes are de
 from outcore.collective.array import CollectiveArray
 from outcore.collective.explain import explain_all
 from outcore.collective.irregular import CollectiveSchedule
-from outcore.collective.list_choice import ListPrices, ListReport
+from outcore.collective.list_choice import ListPass, ListPrices, ListReport
 from outcore.collective.many import read_all, write_all
 from outcore.collective.report import ArrayReport, CollectiveReport, ManyReport, OwnerReport
 from outcore.collective.request import CollectiveRequest
@@ -43,6 +45,7 @@ __all__ = [
     "CollectiveReport",
     "CollectiveRequest",
     "CollectiveSchedule",
+    "ListPass",
     "ListPrices",
     "ListReport",
     "ManyReport",

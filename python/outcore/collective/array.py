@@ -205,9 +205,10 @@ class CollectiveArray(DiskArray):
     def _write(self, key: Any, value: Any, method: Method) -> None:
         if has_arrays(key):
             manner: Any = "auto" if method in ("direct", "sieve") else MANNERS.get(method, method)
-            CollectiveSchedule(self, key, transport=self._transport, once=True).scatter_all(
-                value, method=manner
+            schedule = CollectiveSchedule(
+                self, key, transport=self._transport, once=True, shares=True
             )
+            schedule.scatter_all(value, method=manner)
             return
 
         def bring() -> list[items.Item]:
@@ -413,10 +414,11 @@ class CollectiveArray(DiskArray):
         -----
         Owners have file domains with about equally many bytes of what is asked for, cut at chunks or
         shards. Indices travel once, at the first access through owners; after that only elements do. It
-        takes 24 bytes of the budget for each index of this rank (48 while they travel), and 32 for each
-        that this rank owns. Where that does not fit on any rank, lists are kept in scratch files (24
-        bytes for each index, and 8 of its owner), and ranks go through the array in passes over ranges
-        of elements, one after another.
+        takes 24 bytes of the budget for each index of this rank (48 while they travel), 32 for each that
+        this rank owns, and 24 for each bin in which indices are counted (88 while they travel): 4096 of
+        each owner up to 64 owners, 262144 up to 8192, then 32 of each. Where that does not fit on any
+        rank, lists are kept in scratch files (24 bytes for each index, and 8 of its owner), and ranks go
+        through the array in passes over ranges of elements, one after another.
 
         Source: No and Choudhary, "Techniques to provide run-time support for solving irregular
         problems", section 3.

@@ -16,9 +16,11 @@ Source: Thakur and others, "PASSION Runtime Library for Parallel I/O", section 4
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,6 +53,10 @@ def is_dense(number: int, elements: int, row: int) -> bool:
     (True, False, False)
     """
     return 0 < elements <= _SPARSE * number and 0 < row <= _SMALL
+
+
+def _reaches(edge: int, element: np.int64) -> bool:
+    return bool(element >= edge)
 
 
 class Dense:
@@ -93,16 +99,15 @@ class Dense:
             slice(start, start + (count - 1) * step + 1, step) if count else slice(0, 0)
             for start, count, step in zip(rest[3::3], rest[4::3], rest[5::3], strict=True)
         )
-        # Where the elements of each block begin, of each rank.
-        edges = np.arange(self._first, high, self._each)[1:]
-        self._runs: list[NDArray[np.int64]] = []
-        start, number = 0, np.arange(1, len(edges) + 1)
-        with _core.Reservation("blocks of a file domain", 16 * int(counts.max(initial=0))):
-            for count in counts.tolist():
-                blocks = (flat[start : start + count] - self._first) // self._each
-                inner = start + np.searchsorted(blocks, number)
-                self._runs.append(np.concatenate(([start], inner, [start + count])))
-                start += count
+        # Where the elements of each block begin, of each rank: blocks ascend, so that is searched for.
+        edges = range(self._first + self._each, high, self._each)
+        self._runs: list[list[int]] = []
+        start = 0
+        for count in counts.tolist():
+            some = flat[start : start + count]
+            inner = [start + bisect_left(some, True, key=partial(_reaches, edge)) for edge in edges]
+            start += count
+            self._runs.append([start - count, *inner, start])
         self._covers: bool | None = None
 
     def suits(self, array: outcore.DiskArray) -> bool:
@@ -117,7 +122,7 @@ class Dense:
     def _blocks(self) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
         """Bounds of each block, and where the elements of each rank lie in the list."""
         for number, first in enumerate(range(self._first, self._high, self._each)):
-            bounds = [(int(run[number]), int(run[number + 1])) for run in self._runs]
+            bounds = [(run[number], run[number + 1]) for run in self._runs]
             yield max(first, self._low), min(first + self._each, self._high), bounds
 
     @contextmanager
@@ -153,12 +158,14 @@ class Dense:
     def covers(self) -> bool:
         """Whether each element of the stretch is listed."""
         if self._covers is None:
-            covers = True
+            covers = len(self._flat) >= self._high - self._low
             for low, high, bounds in self._blocks():
+                if not covers:
+                    break
                 listed = np.zeros(high - low, np.bool)
                 for begin, end in bounds:
                     listed[self._flat[begin:end] - low] = True
-                covers = covers and bool(listed.all())
+                covers = bool(listed.all())
             self._covers = covers
         return self._covers
 

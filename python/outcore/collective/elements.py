@@ -45,6 +45,8 @@ _REGION = 40
 # Bytes of a window: the second cache of a processor holds it. There are at most so many streams.
 _WINDOW, _STREAMS = 1 << 20, 512
 _INDEX = 8
+# Steps that are looked for one after another, each in a pass over the list; more are found in one.
+_FEW = 4
 
 
 @dataclass(frozen=True)
@@ -180,13 +182,7 @@ class InSlots:
         step = its // owners * steps.groups + steps.group_of(its % owners)
         self._each: list[tuple[NDArray[np.int64], NDArray[np.int64] | None]] = [(places, None)]
         if steps.number > 1:
-            of_bin = step[fine].astype(np.uint32)
-            number = np.array([steps.mine(k) for k in range(steps.number)], np.int64)
-            order, _ = _core.divide_elements(flat, width, of_bin, np.cumsum(number) - number)
-            numbers, there = np.empty_like(order), np.empty_like(order)
-            numbers[order], there[order] = np.arange(len(order)), places
-            cuts = np.cumsum(number)[:-1]
-            self._each = list(zip(np.split(there, cuts), np.split(numbers, cuts), strict=True))
+            self._each = _by_step(steps, flat, width, step[fine], places)
         self._most = 0
         self._slots: Slots | None = None
 
@@ -240,6 +236,27 @@ class InSlots:
             if low < high:
                 found[owner] = self._slots.of(steps.owners[owner], step)[low:high]
         return found
+
+
+def _by_step(
+    steps: Steps,
+    flat: NDArray[np.int64],
+    width: int,
+    of_bin: NDArray[np.int64],
+    places: NDArray[np.int64],
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64] | None]]:
+    """Of each step the places of its elements, and which of the list they are: `of_bin` tells steps."""
+    if steps.number <= _FEW:
+        key = of_bin.astype(np.uint8)[flat // width]
+        found = [np.flatnonzero(key == step) for step in range(steps.number)]
+        return [(places[numbers], numbers) for numbers in found]
+    number = np.array([steps.mine(step) for step in range(steps.number)], np.int64)
+    first = np.cumsum(number) - number
+    order, _ = _core.divide_elements(flat, width, of_bin.astype(np.uint32), first)
+    numbers, there = np.empty_like(order), np.empty_like(order)
+    numbers[order], there[order] = np.arange(len(order)), places
+    cuts = np.cumsum(number)[:-1]
+    return list(zip(np.split(there, cuts), np.split(numbers, cuts), strict=True))
 
 
 class ByMessages:

@@ -7,11 +7,12 @@ last.
 
 Idea. Two phases, as for sections, but what follows from the indices is found once and kept. The
 elements of the array, counted in C order, are cut into *bins*; a count of the indices in each bin,
-added over the ranks, cuts the bins into *file domains* with about equally many bytes asked for, one for
-each I/O rank (owner), and each domain into rounds of one chunk (the buffer of an owner). Each rank
-orders its indices by round and owner, tells them to the owners, and keeps the order: later only
-elements travel (`elements`). An owner keeps an `IndexSchedule` for each round, so it reads or writes its
-domain in the order of the file. Whether each rank alone would be faster, prices tell (`list_choice`).
+added over the ranks (`sums`), cuts the bins into *file domains* with about equally many bytes asked
+for, one for each I/O rank (owner), and each domain into rounds of one chunk (the buffer of an owner).
+Each rank orders its indices by round and owner, tells them to the owners, and keeps the order: later
+only elements travel (`elements`). An owner keeps an `IndexSchedule` for each round, so it reads or
+writes its domain in the order of the file. Whether each rank alone would be faster, prices tell
+(`list_choice`).
 
     step            0        1        2        3
     owner reads     0        1        2        3          (pipelined: in a thread, one step ahead)
@@ -41,11 +42,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import outcore
-from outcore import _core
-from outcore.collective.agreement import Failures, together
+from outcore.collective.agreement import Failures, Unsure, together
 from outcore.collective.items import number_of
 from outcore.collective.list_choice import (
     MANNERS,
+    ListPass,
+    ListPrices,
     ListReport,
     Manner,
     choose,
@@ -192,8 +194,7 @@ class CollectiveSchedule(ListedSchedule):
         with DeferredInterrupt(), held:
             failures = Failures()
             if max(records.setting(FAR)) or self.on_disk:
-                cached = min(records.setting(CACHED)) >= _core.CACHED
-                direct = method == "direct" or (method == "auto" and cached)
+                direct = self._reads_alone(records, method)
                 self._gather_on_disk(array, result, failures, direct=direct)
                 return result
             chosen = self._chosen(records, array, method, write=False)
@@ -458,8 +459,8 @@ class CollectiveSchedule(ListedSchedule):
         Returns
         -------
         ListReport
-            Equal on all ranks: the method and why, what each way would cost, owners and rounds; `str` is
-            for people.
+            Equal on all ranks: the method and why, what each way would cost, owners and rounds, or the
+            passes in which elements are moved whose indices do not fit memory; `str` is for people.
 
         Raises
         ------
@@ -469,7 +470,10 @@ class CollectiveSchedule(ListedSchedule):
         Notes
         -----
         No element is moved; it takes a few kilobytes. What is in the page cache is looked at, so the
-        answer may be another one a moment later.
+        answer may be another one a moment later. To tell passes, indices are counted once, out of the
+        scratch file of the schedule, which is written first if it is not there. The passes are those of
+        an access that follows, unless memory is taken or given back meanwhile. It tells of results and
+        values in memory; those on disk are always moved in passes.
 
         Examples
         --------
@@ -488,13 +492,6 @@ class CollectiveSchedule(ListedSchedule):
         def prepare() -> list[int]:
             self._alone._checked(array)
             self._check_method(method, write=write)
-            if self.on_disk:
-                raise UsageError(
-                    "the lists of a rank, or of an owner, do not fit memory; their elements are moved "
-                    "in passes over ranges of the array, which explain_all does not price",
-                    code="bad-option",
-                    path=array.path,
-                )
             return [MANNERS.index(method) + len(MANNERS) * write, *self._said(method, array)[1:]]
 
         records = together(
@@ -503,9 +500,28 @@ class CollectiveSchedule(ListedSchedule):
             prepare,
             lambda: f"explain_all(method={method!r}, write={write})",
         )
+        owners, rounds, chunk = tuple(self._owners), self.rounds, self.chunk
+        groups, block = min(self._groups, len(owners)), self._listed.bins.block
+        prices: ListPrices | None = None
+        passes: tuple[ListPass, ...] = ()
         with DeferredInterrupt():
-            prices, cheapest, blocks = self._priced(records, array, write=write)
-        chosen, why = choose(prices, cheapest, method, write=write)
+            in_passes = self.on_disk
+            if not in_passes:
+                prices, cheapest, blocks = self._priced(records, array, write=write)
+                chosen, why = choose(prices, cheapest, method, write=write)
+                if chosen != "direct":
+                    with Unsure(self._group, "explain_all"):
+                        in_passes = self._too_much(self._counted())
+            if in_passes:
+                prices, (passes, most) = None, self._passes_of(array, write=write)
+                blocks = sum(one.blocks for one in passes)
+                block = self._bins(array, self._points).block
+                if self.on_disk and not write and self._reads_alone(records, method):
+                    chosen, passes = "direct", ()
+                    why = "asked for" if method == chosen else "all of the array is cached"
+                else:
+                    chosen, rounds, groups, chunk = "collective", len(passes), 1, most
+                    why = "what a rank wants, or an owner would get, does not fit memory"
         return ListReport(
             "write" if write else "read",
             self._group.size,
@@ -514,12 +530,13 @@ class CollectiveSchedule(ListedSchedule):
             prices,
             sum(self._records.setting(NUMBER)) * self._row_of(array),
             blocks,
-            self._listed.bins.block,
+            block,
             min(records.setting(CACHED)),
-            tuple(self._owners),
-            self.rounds,
-            min(self._groups, len(self._owners)),
-            self.chunk,
+            owners,
+            rounds,
+            groups,
+            chunk,
+            passes,
         )
 
     def _check_values(self, values: Any) -> None:

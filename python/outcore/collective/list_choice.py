@@ -19,14 +19,26 @@ from outcore import _core
 from outcore.formats.layout import Chunked, Strided
 from outcore.indexing import Points
 from outcore.report import human, human_time
-from outcore.stored_lists import unit_of
+from outcore.stored_lists import equal_bins, unit_of
 
-__all__ = ["MANNERS", "Bins", "ListPrices", "ListReport", "Manner", "choose", "jumps_in"]
+__all__ = [
+    "MANNERS",
+    "Bins",
+    "ListPass",
+    "ListPrices",
+    "ListReport",
+    "Manner",
+    "choose",
+    "jumps_in",
+]
 
 #: How elements are moved: by each rank alone, in two phases, or these overlapped.
 Manner = Literal["auto", "direct", "collective", "pipelined"]
 MANNERS = ("auto", "direct", "collective", "pipelined")
 _PAGE = 4096
+# Bins of an owner; where that makes more than so many together, fewer of each, but not less than the
+# least, so that owners differ by a thirtieth. Ranks do not matter: they add up their counts (`sums`).
+_BINS, _ENOUGH, _LEAST = 1 << 12, 1 << 18, 32
 # Stretches of a list that are looked at, and indices of each.
 _LOOKS, _LOOK = 64, 1 << 10
 
@@ -63,10 +75,11 @@ class Bins:
     page: int
 
     @staticmethod
-    def of(points: Points, layout: Chunked | Strided, row: int, owners: int, ranks: int) -> Bins:
-        """Cut the elements of an array."""
+    def of(points: Points, layout: Chunked | Strided, row: int, owners: int) -> Bins:
+        """Cut the elements of an array, into so many bins that each owner can have some."""
         elements = math.prod(points.shape[d] for d in points.axes)
-        width, number = _core.bins_of(elements, unit_of(points, layout), owners, ranks)
+        most = max(min(_BINS * owners, _ENOUGH), _LEAST * owners)
+        width, number = equal_bins(elements, unit_of(points, layout), most)
         rest = [(d, words[1]) for d, words in enumerate(points.rest) if d not in points.axes]
         item = row // max(math.prod(count for _, count in rest), 1)
         if isinstance(layout, Chunked):
@@ -88,6 +101,14 @@ class Bins:
     def touched(self, counts: NDArray[np.int64]) -> int:
         """Tell about how many blocks elements touch, of which each bin has so many."""
         return min(_core.touched_blocks(counts, self.each), self.all)
+
+    def touched_between(self, low: int, high: int, number: int) -> int:
+        """Tell about how many blocks so many elements touch that lie in this stretch."""
+        along = math.ceil((high - low) / self.page)
+        # Blocks, or pieces of the file, that one element has beside each other.
+        beside = max(self.each // math.ceil(self.width / self.page), 1)
+        found = _core.touched_blocks(np.array([number], np.int64), along)
+        return min(found * beside, self.all)
 
 
 def jumps_in(flat: NDArray[np.int64], page: int) -> int:
@@ -141,6 +162,27 @@ class ListPrices:
 
 
 @dataclass(frozen=True)
+class ListPass:
+    """
+    One of the passes in which elements are moved whose indices do not fit memory.
+
+    Parameters
+    ----------
+    owners
+        How many ranks read, or write, a range of elements in it.
+    elements, nbytes
+        Indices of all ranks whose elements travel, and bytes of these elements.
+    blocks
+        About how many pages (or chunks) the owners read, or write: requests, at most.
+    """
+
+    owners: int
+    elements: int
+    nbytes: int
+    blocks: int
+
+
+@dataclass(frozen=True)
 class ListReport:
     """
     What `CollectiveSchedule.gather_all` (or `scatter_all`) will do; `str` is for people.
@@ -156,7 +198,8 @@ class ListReport:
     method, why
         ``"direct"``, ``"collective"`` or ``"pipelined"``, and the reason in one sentence.
     prices
-        What each way would cost.
+        What each way would cost; None where elements go in passes, or lists are on disk: then the page
+        cache alone says whether each rank reads by itself.
     wanted_bytes
         Bytes that all ranks ask for.
     blocks, block_bytes
@@ -165,14 +208,17 @@ class ListReport:
         Share of them that is in the page cache, in thousandths: the least of any rank.
     owners, rounds, groups, chunk
         Ranks that read and write for all, in how many rounds, in how many groups that take turns, with
-        buffers of how many bytes.
+        buffers of how many bytes. Of passes: how many there are, one group, and the bytes of elements
+        that an owner has at once.
+    passes
+        What is done one after another where lists do not fit memory; else empty.
     """
 
     direction: str
     ranks: int
     method: str
     why: str
-    prices: ListPrices
+    prices: ListPrices | None
     wanted_bytes: int
     blocks: int
     block_bytes: int
@@ -181,6 +227,7 @@ class ListReport:
     rounds: int
     groups: int
     chunk: int
+    passes: tuple[ListPass, ...] = ()
 
     def __str__(self) -> str:
         many = f"{self.ranks} ranks want" if self.ranks > 1 else "1 rank wants"
@@ -190,12 +237,25 @@ class ListReport:
             ("touches", f"about {self.blocks} blocks of {human(self.block_bytes)}"),
             ("cached", f"{self.cached / 10:g} %"),
             ("method", f"{self.method}: {self.why}"),
-            ("prices", str(self.prices)),
+        ]
+        if self.prices is not None:
+            lines.append(("prices", str(self.prices)))
+        if self.passes:
+            most = max(self.passes, key=lambda one: one.nbytes)
+            lines.append(
+                (
+                    "passes",
+                    f"{len(self.passes)}, of {human(most.nbytes)} of elements in about "
+                    f"{most.blocks} blocks at most; {sum(one.blocks for one in self.passes)} in all",
+                )
+            )
+        rounds = "passes" if self.passes else "rounds"
+        lines.append(
             (
                 "owners",
-                f"{len(self.owners)}, {self.rounds} rounds of {human(self.chunk)} at most{turns}",
-            ),
-        ]
+                f"{len(self.owners)}, {self.rounds} {rounds} of {human(self.chunk)} at most{turns}",
+            )
+        )
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
 

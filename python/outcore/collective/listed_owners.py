@@ -33,9 +33,11 @@ from outcore.indexing import Points
 from outcore.masks import INDEX
 from outcore.transport import Transport
 
-__all__ = ["Listed", "Owned", "Part", "tell_owners"]
+__all__ = ["WINDOWED", "Listed", "Owned", "Part", "tell_owners"]
 
 _CALL = "schedule_all"
+#: Bytes that a bin takes while bins are put into windows: names, their order, counts and starts.
+WINDOWED = 8 * INDEX
 # Elements that nobody writes are looked for in stretches of at most so many.
 _STRETCH = 1 << 22
 
@@ -232,7 +234,7 @@ def tell_owners(
     )
     ways: list[InSlots | ByMessages] = []
     # Orders of the list that are made on the way, beside the one that is kept.
-    beside = 3 * INDEX * flat.size
+    beside = 3 * INDEX * flat.size + WINDOWED * part.size
     with failures.caught(), _core.Reservation("a collective schedule that is made", beside):
         if shares_slots(group) and listed.row:
             ways.append(InSlots(group, steps, flat, width, part, listed.own, listed.row))

@@ -25,18 +25,20 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore import _core
-from outcore.collective.agreement import Failures, Unsure, together
+from outcore.collective.agreement import Announced, Failures, Unsure, together
 from outcore.collective.call import oversubscription
 from outcore.collective.elements import bytes_of, rows_in, shares_slots
 from outcore.collective.items import number_of
 from outcore.collective.list_choice import (
     MANNERS,
     Bins,
+    ListPass,
     ListPrices,
     jumps_in,
 )
-from outcore.collective.listed_owners import Listed, Owned, Part, tell_owners
+from outcore.collective.listed_owners import WINDOWED, Listed, Owned, Part, tell_owners
 from outcore.collective.passes import Passes
+from outcore.collective.sums import sum_over_ranks
 from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import Chunked
 from outcore.index_schedule import (
@@ -63,6 +65,8 @@ _MADE, _OWNED = 64, 40
 # Bytes that an index takes of the rank that has it: its number, and where it goes. Of a schedule of one
 # rank alone it takes more, at most.
 _KEPT, _PLACED = 3 * INDEX, 16
+# Bytes of a bin: its count, the sum over the ranks, and what comes while these are added; then its part.
+_BIN = 3 * INDEX
 
 
 class ListedSchedule:
@@ -78,6 +82,8 @@ class ListedSchedule:
     once
         Whether there will be one access only, so that telling the owners is a part of its price; equal
         on all ranks.
+    shares
+        Whether the list may stay the caller's, who changes it neither himself nor by the access.
 
     Raises
     ------
@@ -95,8 +101,9 @@ class ListedSchedule:
         io_ranks: int | None = None,
         groups: int = 1,
         once: bool = False,
+        shares: bool = False,
     ) -> None:
-        self._array, self._group = array, transport
+        self._array, self._group, self._shares = array, transport, shares
         self._io_ranks = io_ranks or array.hints.io_ranks or self._group.size
         self._groups, self._asked, self._once = groups, chunk or 0, once
         self._held: list[_core.Reservation] = []
@@ -132,18 +139,18 @@ class ListedSchedule:
                 f"{group.size} I/O ranks, at least one group, and chunks of some bytes",
                 code="bad-hint",
             )
-        points, flat = self._in_memory(array, indices)
-        stays = points is not None
+        points, flat, bins = self._in_memory(array, indices)
+        stays = bins is not None
         # Whether the schedule of this rank alone lacks its list: that in `_listed` is enough at first.
         self._lacks_list = stays
-        if points is None:
+        if points is None or bins is None:
             self._alone = IndexSchedule._made_for(array, indices)
             points = self._alone._points
+            bins = self._bins(array, points)
         self._points = points
         self._rest = [word for words in points.rest for word in words]
-        self._row = math.prod(points.core_shape[len(points.points) :]) * array.dtype.itemsize
+        self._row = _row(array, points)
         jumps = blocks = 0
-        bins = Bins.of(points, array.info.layout, self._row, self._io_ranks, group.size)
         own = np.zeros(0, np.int64)
         if stays:
             own = _core.count_bins(flat, bins.width, bins.number)
@@ -154,25 +161,31 @@ class ListedSchedule:
         room = _core.memory_state()[1] // (2 * _BUFFERS)
         return [number, self._asked, points.number, room, jumps, blocks, int(not stays)]
 
+    def _bins(self, array: outcore.DiskArray, points: Points) -> Bins:
+        return Bins.of(points, array.info.layout, _row(array, points), self._io_ranks)
+
     def _in_memory(
         self, array: outcore.DiskArray, indices: Any
-    ) -> tuple[Points | None, NDArray[np.int64]]:
-        """The list of this rank as numbers of elements; None if it does not fit memory."""
+    ) -> tuple[Points | None, NDArray[np.int64], Bins | None]:
+        """The list of this rank as numbers of elements, and its bins; None if they do not fit memory."""
         nothing = np.empty(0, np.int64)
         try:
             with Held(array._core, writes=False) as held:
                 points, lists = points_of(array, indices, held)
-                # No list of the caller's is kept: he may change it.
+                # No list of the caller's is kept, unless he leaves it alone: he may change it.
                 points = replace(points, lists=())
-                if points.number * (_KEPT + _PLACED) > array.budget // 2:
-                    return None, nothing
-                self._held.append(_core.Reservation("a collective schedule", points.number * _KEPT))
+                bins = self._bins(array, points)
+                counts = bins.number * _BIN
+                if points.number * (_KEPT + _PLACED) + counts > array.budget // 2:
+                    return None, nothing, None
+                nbytes = points.number * _KEPT + counts
+                self._held.append(_core.Reservation("a collective schedule", nbytes))
                 self._alone = IndexSchedule(array, points, (), ready=False)
-                flat = points.flat(lists)
+                flat = points.flat(lists, own=not self._shares)
         except BudgetError:
             self._held.clear()
-            return None, nothing
-        return points, flat
+            return None, nothing, None
+        return points, flat, bins
 
     def _told(self) -> str:
         points = self._points
@@ -185,7 +198,7 @@ class ListedSchedule:
         """How many elements of all ranks lie in each bin. Collective, once."""
         if self._sums is None:
             with Unsure(self._group, "schedule_all"):
-                self._sums = self._group.allgather(self._listed.own).sum(axis=0)
+                self._sums = sum_over_ranks(self._group, self._listed.own)
         return self._sums
 
     def _too_much(self, sums: NDArray[np.int64]) -> bool:
@@ -194,6 +207,7 @@ class ListedSchedule:
         part = _core.cut_bins(sums, owners, rounds)
         each = np.bincount(part, weights=sums, minlength=owners * rounds).reshape(rounds, owners)
         most = each.sum(axis=0).max() * _OWNED + each.max() * (_MADE + 3 * self._row)
+        most += sums.size * WINDOWED
         return bool(most > min(self._records.setting(_ROOM)) * _BUFFERS)
 
     def _with_lists(self) -> IndexSchedule:
@@ -214,7 +228,8 @@ class ListedSchedule:
         if self.on_disk and not self._passes.always:
             # The first pass brings the list to disk, and gives its memory back.
             self._passes.always = True
-            self._listed = replace(self._listed, flat=np.empty(0, np.int64))
+            nothing = np.empty(0, np.int64)
+            self._listed, self._sums = replace(self._listed, flat=nothing, own=nothing), None
         return self._passes
 
     def _tell_owners(self) -> Owned | None:
@@ -282,6 +297,36 @@ class ListedSchedule:
         if method != "auto":
             return method
         return self._priced(records, array, write=write)[1]
+
+    def _reads_alone(self, records: _core.Records, method: str) -> bool:
+        """Whether each rank reads by itself where lists, or results, are on disk."""
+        cached = min(records.setting(CACHED)) >= _core.CACHED
+        return method == "direct" or (method == "auto" and cached)
+
+    def _passes_of(
+        self, array: outcore.DiskArray, *, write: bool
+    ) -> tuple[tuple[ListPass, ...], int]:
+        """What passes move, and the most bytes of elements that an owner has in one. Collective."""
+        with Announced(self._group, "explain_all"):
+            passes = self._in_passes()
+        turns = passes.turns(array, "explain_all")
+        row, bins = self._row_of(array), self._bins(array, self._points)
+        found, most = [], 0
+        for number in range(turns.passes):
+            owners = elements = blocks = 0
+            for one, step, indices in turns.of(number):
+                stays, last = len(one.steps) > 1, len(one.steps) - 1
+                owners += indices > 0
+                elements += indices
+                most = max(most, indices * row)
+                # Of a range that comes in steps all is read with the first, and what has come is written
+                # with the last.
+                if step == (last if write else 0):
+                    whole = one.high - one.low if stays and not write else 0
+                    counted = max(int(one.counts.sum()), whole)
+                    blocks += bins.touched_between(one.low, one.high, counted)
+            found.append(ListPass(owners, elements, elements * row, blocks))
+        return tuple(found), most
 
     # Two phases
 
@@ -427,3 +472,8 @@ class ListedSchedule:
             return 0
         key = (slice(None),) * array.ndim
         return array._core.price(key)[1]
+
+
+def _row(array: outcore.DiskArray, points: Points) -> int:
+    """Bytes of the elements that an index stands for."""
+    return math.prod(points.core_shape[len(points.points) :]) * array.dtype.itemsize

@@ -2,7 +2,7 @@
 Elements of lists larger than memory, moved by all ranks together: one range of elements after another.
 
 Problem. The indices of a rank do not fit its memory, or those that an owner would get do not fit the
-owner's; values and results may be larger still. Cut in the order of its list by each rank, an element
+owner's; values and results may be larger still. Turns in the order of its list by each rank, an element
 could be written by an early part of one rank and a late part of another, in an order that depends on
 budgets.
 
@@ -50,7 +50,7 @@ from outcore.transport import Transport
 if TYPE_CHECKING:
     from outcore.disk import DiskArray
 
-__all__ = ["Passes"]
+__all__ = ["Passes", "Turns"]
 
 List = NDArray[np.int64]
 
@@ -58,15 +58,53 @@ List = NDArray[np.int64]
 _STRETCH = 1 << 10
 
 
+class Turns:
+    """
+    The ranges of all owners, for rows of a size, chunks of a size, and the memory of all ranks.
+
+    Parameters
+    ----------
+    unit, limits
+        Of which size, and what fits memory.
+    shares
+        The ranges of each owner.
+    """
+
+    def __init__(self, unit: int, limits: Limits, shares: list[list[Range]]) -> None:
+        self.unit, self.limits = unit, limits
+        #: All of them, in ascending order.
+        self.ranges = list(itertools.chain.from_iterable(shares))
+        #: Of each owner the range and step of each pass.
+        self.owners: list[list[tuple[int, int]]] = []
+        first = 0
+        for share in shares:
+            numbers = enumerate(share, first)
+            self.owners.append([(n, step) for n, one in numbers for step in range(len(one.steps))])
+            first += len(share)
+
+    def serves(self, unit: int, limits: Limits) -> bool:
+        """Whether what is cut fits such chunks and so much memory, and makes use of it."""
+        return unit == self.unit and self.limits.within(limits)
+
+    @property
+    def passes(self) -> int:
+        """How many there are."""
+        return max(map(len, self.owners), default=0)
+
+    def of(self, number: int) -> Iterator[tuple[Range, int, int]]:
+        """What owners have in a pass: a range, the step of it, and how many indices that has."""
+        for turn in self.owners:
+            if number < len(turn):
+                which, step = turn[number]
+                one = self.ranges[which]
+                yield one, step, int(np.diff(one.steps[step], axis=1).sum())
+
+
 @dataclass
 class _Plan:
-    """The ranges of all owners, for rows of a size, chunks of a size, and the memory of all ranks."""
+    """The lists of all ranks, divided into the ranges of all owners."""
 
-    unit: int
-    limits: Limits
-    #: All of them, in ascending order, and of each owner the range and step of each pass.
-    ranges: list[Range]
-    turns: list[list[tuple[int, int]]]
+    turns: Turns
     division: Division
     #: What this rank was told as an owner, where that of each pass begins, and how many passes were
     #: told.
@@ -79,12 +117,12 @@ class _Plan:
     @property
     def passes(self) -> int:
         """How many there are."""
-        return max(map(len, self.turns), default=0)
+        return self.turns.passes
 
     @property
     def stays(self) -> bool:
         """Whether elements of a range stay while their indices come."""
-        return any(len(one.steps) > 1 for one in self.ranges)
+        return any(len(one.steps) > 1 for one in self.turns.ranges)
 
 
 @dataclass(frozen=True)
@@ -131,6 +169,7 @@ class Passes:
         self._group, self._owners, self._alone, self._held = group, owners, alone, held
         self._me = owners.index(group.rank) if group.rank in owners else None
         self._plan: _Plan | None = None
+        self._turns: Turns | None = None
         #: Whether all calls are made in passes, so that lists in memory are of no use.
         self.always = False
         self._range: HeldRange | None = None
@@ -224,7 +263,7 @@ class Passes:
         failures, held = Failures(), None
         plan = self._planned(place, what)
         with failures.caught():
-            widest = plan.limits.widest if stays or plan.stays else 0
+            widest = plan.turns.limits.widest if stays or plan.stays else 0
             nbytes = Room(0, place.row).held(plan.most, widest)
             held = _core.Reservation("exchange", nbytes)
         failures.agree(self._group, what)
@@ -242,23 +281,23 @@ class Passes:
         size, rank = self._group.size, self._group.rank
         to, of = np.zeros(size, np.int64), np.zeros(size, np.int64)
         own, step, place = None, 0, 0
-        for owner, turn in enumerate(plan.turns):
+        for owner, turn in enumerate(plan.turns.owners):
             if number >= len(turn):
                 continue
             which, at = turn[number]
-            begin, end = plan.ranges[which].steps[at].T
+            begin, end = plan.turns.ranges[which].steps[at].T
             to[self._owners[owner]] = end[rank] - begin[rank]
             if owner == self._me:
-                own, step, place = plan.ranges[which], at, plan.places[number]
+                own, step, place = plan.turns.ranges[which], at, plan.places[number]
                 of = end - begin
         return _Pass(to, of, own, step, place)
 
     def _parts_of(self, plan: _Plan, number: int) -> Iterator[tuple[int, int, int]]:
         """Which indices this rank has in a pass: numbers of ranges, and from and to of each."""
-        for turn in plan.turns:
+        for turn in plan.turns.owners:
             if number < len(turn):
                 which, at = turn[number]
-                begin, end = plan.ranges[which].steps[at, self._group.rank].tolist()
+                begin, end = plan.turns.ranges[which].steps[at, self._group.rank].tolist()
                 if end > begin:
                     yield which, begin, end
 
@@ -337,7 +376,7 @@ class Passes:
             return
         if now.step == 0:
             # A range that is filled and fits is written once, too.
-            fits = fill is not None and one.high - one.low <= plan.limits.widest
+            fits = fill is not None and one.high - one.low <= plan.turns.limits.widest
             if len(one.steps) > 1 or fits:
                 self._range = HeldRange(place, one.low, one.high, reads=function is not None)
         target = self._range if self._range is not None else place
@@ -350,13 +389,43 @@ class Passes:
                 held.fill(fill)
             held.write()
         elif fill is not None:
-            stretch = max(plan.limits.widest, _STRETCH)
+            stretch = max(plan.turns.limits.widest, _STRETCH)
             place.fill(one.low, one.high, np.sort(told), fill, stretch)
 
     # Plans
 
+    def turns(self, array: DiskArray, what: str) -> Turns:
+        """
+        Tell which ranges of elements the owners have in which pass. Collective.
+
+        No element is moved. Indices are counted, and brought to disk if they are not there; an access
+        that follows finds both.
+
+        Parameters
+        ----------
+        array
+            The array that is to be read, or written.
+        what
+            The call, in messages.
+        """
+        return self._found(Place(array, self._alone._points), what)[0]
+
     def _planned(self, place: Place, what: str) -> _Plan:
         """The plan for an array: that of the last call, if it fits all ranks, or a new one."""
+        turns, slab = self._found(place, what)
+        plan = self._plan
+        if plan is None or plan.turns is not turns:
+            self._plan, failures = None, Failures()
+            with Announced(self._group, what):
+                with failures.caught(), _core.Reservation("exchange", slab):
+                    plan = self._divided(turns, slab)
+                failures.agree(self._group, what)
+            assert plan is not None
+            self._plan = plan
+        return plan
+
+    def _found(self, place: Place, what: str) -> tuple[Turns, int]:
+        """Where to cut: as in the last call, if that fits all ranks; and memory to count and divide."""
         group, failures = self._group, Failures()
         mine = 0
         into = place.array._core if place.array.writable else None
@@ -372,18 +441,18 @@ class Passes:
             each = [Room(nbytes, place.row) for nbytes in rooms]
             widest = min(room.widest for room in each)
             limits = Limits.of([room.points for room in each], len(self._owners), widest)
-            unit, plan = unit_of(self._alone._points, place.array.info.layout), self._plan
-            serves = plan is not None and unit == plan.unit and plan.limits.within(limits)
-        if plan is None or not serves:
+            unit, turns = unit_of(self._alone._points, place.array.info.layout), self._turns
+            slab = each[group.rank].slab
+            serves = turns is not None and turns.serves(unit, limits)
+        if turns is None or not serves:
             with Announced(group, what):
                 bins = max(min(room.bins for room in each) // group.size, 64)
-                plan = self._plan = self._made(unit, limits, bins, each[group.rank].slab, what)
-        return plan
+                turns = self._turns = self._made(unit, limits, bins, slab, what)
+        return turns, slab
 
-    def _made(self, unit: int, limits: Limits, bins: int, slab: int, what: str) -> _Plan:
+    def _made(self, unit: int, limits: Limits, bins: int, slab: int, what: str) -> Turns:
         group, failures = self._group, Failures()
-        self._plan = None
-        elements = self._alone._elements
+        self._turns = self._plan = None
 
         def count(found: Bins) -> NDArray[np.int64]:
             own = np.zeros(found.number, np.int64)
@@ -392,32 +461,26 @@ class Passes:
             failures.agree(self._group, what)
             return group.allgather(own)
 
-        cuts = find_cuts(elements, unit, limits, bins, count)
-        plan: _Plan | None = None
-        with failures.caught(), _core.Reservation("exchange", slab):
-            plan = self._divided(cut_ranges(cuts, limits, len(self._owners)), limits, unit, slab)
-        failures.agree(self._group, what)
-        assert plan is not None
-        return plan
+        cuts = find_cuts(self._alone._elements, unit, limits, bins, count)
+        turns: Turns | None = None
+        with failures.caught():
+            turns = Turns(unit, limits, cut_ranges(cuts, limits, len(self._owners)))
+        failures.agree(group, what)
+        assert turns is not None
+        return turns
 
-    def _divided(self, shares: list[list[Range]], limits: Limits, unit: int, slab: int) -> _Plan:
+    def _divided(self, turns: Turns, slab: int) -> _Plan:
         kept = self._alone._stored
-        ranges = list(itertools.chain.from_iterable(shares))
-        turns, first = [], 0
-        for share in shares:
-            numbers = enumerate(share, first)
-            turns.append([(n, step) for n, one in numbers for step in range(len(one.steps))])
-            first += len(share)
-        division = Division(kept, ranges, self._group.rank, slab)
-        own = turns[self._me] if self._me is not None else []
-        sizes = [int(np.diff(ranges[n].steps[step], axis=1).sum()) * INDEX for n, step in own]
+        division = Division(kept, turns.ranges, self._group.rank, slab)
+        own = turns.owners[self._me] if self._me is not None else []
+        sizes = [int(np.diff(turns.ranges[n].steps[step], axis=1).sum()) * INDEX for n, step in own]
         file = kept.beside()
         begin = file.take(sum(sizes))
         places = list(itertools.accumulate(sizes, initial=begin))
-        mine = np.zeros(max(map(len, turns)), np.int64)
-        for turn in turns:
+        mine = np.zeros(turns.passes, np.int64)
+        for turn in turns.owners:
             for number, (n, step) in enumerate(turn):
-                begin, end = ranges[n].steps[step, self._group.rank].tolist()
+                begin, end = turns.ranges[n].steps[step, self._group.rank].tolist()
                 mine[number] += end - begin
         most = max(int(mine.max(initial=0)), max(sizes, default=0) // INDEX)
-        return _Plan(unit, limits, ranges, turns, division, file, places, most)
+        return _Plan(turns, division, file, places, most)

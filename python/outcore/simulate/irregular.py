@@ -7,8 +7,9 @@ Simulated collectives of elements that ranks chose one by one, on the clock of a
 | `collective` | owners read or write their file domains, chunk by chunk; then elements travel    |
 | `pipelined`  | the same, while the next chunk is read, or the last one written                  |
 
-Domains, rounds and groups are those of `CollectiveArray.schedule_all` (``plan/src/points/divide.rs``),
-or with `in_turn` those of the paper. What ranks want is described and not enumerated (`Scattered`), so
+Domains, rounds and groups are cut as those of `CollectiveArray.schedule_all`
+(``plan/src/points/divide.rs``), of which many ranks have more bins than there are here, or with
+`in_turn` are those of the paper. What ranks want is described and not enumerated (`Scattered`), so
 10^5 of them take no memory; what goes between which ranks is counted from it exactly, up to 2^26 blocks
 at the ends of domains, and from then on estimated as if these were all ranks' in equal parts.
 
