@@ -1,10 +1,10 @@
 """
-Question: is anything that users do every day much slower than in the library that they would use instead?
+Question: is anything that users do every day much slower than in the library they would use instead?
 
-Rows that the other cases don't hold: opening one array and many, importing, the first section of an array of
-very many chunks, sparse columns of small chunks, a column written, walking in blocks, columns of an
-F-ordered array. Held fair: the same files, cached; candidates by turns in random order; results equal. Target:
-at most 1.2 x the best peer in rows of 10 ms and more.
+Rows that the other cases don't hold: opening one array and many, importing, the first section of an
+array of very many chunks, sparse columns of small chunks, a column written, walking in blocks, columns
+of an F-ordered array. Held fair: the same files, cached; candidates by turns in random order; results
+equal. Target: at most 1.2 x the best peer in rows of 10 ms and more.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def counted(case, *, chunk, groups=1, io_ranks=None):
     owners = io_ranks or case.ranks
     lists = [case.indices(rank) for rank in range(case.ranks)]
     rounds = _core.rounds_of(case.nbytes, owners, chunk)
-    width, bins = _core.bins_of(case.nbytes // case.itemsize, 1, owners, case.ranks)
+    width, bins = _core.bins_of(case.nbytes // case.itemsize, 1, owners)
     sums = np.sum([_core.count_bins(one, width, bins) for one in lists], axis=0)
     part = _core.cut_bins(sums, owners, rounds)
     messages = {}

@@ -260,8 +260,8 @@ impl IndexSchedule {
 
 /// Elements of a bin, and how many bins there are: whole units of elements.
 #[pyfunction]
-pub fn bins_of(elements: i64, unit: i64, owners: u32, ranks: u32) -> (i64, i64) {
-    divide::bins(elements, unit, owners, ranks)
+pub fn bins_of(elements: i64, unit: i64, owners: u32) -> (i64, i64) {
+    divide::bins(elements, unit, owners)
 }
 
 /// Rounds in which owners with a buffer of `chunk` bytes each move `total` bytes.

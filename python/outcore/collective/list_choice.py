@@ -19,7 +19,7 @@ from outcore import _core
 from outcore.formats.layout import Chunked, Strided
 from outcore.indexing import Points
 from outcore.report import human, human_time
-from outcore.stored_lists import equal_bins, unit_of
+from outcore.stored_lists import unit_of
 
 __all__ = [
     "MANNERS",
@@ -36,9 +36,6 @@ __all__ = [
 Manner = Literal["auto", "direct", "collective", "pipelined"]
 MANNERS = ("auto", "direct", "collective", "pipelined")
 _PAGE = 4096
-# Bins of an owner; where that makes more than so many together, fewer of each, but not less than the
-# least, so that owners differ by a thirtieth. Ranks do not matter: they add up their counts (`sums`).
-_BINS, _ENOUGH, _LEAST = 1 << 12, 1 << 18, 32
 # Stretches of a list that are looked at, and indices of each.
 _LOOKS, _LOOK = 64, 1 << 10
 
@@ -78,8 +75,7 @@ class Bins:
     def of(points: Points, layout: Chunked | Strided, row: int, owners: int) -> Bins:
         """Cut the elements of an array, into so many bins that each owner can have some."""
         elements = math.prod(points.shape[d] for d in points.axes)
-        most = max(min(_BINS * owners, _ENOUGH), _LEAST * owners)
-        width, number = equal_bins(elements, unit_of(points, layout), most)
+        width, number = _core.bins_of(elements, unit_of(points, layout), owners)
         rest = [(d, words[1]) for d, words in enumerate(points.rest) if d not in points.axes]
         item = row // max(math.prod(count for _, count in rest), 1)
         if isinstance(layout, Chunked):

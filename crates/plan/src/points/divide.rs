@@ -28,16 +28,17 @@ fn bin(divide: Divide, bins: usize, element: i64) -> Option<usize> {
 
 /// Bins of an owner, at most.
 const BINS: i64 = 1 << 12;
-/// Counts of bins that ranks tell each other, of all of them.
-const COUNTED: i64 = 1 << 22;
-/// Bins, however many ranks there are.
-const LEAST: i64 = 64;
+/// Where that makes more together, each has fewer.
+const ENOUGH: i64 = 1 << 18;
+/// Of an owner, at least: so owners differ by a thirtieth.
+const LEAST: i64 = 32;
 
-/// Elements of a bin, and how many bins there are: whole `unit`s (chunks, shards) of elements. Each rank sends a count of
-/// each bin to all, so there are fewer of them the more ranks there are.
-pub fn bins(elements: i64, unit: i64, owners: u32, ranks: u32) -> (i64, i64) {
+/// Elements of a bin, and how many bins there are: whole `unit`s (chunks, shards) of elements. Ranks make no difference: they
+/// add up their counts.
+pub fn bins(elements: i64, unit: i64, owners: u32) -> (i64, i64) {
     let ceil = |a: i64, b: i64| (a.max(1) - 1) / b.max(1) + 1;
-    let most = (BINS * i64::from(owners)).min(COUNTED / i64::from(ranks.max(1))).max(LEAST);
+    let owners = i64::from(owners.max(1));
+    let most = (BINS * owners).min(ENOUGH).max(LEAST * owners);
     let unit = unit.max(1);
     let width = unit.saturating_mul(ceil(ceil(elements, unit), most));
     (width, ceil(elements, width))
@@ -185,14 +186,14 @@ mod tests {
 
     #[test]
     fn bins_are_whole_units_and_fewer_for_more_ranks() {
-        assert_eq!((1, 100), bins(100, 1, 4, 4));
-        assert_eq!((60, 2), bins(100, 60, 4, 4));
+        assert_eq!((1, 100), bins(100, 1, 4));
+        assert_eq!((60, 2), bins(100, 60, 4));
         // 4 Ki bins of each owner, of whole units; 4 Mi counts of all ranks; 64 at least.
-        assert_eq!((1 << 16, 1 << 14), bins(1 << 30, 1, 4, 4));
-        assert_eq!((66_000, 16_269), bins(1 << 30, 1000, 4, 4));
-        assert_eq!((1 << 16, 1 << 14), bins(1 << 30, 1, 256, 256));
-        assert_eq!((1 << 24, 64), bins(1 << 30, 1, 100_000, 100_000));
-        assert_eq!((1, 1), bins(0, 1, 4, 4));
+        assert_eq!((1 << 16, 1 << 14), bins(1 << 30, 1, 4));
+        assert_eq!((66_000, 16_269), bins(1 << 30, 1000, 4));
+        assert_eq!((1 << 12, 1 << 18), bins(1 << 30, 1, 256));
+        assert_eq!((336, 3_195_661), bins(1 << 30, 1, 100_000));
+        assert_eq!((1, 1), bins(0, 1, 4));
     }
 
     #[test]

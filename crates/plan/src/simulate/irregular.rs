@@ -147,7 +147,7 @@ impl<'a> Steps<'a> {
         let mut cut = vec![];
         if way.domains == Domains::Asked {
             // Each element is asked for once, so a bin has as many as it is wide.
-            let (width, bins) = divide::bins(elements, 1, way.owners, of.ranks);
+            let (width, bins) = divide::bins(elements, 1, way.owners);
             let sums: Vec<i64> = (0..bins).map(|bin| width.min(elements - bin * width)).collect();
             cut = vec![(0, 0); parts as usize];
             let mut at = 0;
