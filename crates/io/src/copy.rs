@@ -20,8 +20,8 @@
 pub use crate::copy_row::Side;
 use crate::copy_row::{copy_row, Axis};
 use crate::copy_stream;
-use crate::copy_tile;
 use crate::error::StorageError;
+use crate::{copy_strips, copy_tile};
 
 /// Most axes left after normalisation. More, each of length two at least, are 8 G elements.
 const MOST_AXES: usize = 32;
@@ -287,7 +287,12 @@ impl Loops {
             let outer = &outer[..self.len - 2];
             return each(outer, src, dst, &mut |src, dst| {
                 // SAFETY: the two loops of this turn, inside the spans of the whole.
-                unsafe { copy_tile::plane::<T>(src, dst, across, along) }
+                unsafe {
+                    match copy_strips::serves::<T>(across, along) {
+                        true => copy_strips::plane::<T>(src, dst, across, along),
+                        false => copy_tile::plane::<T>(src, dst, across, along),
+                    }
+                }
             });
         }
         let one = Axis { n: 1, src: 0, dst: 0 };

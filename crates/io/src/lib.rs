@@ -15,6 +15,7 @@ pub mod copy;
 mod copy_indexed;
 mod copy_row;
 mod copy_stream;
+mod copy_strips;
 mod copy_tile;
 pub mod cpu;
 pub mod descriptors;
