@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -285,6 +286,33 @@ def test_memory_is_in_the_budget_and_comes_back(world):
             with pytest.raises(UsageError) as caught:
                 getattr(b, name)(*([...] if name == "get" else [..., 1]))
             assert caught.value.code == "not-shared"
+
+    world.run(body)
+
+
+@ranks(1)
+def test_elements_of_lists_are_counted(world):
+    """Also where the result goes into memory of the caller that is not in one piece."""
+    number = 4096
+
+    def body(t):
+        a = DistArray.shared_all(Distribution(number, ["block"], 1), "S512", transport=t)
+        values = np.arange(number).astype("S512")
+        index = np.arange(number)[::-1].copy()
+        out = np.empty((number, 2), "S512")[:, 0]
+        one = np.array(b"one", "S512")
+        a.put(..., values)
+        for work in (lambda: a.gather(index, out), lambda: a.scatter(index, one)):
+            before = _core.memory_state()[0]
+            _core.reset_memory_peak()
+            tracemalloc.start()
+            work()
+            taken = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert taken <= _core.memory_state()[2] - before + (64 << 10)
+        np.testing.assert_array_equal(values[::-1], out)
+        assert (a.local == one).all()
+        a.close_all()
 
     world.run(body)
 
