@@ -292,6 +292,7 @@ def test_memory_is_in_the_budget_and_comes_back(world):
     world.run(body)
 
 
+@pytest.mark.simulated
 @ranks(1)
 def test_elements_of_lists_are_counted(world):
     """Also where the result goes into memory of the caller that is not in one piece."""
