@@ -112,6 +112,12 @@ class Row:
             return float("inf")
         return statistics.median(self.seconds[name])
 
+    def rate(self, name: str) -> float | str:
+        """MB/s of a candidate; infinity, which is shown as none, if it did not run."""
+        if name in self.wrong:
+            return "wrong"
+        return self.nbytes / 1e6 / self.median(name) if self.seconds.get(name) else float("inf")
+
 
 def interleave(
     row: Row,

@@ -17,6 +17,7 @@ mpiexec this one's. If a rank fails, `run` raises the first failure, everywhere 
 """
 
 import contextlib
+import gc
 import os
 import pickle
 import time
@@ -60,6 +61,18 @@ def once(t, work):
     """Let rank 0 do something, and the others wait."""
     if t.rank == 0:
         work()
+    t.barrier()
+
+
+def collect(t):
+    """
+    What nobody refers to any more is gone from all ranks.
+
+    Of threads one collects for all: who begins while another one collects does nothing.
+    """
+    t.barrier()
+    if UNDER_MPI or t.rank == 0:
+        gc.collect()
     t.barrier()
 
 

@@ -42,10 +42,10 @@ def run(options: Any) -> None:
         if paper == "extended":
             _ranks(options, int(number))
         elif paper == "irregular":
-            irregular_figures.run(int(number), options, _print)
+            _figure(irregular_figures, int(number), options)
         elif paper == "dra":
             module = disk_product if int(number) in disk_product.FIGURES else disk_arrays
-            module.run(int(number), options, _print)
+            _figure(module, int(number), options)
         else:
             _ONE_PROCESS[int(number)](options)
 
@@ -75,6 +75,14 @@ _TITLES = {
     **{f"dra {n}": disk_arrays.title(n) for n in disk_arrays.FIGURES},
     **{f"dra {n}": disk_product.title(n) for n in disk_product.FIGURES},
 }
+
+
+def _figure(module: Any, number: int, options: Any) -> None:
+    """A figure: theirs in words, the model's curves and what the text says of them, and here."""
+    for line in module.theirs(number):
+        print(line)
+    print("\n```text\n" + "\n".join(module.lines(number)) + "\n```\n")
+    module.run(number, options, _print)
 
 
 def _print(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -21,7 +21,7 @@ from outcore.model.rates import FIGURES
 from outcore.simulate.disk_arrays import lines, title
 from papers import transfers
 
-__all__ = ["FIGURES", "here", "run", "theirs", "title"]
+__all__ = ["FIGURES", "here", "lines", "run", "theirs", "title"]
 
 #: Edges of the array on disk, with whole stripes in each half; the paper's is 10000.
 SIDES = {"quick": 4000, "256MiB": 6000, "1GiB": 10000, "4GiB": 20000}
@@ -62,10 +62,7 @@ def here(figure: int, ranks: int, operation: str, cache: str, options: Any) -> l
 
 
 def run(figure: int, options: Any, show: Any) -> None:
-    """Print a figure: theirs in words, the model's curves and what the text says of them, here."""
-    for line in theirs(figure):
-        print(line)
-    print("\n```text\n" + "\n".join(lines(figure)) + "\n```\n")
+    """Print a figure here, as a table."""
     rows = []
     for ranks in options.ranks:
         for cache in options.cache:
@@ -83,11 +80,5 @@ def _columns(rows: Sequence[Row]) -> list[str]:
 
 
 def _cells(rows: Sequence[Row]) -> list[list[Any]]:
-    def rate(row: Row, name: str) -> Any:
-        if name in row.wrong:
-            return "wrong"
-        return row.nbytes / 1e6 / row.median(name) if row.seconds.get(name) else float("inf")
-
-    return [
-        [row.case, *(rate(row, name) for name in _columns(rows))] for row in rows if row.seconds
-    ]
+    names = _columns(rows)
+    return [[row.case, *map(row.rate, names)] for row in rows if row.seconds]

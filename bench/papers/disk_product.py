@@ -44,12 +44,22 @@ def title(figure: int) -> str:
     return disk_products.title(figure)
 
 
-def run(figure: int, options: Any, show: Any) -> None:
-    """Print the figure: the model's beside what the text says, then here as a table."""
-    from mpi_ranks import launch, libraries
+def theirs(_figure: int) -> list[str]:
+    """The settings of the figure: they stand beside the model's."""
+    return []
+
+
+def lines(figure: int) -> list[str]:
+    """The model's figure, beside what the text says of theirs."""
     from outcore.simulate import disk_products
 
-    print("```text\n" + "\n".join(disk_products.lines(figure)) + "\n```\n")
+    return disk_products.lines(figure)
+
+
+def run(figure: int, options: Any, show: Any) -> None:
+    """Print the figure here, as a table."""
+    from mpi_ranks import launch, libraries
+
     n = SIDES[options.size]
     files = [str(Path(options.folder) / f"product-{name}-{n}.npy") for name in "abc"]
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # ranks are as many as cores, or more

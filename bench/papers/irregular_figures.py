@@ -21,7 +21,7 @@ from irregular.parts import NAMES
 from outcore.model import tables
 from outcore.simulate.figures import CHUNKS, FIGURES, GROUPS, lines, title
 
-__all__ = ["CHUNKS", "FIGURES", "GROUPS", "curves", "here", "run", "theirs", "title"]
+__all__ = ["CHUNKS", "FIGURES", "GROUPS", "curves", "here", "lines", "run", "theirs", "title"]
 
 
 def theirs(figure: int) -> list[str]:
@@ -89,10 +89,7 @@ def here(figure: int, ranks: int, cache: str, options: Any) -> list[Row]:
 
 
 def run(figure: int, options: Any, show: Any) -> None:
-    """Print a figure: theirs in words, the model's curves beside it, here as a table."""
-    for line in theirs(figure):
-        print(line)
-    print("\n```text\n" + "\n".join(lines(figure)) + "\n```\n")
+    """Print a figure here, as a table."""
     rows = []
     for ranks in options.ranks:
         for cache in options.cache:
@@ -106,17 +103,9 @@ def run(figure: int, options: Any, show: Any) -> None:
         ]
         show(["here, seconds", *columns], cells)
         return
-    cells = [[row.case, *(_rate(row, point) for point in columns)] for row in rows if row.seconds]
+    cells = [[row.case, *map(row.rate, columns)] for row in rows if row.seconds]
     show(["here, MB/s", *columns], cells)
 
 
 def _part(row: Row, point: str, number: int) -> float | str:
     return "wrong" if point in row.wrong else row.extra["parts"][point][number]
-
-
-def _rate(row: Row, point: str) -> float | str:
-    if point in row.wrong:
-        return "wrong"
-    if not row.seconds.get(point):
-        return float("inf")  # shown as none: a curve of fewer ranks
-    return row.nbytes / 1e6 / row.median(point)

@@ -1,7 +1,6 @@
 """The compiled core: plans accesses and runs them. Private; use `outcore.open` and `DiskArray`."""
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Final, NoReturn, Protocol, Self, final
 
 import numpy as np
@@ -109,6 +108,14 @@ __all__ = [
 
 _Ints = NDArray[np.int64]
 _Bytes = NDArray[np.uint8]
+_Words = NDArray[np.unsignedinteger[Any]]
+# Elements of any type.
+_Nd = NDArray[Any]
+_Accesses = list[tuple[Array, Any]]
+_Reads = Sequence[tuple[Array, Any, _Nd | None]]
+_Axes = tuple[int, ...]
+_Lists = tuple[_Ints, ...]
+_Jobs = list[tuple[list[int], list[int], list[tuple[int, int]]]]
 _Four = tuple[int, int, int, int]
 
 __version__: Final[str]
@@ -116,7 +123,7 @@ CACHED: Final[int]
 SPARSE: Final[int]
 IMPOSSIBLE: Final[int]
 
-def accumulate_products(y: NDArray[Any], axis: int, before: NDArray[Any] | None = None) -> None: ...
+def accumulate_products(y: _Nd, axis: int, before: _Nd | None = None) -> None: ...
 def assign(
     requests: _Ints,
     method: str,
@@ -139,14 +146,14 @@ def settings(
     method: int,
     hints: Hints,
     ranks: int,
-    accesses: list[tuple[Array, Any]],
+    accesses: _Accesses,
     *,
     done: bool = False,
     far: bool = False,
 ) -> list[int]: ...
 def slot_shares(far: bool) -> int: ...
 def share_disks(shared: bool) -> None: ...
-def try_disk(accesses: list[tuple[Array, Any]]) -> None: ...
+def try_disk(accesses: _Accesses) -> None: ...
 def brief_record(call: int, settings: list[int], name: int | None = None) -> _Ints: ...
 def failed_record() -> _Ints: ...
 def error_codes() -> dict[str, str]: ...
@@ -154,22 +161,12 @@ def measure_disk(folder: str, file_bytes: int, slice_ms: int) -> dict[str, Any]:
 def flush_turns(
     nodes: list[int], said: list[list[tuple[bool, bool, tuple[int, int] | None]]]
 ) -> list[list[int]]: ...
-def own_price(
-    accesses: list[tuple[Array, Any]], *, write: bool, cold: bool = False
-) -> tuple[int, int]: ...
+def own_price(accesses: _Accesses, *, write: bool, cold: bool = False) -> tuple[int, int]: ...
 def read_early(
-    requests: Sequence[tuple[Array, Any, NDArray[Any] | None]],
-    method: str,
-    *,
-    rank: int,
-    ranks: int,
-    oversubscription: int,
+    requests: _Reads, method: str, *, rank: int, ranks: int, oversubscription: int
 ) -> list[Any] | None: ...
 def read_many(
-    requests: Sequence[tuple[Array, Any, NDArray[Any] | None]],
-    *,
-    lanes: int = 1,
-    turn: tuple[int, int] | None = None,
+    requests: _Reads, *, lanes: int = 1, turn: tuple[int, int] | None = None
 ) -> list[Any]: ...
 def set_disks(
     measured: dict[int, tuple[int, int, int, int]],
@@ -201,8 +198,8 @@ class Grid:
 _Axis = tuple[str, int | None, list[int], int | None, int, int, int | None]
 _Widths = Sequence[tuple[int, int]]
 _Sections = _Ints
-_Parts = Sequence[NDArray[Any] | None]
-_Arrays = list[NDArray[Any]]
+_Parts = Sequence[_Nd | None]
+_Arrays = list[_Nd]
 _Pieces = tuple[list[int], tuple[Any, ...], bool, list[list[int]], _Sections, _Sections]
 
 @final
@@ -279,21 +276,15 @@ class Reduction:
     def state(self, outputs: int) -> int: ...
     def scratch(self, outputs: int) -> int: ...
     def fold(
-        self,
-        blocks: _Arrays,
-        axis: int,
-        first: int,
-        state: NDArray[Any],
-        scratch: NDArray[Any],
-        base: int = 0,
+        self, blocks: _Arrays, axis: int, first: int, state: _Nd, scratch: _Nd, base: int = 0
     ) -> None: ...
-    def whole(self, blocks: _Arrays, axis: int, outs: _Arrays, scratch: NDArray[Any]) -> None: ...
-    def finish(self, state: NDArray[Any], outs: _Arrays) -> None: ...
+    def whole(self, blocks: _Arrays, axis: int, outs: _Arrays, scratch: _Nd) -> None: ...
+    def finish(self, state: _Nd, outs: _Arrays) -> None: ...
     def whole_node(
-        self, blocks: _Arrays, axis: int, base: int, outs: _Arrays, scratch: NDArray[Any]
+        self, blocks: _Arrays, axis: int, base: int, outs: _Arrays, scratch: _Nd
     ) -> None: ...
-    def node(self, state: NDArray[Any], count: int, outs: _Arrays) -> None: ...
-    def join(self, nodes: NDArray[Any], outs: _Arrays, scratch: NDArray[Any]) -> None: ...
+    def node(self, state: _Nd, count: int, outs: _Arrays) -> None: ...
+    def join(self, nodes: _Nd, outs: _Arrays, scratch: _Nd) -> None: ...
 
 @final
 class Reservation:
@@ -306,13 +297,7 @@ class Reservation:
     def pin(self) -> bool: ...
     def gather(self) -> int: ...
     def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None: ...
+    def __exit__(self, *ended: object) -> None: ...
 
 @final
 class SharedMemory:
@@ -390,8 +375,8 @@ class Owner:
         arrays: Sequence[Array | None],
         rewrites: bool | None = None,
     ) -> Self: ...
-    def read(self, k: int, slot: NDArray[Any], after: Background | None = None) -> Background: ...
-    def batch(self, k: int, slot: NDArray[Any]) -> Batch: ...
+    def read(self, k: int, slot: _Nd, after: Background | None = None) -> Background: ...
+    def batch(self, k: int, slot: _Nd) -> Batch: ...
     def write(self, writes: Batch | None, holes: Batch) -> Background: ...
     def price(self, *, write: bool, cold: bool = False) -> int: ...
 
@@ -421,9 +406,9 @@ class Array:
     def view(self, info: ArrayInfo, hints: Hints) -> Array: ...
     def sieving(self) -> Array: ...
     def adopt(self, info: ArrayInfo) -> None: ...
-    def read(self, key: Any, out: NDArray[Any] | None = None) -> Any: ...
+    def read(self, key: Any, out: _Nd | None = None) -> Any: ...
     def write(self, key: Any, value: Any) -> None: ...
-    def write_part(self, key: Any, part: tuple[slice, ...], value: NDArray[Any]) -> None: ...
+    def write_part(self, key: Any, part: tuple[slice, ...], value: _Nd) -> None: ...
     def shape_of(self, key: Any) -> tuple[int, ...]: ...
     def counts(self, key: Any, write: bool = False) -> list[int]: ...
     def price(self, key: Any, write: bool = False, cold: bool = False) -> tuple[int, int]: ...
@@ -434,35 +419,20 @@ class Array:
     def descriptor(self) -> list[int]: ...
     def disk(self) -> tuple[int, int, int, int]: ...
     def past_cache(self) -> int: ...
-    def empty(self, key: Any) -> NDArray[Any]: ...
+    def empty(self, key: Any) -> _Nd: ...
     def section_of(
         self, key: Any, write: bool = False
     ) -> tuple[list[int], list[tuple[int, bool] | None], bool]: ...
-    def stored(self) -> tuple[list[int], NDArray[Any]] | None: ...
+    def stored(self) -> tuple[list[int], _Nd] | None: ...
     def explain(self, key: Any, write: bool = False) -> dict[str, Any]: ...
     def read_points(
-        self,
-        axes: tuple[int, ...],
-        lists: tuple[_Ints, ...],
-        mode: str,
-        rest: list[int],
-        out: NDArray[Any],
+        self, axes: _Axes, lists: _Lists, mode: str, rest: list[int], out: _Nd
     ) -> None: ...
     def write_points(
-        self,
-        axes: tuple[int, ...],
-        lists: tuple[_Ints, ...],
-        mode: str,
-        rest: list[int],
-        value: NDArray[Any],
+        self, axes: _Axes, lists: _Lists, mode: str, rest: list[int], value: _Nd
     ) -> None: ...
     def explain_points(
-        self,
-        axes: tuple[int, ...],
-        lists: tuple[_Ints, ...],
-        mode: str,
-        rest: list[int],
-        write: bool,
+        self, axes: _Axes, lists: _Lists, mode: str, rest: list[int], write: bool
     ) -> dict[str, Any]: ...
     def leaves_gaps(self, key: Any) -> bool: ...
     def stats(self) -> dict[str, int]: ...
@@ -482,20 +452,15 @@ class Array:
 @final
 class IndexSchedule:
     def __new__(
-        cls,
-        array: Array,
-        axes: tuple[int, ...],
-        lists: tuple[_Ints, ...],
-        mode: str,
-        rest: list[int],
+        cls, array: Array, axes: _Axes, lists: _Lists, mode: str, rest: list[int]
     ) -> Self: ...
     @property
     def nbytes(self) -> int: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
     def serves(self, array: Array) -> bool: ...
-    def read(self, array: Array, out: NDArray[Any]) -> None: ...
-    def write(self, array: Array, value: NDArray[Any]) -> None: ...
+    def read(self, array: Array, out: _Nd) -> None: ...
+    def write(self, array: Array, value: _Nd) -> None: ...
 
 def bins_of(elements: int, unit: int, owners: int) -> tuple[int, int]: ...
 def rounds_of(total: int, owners: int, chunk: int) -> int: ...
@@ -529,7 +494,7 @@ _Ranges = list[tuple[int, int, int]]
 _Why = tuple[str, int, int]
 
 def simulate_alone(
-    jobs: list[tuple[list[int], list[int], list[tuple[int, int]]]],
+    jobs: _Jobs,
     machine: Machine,
     *,
     ranks: int,
@@ -583,9 +548,7 @@ class RankFilter:
     def __new__(cls, size: Sequence[int], rank: int) -> Self: ...
     @property
     def scratch(self) -> int: ...
-    def run(
-        self, block: NDArray[Any], out: NDArray[Any], first: Sequence[int], scratch: NDArray[Any]
-    ) -> None: ...
+    def run(self, block: _Nd, out: _Nd, first: Sequence[int], scratch: _Nd) -> None: ...
 
 @final
 class Records:
@@ -627,7 +590,7 @@ class Records:
 class Collective:
     def __new__(
         cls,
-        jobs: list[tuple[list[int], list[int], list[tuple[int, int]]]],
+        jobs: _Jobs,
         *,
         ranks: int,
         slot: int,
@@ -687,20 +650,15 @@ class Collective:
     def wanted(self, owner: int, n: int) -> tuple[_Ranges, int, int, int] | None: ...
     def counts(self, owner: int, tiles: tuple[int, int], ranks: int) -> list[int]: ...
     def copy(
-        self,
-        k: int,
-        rank: int,
-        slots: list[tuple[int, NDArray[Any]]],
-        items: list[NDArray[Any]],
-        write: bool = False,
+        self, k: int, rank: int, slots: list[tuple[int, _Nd]], items: list[_Nd], write: bool = False
     ) -> int: ...
     def pack(
         self,
         owner: int,
         k: int,
-        slot: NDArray[Any],
+        slot: _Nd,
         ranks: list[int],
-        packed: NDArray[Any],
+        packed: _Nd,
         write: bool = False,
         packet: tuple[int, int] | None = None,
     ) -> int: ...
@@ -709,8 +667,8 @@ class Collective:
         k: int,
         rank: int,
         owners: list[int],
-        packed: NDArray[Any],
-        items: list[NDArray[Any]],
+        packed: _Nd,
+        items: list[_Nd],
         write: bool = False,
         packet: tuple[int, int] | None = None,
     ) -> int: ...
@@ -761,10 +719,10 @@ class StencilPass:
     def scratch(self) -> int: ...
     def run(
         self,
-        new: NDArray[Any],
-        out: NDArray[Any],
-        kept: NDArray[Any],
-        scratch: NDArray[Any],
+        new: _Nd,
+        out: _Nd,
+        kept: _Nd,
+        scratch: _Nd,
         changes: NDArray[np.float64],
         start: int,
         stop: int,
@@ -793,33 +751,22 @@ def whole_in_turn(work: Callable[[], object]) -> None: ...
 def is_inside() -> bool: ...
 def reads_here(device: int, inode: int) -> bool: ...
 def refuse_nested(path: str, what: str) -> NoReturn: ...
-def sort_lines(
-    words: NDArray[np.unsignedinteger[Any]], width: int, kind: str, line: int
-) -> None: ...
-def decode_words(words: NDArray[np.unsignedinteger[Any]], kind: str) -> None: ...
+def sort_lines(words: _Words, width: int, kind: str, line: int) -> None: ...
+def decode_words(words: _Words, kind: str) -> None: ...
 def merge_scratch(runs: int, bytes: int) -> int: ...
 def merge_runs(
-    words: NDArray[np.unsignedinteger[Any]],
+    words: _Words,
     runs: Sequence[tuple[int, int]],
     skipped: int,
-    out: NDArray[np.unsignedinteger[Any]],
-    scratch: NDArray[np.unsignedinteger[Any]],
+    out: _Words,
+    scratch: _Words,
     width: int,
     kind: str,
     decoded: bool,
 ) -> None: ...
 def cut_runs(
-    words: NDArray[np.unsignedinteger[Any]],
-    lens: Sequence[int],
-    ranks: Sequence[int],
-    out: _Ints,
-    width: int,
-    kind: str,
+    words: _Words, lens: Sequence[int], ranks: Sequence[int], out: _Ints, width: int, kind: str
 ) -> None: ...
 def keys_with_places(
-    words: NDArray[np.unsignedinteger[Any]],
-    width: int,
-    kind: str,
-    places: tuple[int, int],
-    out: NDArray[np.uint64],
+    words: _Words, width: int, kind: str, places: tuple[int, int], out: NDArray[np.uint64]
 ) -> None: ...

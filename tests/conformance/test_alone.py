@@ -16,6 +16,7 @@ import pytest
 
 import descriptors
 import outcore
+from page_cache import forget
 
 KEY = np.s_[::7, ::5]
 SHAPE = (512, 2048)
@@ -63,12 +64,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.npy"
 
 
-def evict(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
 def write(array: outcore.DiskArray) -> tuple[int, int]:
     """Write and check; bytes read and written."""
     expected = array[...]
@@ -101,7 +96,7 @@ def test_after_a_cold_read_past_the_page_cache(path: Path) -> None:
         pytest.skip("this file system has no direct I/O")
     with outcore.open(path, "r+", hints={"sync": True, "cache": "bypass"}) as array:
         for _ in range(2):
-            evict(path)
+            forget(path)
             assert (array[...] == np.load(path)).all()
             assert descriptors.settled(path, 2) == 2
             report = array.explain(KEY, write=True)

@@ -7,23 +7,17 @@ again that it pushed out, or has them written in part and read again, moves more
 says. The system counts them for the process (/proc/self/io).
 """
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-from groups import make_group
+from groups import group_of, told_by
 
 import outcore
 from algorithm_runs import in_files, larger, must_be_right
 from algorithms import CASES
+from page_cache import forget
 
 MIB = 2**20
 ALLOWANCE = 64 * MIB
-HERE = Path(__file__).resolve().parent
 # Each kind of schedule once.
 QUICK = ("transpose", "stencil", "sum", "fft", "matmul by blocks")
 
@@ -58,23 +52,11 @@ def test_it_holds_its_budget_and_moves_what_it_says(tmp_path, monkeypatch, name,
 def cold(path, array):
     """A file with this array, of which nothing is in the page cache."""
     np.save(path, array)
-    with open(path, "rb") as stream:
-        os.fsync(stream.fileno())
-        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    forget(path)
 
 
 def in_a_group(budget, name):
-    group = make_group(budget + ALLOWANCE)
-    if group is None:
-        pytest.skip("no control group can be made: the memory of algorithms is NOT tested")
-    try:
-        done = subprocess.run(
-            [sys.executable, HERE / "algorithm_work.py", group, name, str(budget)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-    finally:
-        group.rmdir()
-    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
-    return json.loads(done.stdout)
+    with group_of(budget + ALLOWANCE) as group:
+        if group is None:
+            pytest.skip("no control group can be made: the memory of algorithms is NOT tested")
+        return told_by("algorithm_work.py", group, name, budget)

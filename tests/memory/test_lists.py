@@ -5,26 +5,16 @@ The addresses of the list alone would take more than the group has: who held the
 system. List, values and result are on disk.
 """
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-from groups import make_group
+from groups import group_of, told_by
 
 MIB = 2**20
 BUDGET, ALLOWANCE = 8 * MIB, 64 * MIB
 NUMBER, ELEMENTS = 3_200_000, MIB
-WORK = Path(__file__).with_name("lists_work.py")
 
 
 def test_a_schedule_of_a_list_larger_than_the_memory_of_the_process(tmp_path):
-    group = make_group(BUDGET + ALLOWANCE)
-    if group is None:
-        pytest.skip("no control group can be made: the memory of long lists is NOT tested")
     assert NUMBER * 24 > BUDGET + ALLOWANCE
     rng = np.random.default_rng(0)
     data, values = rng.standard_normal(ELEMENTS), rng.standard_normal(NUMBER)
@@ -32,18 +22,12 @@ def test_a_schedule_of_a_list_larger_than_the_memory_of_the_process(tmp_path):
     indices[NUMBER // 2 :: 3] = 77
     for name, array in {"a": data, "indices": indices, "values": values}.items():
         np.save(tmp_path / f"{name}.npy", array)
-    try:
-        done = subprocess.run(
-            [sys.executable, WORK, group, tmp_path, str(BUDGET)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-    finally:
-        group.rmdir()
-    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
+    with group_of(BUDGET + ALLOWANCE) as group:
+        if group is None:
+            pytest.skip("no control group can be made: the memory of long lists is NOT tested")
+        told = told_by("lists_work.py", group, tmp_path, BUDGET)
     np.add.at(data, indices, values)
     assert data[indices].tobytes() == np.load(tmp_path / "out.npy").tobytes()
     np.maximum.at(data, indices, values)
     assert data.tobytes() == np.load(tmp_path / "a.npy").tobytes()
-    assert json.loads(done.stdout)["peak"] <= BUDGET
+    assert told["peak"] <= BUDGET

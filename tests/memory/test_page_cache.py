@@ -7,58 +7,45 @@ would count those bytes for this process: `read_bytes` and `write_bytes` of /pro
 """
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from groups import make_group
+from groups import group_of, told_by
 
 import outcore
+from page_cache import forget
 
 MIB = 2**20
 BUDGET = 16 * MIB
 ALLOWANCE = 64 * MIB
-HERE = Path(__file__).resolve().parent
 
 
 def cold(path, array):
     """A file with this array, of which nothing is in the page cache."""
     np.save(path, array)
-    with open(path, "rb") as stream:
-        os.fsync(stream.fileno())
-        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    forget(path)
+
+
+@pytest.fixture
+def group():
+    with group_of(BUDGET + ALLOWANCE) as made:
+        if made is None:
+            pytest.skip("no control group can be made: what a small page cache costs is NOT tested")
+        yield made
 
 
 def moved(group, source, target, **words):
-    done = subprocess.run(
-        [
-            *(sys.executable, HERE / "moved_work.py", group, source, target, str(BUDGET)),
-            json.dumps(words),
-        ],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
-    return json.loads(done.stdout)
+    """Bytes that a conversion reads and writes."""
+    return told_by("moved_work.py", group, source, target, BUDGET, json.dumps(words))
 
 
 # Rows of whole pages, and rows that begin anywhere in theirs.
 @pytest.mark.parametrize("shape", [(8192, 1024), (8000, 1031)])
-def test_a_transposing_conversion_moves_each_byte_once(tmp_path, shape):
-    group = make_group(BUDGET + ALLOWANCE)
-    if group is None:
-        pytest.skip("no control group can be made: what a small page cache costs is NOT tested")
+def test_a_transposing_conversion_moves_each_byte_once(tmp_path, group, shape):
     source, target = tmp_path / "a.npy", tmp_path / "b.npy"
     data = np.arange(shape[0] * shape[1], dtype="f8").reshape(shape)
     cold(source, np.asfortranarray(data))
-    try:
-        read, written = moved(group, source, target, order="C")
-    finally:
-        group.rmdir()
+    read, written = moved(group, source, target, order="C")
     result = np.load(target)
     assert result.flags.c_contiguous
     np.testing.assert_array_equal(data, result)
@@ -69,24 +56,16 @@ def test_a_transposing_conversion_moves_each_byte_once(tmp_path, shape):
     assert written <= 1.1 * data.nbytes
 
 
-def test_chunks_in_files_of_their_own_are_written_once(tmp_path):
+def test_chunks_in_files_of_their_own_are_written_once(tmp_path, group):
     """Row slabs to column slabs, none of whose rows is a whole page: tiles end between pages."""
-    group = make_group(BUDGET + ALLOWANCE)
-    if group is None:
-        pytest.skip("no control group can be made: what a small page cache costs is NOT tested")
     source, target = tmp_path / "a.zarr", tmp_path / "b.zarr"
     # Of these lengths no even part is a whole number of pages.
     data = np.arange(5000 * 6016, dtype="f4").reshape(5000, 6016)
     outcore.create(source, data=data, chunks=(50, 6016), compression="none").close()
     for path in source.rglob("*"):
         if path.is_file():
-            with open(path, "rb") as stream:
-                os.fsync(stream.fileno())
-                os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    try:
-        read, written = moved(group, source, target, chunks=(5000, 64), compression="none")
-    finally:
-        group.rmdir()
+            forget(path)
+    read, written = moved(group, source, target, chunks=(5000, 64), compression="none")
     with outcore.open(target) as result:
         np.testing.assert_array_equal(data, result[...])
     if read == 0:

@@ -6,16 +6,14 @@ budget + 64 MiB + result: if it held more, the kernel would end it. Where no suc
 the high-water mark of the process is compared with the same number.
 """
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from groups import make_group
+from groups import group_of, told_by
 
 import outcore
 
@@ -23,7 +21,6 @@ MIB = 2**20
 BUDGET = 64 * MIB
 SHAPE = (8192, 16384)  # float32: 512 MiB, every element exact below 2**24 rows x columns
 ALLOWANCE = 64 * MIB
-HERE = Path(__file__).resolve().parent
 RESULTS = {"read": 32 * MIB, "read_strided": 16 * MIB}
 
 
@@ -60,29 +57,12 @@ CASES = [
 @pytest.mark.parametrize(("case", "source"), CASES)
 def test_peak_slow(folder, case, source):
     limit = BUDGET + ALLOWANCE + RESULTS.get(case, 0)
-    group = make_group(limit)
     try:
-        done = subprocess.run(
-            [
-                sys.executable,
-                HERE / "peak_work.py",
-                case,
-                folder,
-                source,
-                str(BUDGET),
-                str(group or ""),
-            ],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
+        with group_of(limit) as group:
+            peak = told_by("peak_work.py", case, folder, source, BUDGET, group or "")["peak"]
     finally:
-        if group:
-            group.rmdir()
         for made in (*folder.glob("made-*"), *folder.glob("to*")):
             shutil.rmtree(made) if made.is_dir() else made.unlink()
-    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
-    peak = json.loads(done.stdout)["peak"]
     print(f"{case} {source}: peak {peak / MIB:.1f} of {limit / MIB:.0f} MiB")
     assert peak <= limit
 
@@ -96,10 +76,9 @@ print(int(outcore.memory()))
 
 
 def test_the_default_comes_from_the_control_group():
-    group = make_group(512 * MIB)
-    if group is None:
-        pytest.skip("no control group can be made: the default budget in one is NOT tested")
-    try:
+    with group_of(512 * MIB) as group:
+        if group is None:
+            pytest.skip("no control group can be made: the default budget in one is NOT tested")
         done = subprocess.run(
             [sys.executable, "-c", DEFAULT, group],
             capture_output=True,
@@ -109,6 +88,4 @@ def test_the_default_comes_from_the_control_group():
                 "PYTHONPATH": os.pathsep.join(sys.path),
             },
         )
-    finally:
-        group.rmdir()
     assert str(128 * MIB) == done.stdout.strip(), done.stderr

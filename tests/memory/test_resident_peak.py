@@ -5,19 +5,12 @@ Two ranks in a control group that has the budget of each, the arrays that they h
 takes: who held more would be ended by the system. The files are larger than the budgets.
 """
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from groups import make_group
+from groups import group_of, told_by
 
 MIB = 2**20
 #: Of a process: modules, threads, mapped files.
 ALLOWANCE = 64 * MIB
-WORK = Path(__file__).with_name("resident_work.py")
 #: The budget of a process, what its ranks have besides, and how many processes there are.
 CASES = {
     "plain": (12, 9, 2),
@@ -31,19 +24,9 @@ CASES = {
 def test_it_stays_in_the_budget(tmp_path, case):
     budget, arrays, number = CASES[case]
     budget, limit = budget * MIB, (budget + arrays) * MIB + ALLOWANCE
-    group = make_group(number * limit)
-    try:
-        done = subprocess.run(
-            [sys.executable, WORK, case, str(group or ""), tmp_path, str(budget)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-    finally:
-        if group:
-            group.rmdir()
-    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
-    for told in json.loads(done.stdout):
+    with group_of(number * limit) as group:
+        ranks = told_by("resident_work.py", case, group or "", tmp_path, budget)
+    for told in ranks:
         most, held, resident = (told[name] / MIB for name in ("peak", "held", "resident"))
         print(f"{case}: {most:.1f} MiB counted, {held:.1f} at the end, {resident:.1f} resident")
         # A peak far below the budget would mean that something is not counted.

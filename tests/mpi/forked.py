@@ -11,6 +11,7 @@ import mmap
 import os
 import signal
 import time
+import traceback
 
 import numpy as np
 
@@ -56,6 +57,8 @@ def run(size, body, errors):
                 os.dup2(log, 2)
                 faulthandler.dump_traceback_later(PATIENCE - 2, file=log)
                 code = body(*_joined(places[rank], paper, words))
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(code)
         children.append(child)

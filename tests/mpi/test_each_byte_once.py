@@ -1,11 +1,10 @@
 """Cold files: what one rank reads does not bring what others read as well."""
 
-import os
-
 import numpy as np
 import pytest
 
 import outcore
+from page_cache import forget
 from ranks import ranks
 
 # Rows of a page each; `PIECE` of them are looked at as a whole. A rank wants `PART` rows.
@@ -15,23 +14,6 @@ ROW, PIECE, PART = 1024, 8, 128
 def pieces(array):
     """Of each piece the share that is in the page cache, in thousandths."""
     return [array._core.price(np.s_[k : k + PIECE])[1] for k in range(0, array.shape[0], PIECE)]
-
-
-def drop(path):
-    """Take a file out of the page cache; whether that went."""
-    fd = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(fd)
-        # Without a look at the header, which would bring pages.
-        with outcore.open(path, format="raw", dtype="u1", shape=os.path.getsize(path)) as array:
-            # New pages are on lists of the processors at first, from where they are not dropped.
-            for _ in range(100):
-                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                if not array._core.price(...)[1]:
-                    return True
-        return False
-    finally:
-        os.close(fd)
 
 
 @ranks(2, 4)
@@ -55,7 +37,7 @@ def test_what_the_header_brought_leads_to_no_reading_ahead(
         for k, path in enumerate(files[: t.size * (t.rank == 0)]):
             data = k + np.arange(PART * t.size * ROW, dtype="f4").reshape(shape)
             outcore.create(path, data=data).close()
-            gone = drop(path) and gone
+            gone = forget(path) and gone
         t.barrier()
         arrays = [outcore.open(path, comm=t) for path in files]
         before = [pieces(array) for array in arrays]

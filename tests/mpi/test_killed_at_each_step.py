@@ -115,8 +115,9 @@ def each_step(name, folder, size, victim, every, most=10**6):
     after(0)
     number = int((folder / "said").read_text())
     ends = [after(step) for step in at_steps(number, most)]
-    # Who closes a temporary array last has more to do.
-    assert sum(died for died, _ in ends) > len(ends) // 2
+    # Who closes a temporary array last has up to twice as much to do, and that may be anybody: those who
+    # do not come to a step have done all that they have to.
+    assert sum(died for died, _ in ends) >= len(ends) // 3
     return [state for _, state in ends]
 
 

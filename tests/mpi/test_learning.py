@@ -1,12 +1,11 @@
 """What ranks find out together about a disk that nobody measured."""
 
-import os
-
 import numpy as np
 import pytest
 
 import outcore
 from outcore import _core
+from page_cache import forget
 from ranks import UNDER_MPI, of_all, once, ranks
 
 # Each fourth row: 32 kB apart.
@@ -22,13 +21,6 @@ def learning():
     yield
     _core.set_learning(False)
     _core.set_disks({})
-
-
-def forget(path):
-    fd = os.open(path, os.O_RDONLY)
-    os.fsync(fd)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(fd)
 
 
 @ranks(2, 4, per_node=(None, 2))

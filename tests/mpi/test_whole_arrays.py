@@ -13,7 +13,7 @@ from mpi.distribution_cases import random_distribution
 from mpi.test_one_sided import values_of
 from outcore import CollectiveError, DistArray, Distribution, ProcessGrid, _core
 from outcore.dist import products, sums
-from ranks import UNDER_MPI, ranks
+from ranks import UNDER_MPI, collect, ranks
 
 SIZES = (1, 2, 3, 5, 8)
 PER_NODE = (None, 2)
@@ -154,7 +154,7 @@ def test_a_product_is_rounded_once_however_many_panels_there_are(world, monkeypa
 @contextlib.contextmanager
 def budget(t, each):
     """So much for each rank beside what is held: threads have one budget; the peak begins anew."""
-    t.barrier()
+    collect(t)
     held, before = _core.memory_state()[0], outcore.memory()
     t.barrier()
     if t.rank == 0 or UNDER_MPI:

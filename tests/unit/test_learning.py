@@ -12,6 +12,7 @@ import pytest
 
 import outcore
 from outcore import _core, measured
+from page_cache import forget
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
@@ -37,13 +38,6 @@ def scattered(folder):
     np.save(path, data)
     forget(path)
     return path, data
-
-
-def forget(path):
-    fd = os.open(path, os.O_RDONLY)
-    os.fsync(fd)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(fd)
 
 
 def test_what_was_learned_is_used_and_told(tmp_path, figures):

@@ -418,7 +418,7 @@ class OneSided(Divided):
         UsageError, CollectiveError
             As `get`.
         BudgetError
-            No room for ``16 * ndim + 48`` bytes an index, which it takes.
+            No room for ``16 * ndim + 48`` bytes and two elements an index, which it takes.
 
         Notes
         -----
@@ -436,19 +436,16 @@ class OneSided(Divided):
         array([1, 7, 6], dtype=int32)
         """
         window = self._window or self._no_window()
-        with Listed(self._distribution, index) as listed:
+        with Listed(self._distribution, index, self.dtype.itemsize) as listed:
             shape = listed.shape or ()
-            result = None if out is None else self._checked(out, shape)
-            flat = np.empty(int(np.prod(shape, dtype=object)), self.dtype)
+            result = np.empty(shape, self.dtype) if out is None else self._checked(out, shape)
+            # Elements go to their places in `out` however it lies in memory, not through a copy of it.
+            flat: Any = result.reshape(-1) if result.flags.c_contiguous else result.flat
             for ranks, where, at in listed.owners(window):
                 some = np.empty(len(at), self.dtype)
                 window.read(ranks, where, some)
                 window.settle()
                 flat[at] = some
-            if result is None:
-                result = flat.reshape(shape)
-            else:
-                result[...] = flat.reshape(shape)
         return result[()] if listed.shape is None and out is None else result
 
     def scatter(self, index: Any, values: ArrayLike) -> None:
@@ -480,8 +477,9 @@ class OneSided(Divided):
         [2, 0, 0, 0, 3]
         """
         window = self._window or self._no_window()
-        with Listed(self._distribution, index) as listed:
-            flat = self._broadcast(values, listed.shape or ()).reshape(-1)
+        given = np.asarray(values)
+        with Listed(self._distribution, index, given.itemsize) as listed:
+            flat = self._broadcast(given, listed.shape or ()).reshape(-1)
             for ranks, where, at in listed.owners(window):
                 window.write(ranks, where, flat[at])
             window.sent()
@@ -516,7 +514,7 @@ class OneSided(Divided):
         """
         window = self._window or self._no_window()
         terms, scale = self._terms(values, factor)
-        with Listed(self._distribution, index) as listed:
+        with Listed(self._distribution, index, terms.itemsize) as listed:
             flat = self._broadcast(terms, listed.shape or ()).reshape(-1)
             for ranks, where, at in listed.owners(window):
                 window.add(ranks, where, flat[at], scale)

@@ -609,7 +609,7 @@ class PatchLock:
 
 class Listed:
     """
-    A list of indices, by owner; its memory is counted while it is open.
+    A list of indices, by owner; its memory is counted while it is open, and that of its elements.
 
     Parameters
     ----------
@@ -617,16 +617,20 @@ class Listed:
         Who owns what.
     index
         Arrays of integers, one for each axis.
+    item
+        Bytes of an element: of all of them there are up to two copies, those of an owner and what NumPy
+        takes out of a part (or in the order of the list, where they were broadcast).
     """
 
-    def __init__(self, distribution: Distribution, index: Any) -> None:
+    def __init__(self, distribution: Distribution, index: Any, item: int) -> None:
         items = index if isinstance(index, tuple) else (index,)
         try:
             shape = np.broadcast_shapes(*(np.shape(item) for item in items))
         except ValueError:
             shape = ()  # refused below
         count = int(np.prod(shape, dtype=object))
-        self._held = _core.Reservation("exchange", count * (16 * distribution.ndim + 48))
+        each = 16 * distribution.ndim + 48 + 2 * item
+        self._held = _core.Reservation("exchange", count * each)
         try:
             self._core = distribution._core
             self._rows, self.shape = rows_of(distribution, index)

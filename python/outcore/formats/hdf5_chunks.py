@@ -273,7 +273,8 @@ class ChunkTable:
     def _store(self, dset: Any, chunks: Iterable[tuple[tuple[int, ...], int, bytes]]) -> None:
         for cell, mask, data in chunks:
             place = tuple(i * c for i, c in zip(cell, self.chunks, strict=False))
-            dset.id.write_direct_chunk(place, bytes(data), mask)
+            dset.id.write_direct_chunk(place, data, mask)
+            del data  # before the next one is made
 
     def stretch(self, axes: tuple[int, ...]) -> None:
         """Make the dataset at least as long as the array is, so that all readers see what is written."""

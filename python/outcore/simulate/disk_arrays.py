@@ -30,7 +30,7 @@ from typing import get_args
 from outcore.model import rates
 from outcore.model.machine import Machine, machine
 from outcore.model.rates import FIGURES, Fit, Operation
-from outcore.simulate.figures import Claim
+from outcore.simulate.claims import TIE, Claim, looked_up
 from outcore.simulate.methods import Array, Case, Outcome, simulate
 
 __all__ = [
@@ -51,8 +51,6 @@ __all__ = [
 RANKS = {5: (1, 2, 4, 8, 16, 24, 32), 6: (1, 2, 4, 8, 16)}
 _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 _FITS: tuple[Fit, ...] = get_args(Fit)
-# Rates that differ less than this are equal.
-_TIE = 1.01
 # Of as many times the rate of one rank as there are ranks: what "almost linear" is taken for.
 _ALMOST = 0.8
 
@@ -317,8 +315,8 @@ def _pairs(
 def _faster(pairs: Sequence[tuple[Point, Point]], unit: str, *, strictly: bool = True) -> _Found:
     """Whether the first of each pair is faster; if not strictly, nowhere slower and somewhere faster."""
     gains = [a.rate / b.rate for a, b in pairs]
-    faster = sum(gain > _TIE for gain in gains)
-    slower = sum(gain * _TIE < 1 for gain in gains)
+    faster = sum(gain > TIE for gain in gains)
+    slower = sum(gain * TIE < 1 for gain in gains)
     ours = (
         f"faster in {faster} of {len(gains)} {unit}, slower in {slower}; "
         f"x{min(gains):.2f} to x{max(gains):.2f}"
@@ -398,11 +396,5 @@ def lines(figure: int, model: Machine | None = None) -> list[str]:
         fitted = ", calibrated" if one.fitted else ""
         told = f"theirs {one.theirs:.1f} MB/s, ours {one.ours:.1f} (x{one.ratio:.2f}{fitted})"
         found.append(f"{one.where}: {told}")
-    for claim in claims(figure, model):
-        found += [
-            f"theirs: “{claim.said}”",
-            f"ours:   {'so' if claim.holds else 'NOT so'}; {claim.ours}",
-        ]
-    other = "the other points" if rates.measured(figure) else "the points"
-    found.append(f"theirs: {other} of the figure are not in its text")
-    return found
+    left = "the other points" if rates.measured(figure) else "the points"
+    return found + looked_up(claims(figure, model), left)

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 
 from outcore.model.machine import Machine, machine
 from outcore.process_grid import ProcessGrid
-from outcore.simulate.figures import Claim
+from outcore.simulate.claims import Claim, looked_up
 from outcore.simulate.methods import Array, Case, simulate
 
 __all__ = [
@@ -349,10 +349,4 @@ def lines(figure: int = 8, model: Machine | None = None) -> list[str]:
         f"{one.efficiency:>12.1%}{one.seconds:>9.0f}"
         for one in points(figure, model)
     ]
-    for claim in claims(figure, model):
-        found += [
-            f"theirs: “{claim.said}”",
-            f"ours:   {'so' if claim.holds else 'NOT so'}; {claim.ours}",
-        ]
-    found.append("theirs: the points of the figure are not in its text")
-    return found
+    return found + looked_up(claims(figure, model))

@@ -24,10 +24,11 @@ from typing import cast
 
 from outcore.model import tables
 from outcore.model.machine import Machine, machine
+from outcore.simulate.claims import TIE, Claim, looked_up
 from outcore.simulate.irregular import Method, Scattered, simulate_scattered
 
 __all__ = [
-    *("CHUNKS", "FIGURES", "GROUPS", "Claim", "Point"),
+    *("CHUNKS", "FIGURES", "GROUPS", "Point"),
     *("claims", "lines", "machine_of", "points", "title"),
 ]
 
@@ -35,8 +36,6 @@ FIGURES = tuple(range(9, 16))
 #: Bytes of a chunk; the example of section 3.1.1 has 2 MB of 8.
 CHUNKS = tuple(1 << power for power in (18, 19, 20, 21, 22))
 GROUPS = (1, 2, 4, 8, 16, 32, 64)
-# Curves that differ less than this are equal.
-_TIE = 1.01
 
 
 @dataclass(frozen=True)
@@ -75,27 +74,6 @@ class Point:
     def rate(self) -> float:
         """Application bandwidth, MB/s."""
         return self.nbytes / 1e6 / self.seconds
-
-
-@dataclass(frozen=True)
-class Claim:
-    """
-    What the text says of a figure.
-
-    Attributes
-    ----------
-    figure, said
-        Number of the figure; the words.
-    holds
-        Whether ours are so, too.
-    ours
-        What was looked at.
-    """
-
-    figure: int
-    said: str
-    holds: bool
-    ours: str
 
 
 def title(figure: int) -> str:
@@ -203,7 +181,7 @@ def _rises(figure: int, said: str, model: Machine | None) -> Claim:
     wrong = [
         name
         for name, curve in curves
-        if any(b.rate * _TIE < a.rate for a, b in itertools.pairwise(curve))
+        if any(b.rate * TIE < a.rate for a, b in itertools.pairwise(curve))
     ]
     more = f": not {'; '.join(map(str, wrong))}" if wrong else ""
     ours = f"{len(curves) - len(wrong)} of {len(curves)} curves never fall{more}"
@@ -220,7 +198,7 @@ def _longer_stripes(figure: int, said: str, model: Machine | None, write: bool) 
     better = [
         key
         for key, pair in pairs
-        if max(pair, key=lambda p: p.stripe).rate * _TIE >= min(pair, key=lambda p: p.stripe).rate
+        if max(pair, key=lambda p: p.stripe).rate * TIE >= min(pair, key=lambda p: p.stripe).rate
     ]
     large = [
         pair
@@ -228,7 +206,7 @@ def _longer_stripes(figure: int, said: str, model: Machine | None, write: bool) 
         if write or pair[0].chunk == max(p.chunk for p in pair) == CHUNKS[-1]
     ]
     holds = all(
-        max(pair, key=lambda p: p.stripe).rate * _TIE >= min(pair, key=lambda p: p.stripe).rate
+        max(pair, key=lambda p: p.stripe).rate * TIE >= min(pair, key=lambda p: p.stripe).rate
         for pair in large
     )
     return Claim(
@@ -255,7 +233,7 @@ def _optimum(figure: int, said: str, model: Machine | None) -> Claim:
     curves = _curves(points(figure, model), _name)
     for name, curve in curves:
         best, first, last = max(curve, key=lambda p: p.rate), curve[0], curve[-1]
-        gain = max(first.rate, last.rate) * _TIE < best.rate
+        gain = max(first.rate, last.rate) * TIE < best.rate
         inside += gain
         parts.append(f"{name}: {best.groups} ({best.rate / first.rate:.2f} x 1 group)")
     ours = f"{inside} of {len(curves)} curves have one; best: {'; '.join(parts)}"
@@ -269,11 +247,11 @@ def _large_chunks(figure: int, said: str, model: Machine | None, write: bool) ->
     first, last = curve[0], curve[-1]
     if write:
         holds = all(
-            b.io <= a.io * _TIE and b.communication <= a.communication * _TIE
+            b.io <= a.io * TIE and b.communication <= a.communication * TIE
             for a, b in itertools.pairwise(curve)
         )
     else:
-        holds = any(b.communication > a.communication * _TIE for a, b in itertools.pairwise(curve))
+        holds = any(b.communication > a.communication * TIE for a, b in itertools.pairwise(curve))
     ours = (
         f"from {first.chunk >> 10} to {last.chunk >> 10} KB: I/O {first.io:.1f} to {last.io:.1f} s, "
         f"communication {first.communication:.2f} to {last.communication:.2f} s"
@@ -355,10 +333,4 @@ def lines(figure: int, model: Machine | None = None) -> list[str]:
                 for column in columns
             )
             found.append(f"{head:<{wide}}{cells}")
-    for claim in claims(figure, model):
-        found += [
-            f"theirs: “{claim.said}”",
-            f"ours:   {'so' if claim.holds else 'NOT so'}; {claim.ours}",
-        ]
-    found.append("theirs: the points of the figure are not in its text")
-    return found
+    return found + looked_up(claims(figure, model))
