@@ -81,6 +81,11 @@ impl Staged {
         Ok(Staged { buffer: Some(buffer), used: 0, rows: Vec::new() })
     }
 
+    /// Bytes of the longest chunk.
+    pub fn longest(&self) -> usize {
+        self.rows.iter().map(|row| row.bytes.len()).max().unwrap_or(0)
+    }
+
     fn room(&self) -> usize {
         self.buffer.as_ref().map_or(0, |buffer| buffer.as_slice().len() - self.used)
     }

@@ -12,7 +12,7 @@ use outcore_io::store::listing::Listed;
 use outcore_io::store::Cells;
 use outcore_io::StorageError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PySlice, PyTuple};
 
 use crate::calls::python;
 use crate::errors::{foreign, of_python};
@@ -62,7 +62,7 @@ impl Library for Calls {
     fn commit(&self, staged: Staged) -> Result<Staged, StorageError> {
         let Some(commit) = &self.commit else { return Ok(staged) };
         python(|py| {
-            let chunks = EncodedChunks { staged: Mutex::new(staged), next: AtomicUsize::new(0) };
+            let chunks = EncodedChunks::of(py, staged);
             let chunks = Bound::new(py, chunks)?;
             let done = commit.bind(py).call1((&chunks,));
             // Taken out before anything else: the traceback of a failure keeps `chunks` alive.
@@ -91,13 +91,22 @@ impl Library for Calls {
 }
 
 /// Grid coordinates, filter mask, bytes.
-type PyRow<'py> = (Bound<'py, PyTuple>, u32, Bound<'py, PyBytes>);
+type PyRow<'py> = (Bound<'py, PyTuple>, u32, Bound<'py, PyAny>);
 
-/// What `commit` is given: makes one bytes object at a time, so that the chunks exist only once.
+/// What `commit` is given. Bytes of each chunk are there until the next one is asked for: all lie in the same memory, so
+/// that the chunks exist only once, and no memory is taken and given back for each.
 #[pyclass(module = "outcore._core", frozen)]
 struct EncodedChunks {
     staged: Mutex<Staged>,
     next: AtomicUsize,
+    bytes: Py<PyArray1<u8>>,
+}
+
+impl EncodedChunks {
+    fn of(py: Python<'_>, staged: Staged) -> EncodedChunks {
+        let bytes = PyArray1::zeros(py, [staged.longest()], false).unbind();
+        EncodedChunks { staged: Mutex::new(staged), next: AtomicUsize::new(0), bytes }
+    }
 }
 
 #[pymethods]
@@ -110,7 +119,13 @@ impl EncodedChunks {
         let staged = lock(&self.staged);
         let chunk = staged.chunk(self.next.fetch_add(1, Ordering::Relaxed));
         let Some((cell, mask, bytes)) = chunk else { return Ok(None) };
-        Ok(Some((PyTuple::new(py, cell)?, mask, PyBytes::new(py, bytes))))
+        let memory = self.bytes.bind(py);
+        let len = bytes.len();
+        if let Some(place) = memory.readwrite().as_slice_mut()?.get_mut(..len) {
+            place.copy_from_slice(bytes);
+        }
+        let given = memory.get_item(PySlice::new(py, 0, len as isize, 1))?;
+        Ok(Some((PyTuple::new(py, cell)?, mask, given)))
     }
 }
 

@@ -264,17 +264,22 @@ class ChunkTable:
             table = self._load(locked)
         return table
 
-    def commit(self, chunks: Iterable[tuple[tuple[int, ...], int, bytes]]) -> None:
-        """Store encoded chunks ``(grid coordinates, filter mask, bytes)`` through HDF5; not synced."""
+    def commit(self, chunks: Iterable[tuple[tuple[int, ...], int, NDArray[np.uint8]]]) -> None:
+        """
+        Store encoded chunks ``(grid coordinates, filter mask, bytes)`` through HDF5; not synced.
+
+        The bytes of a chunk are there until the next one is asked for.
+        """
         with access.changing(self.path, None, sync=False) as file:
             self._store(self._found(file), chunks)
         self.forget()
 
-    def _store(self, dset: Any, chunks: Iterable[tuple[tuple[int, ...], int, bytes]]) -> None:
+    def _store(
+        self, dset: Any, chunks: Iterable[tuple[tuple[int, ...], int, NDArray[np.uint8]]]
+    ) -> None:
         for cell, mask, data in chunks:
             place = tuple(i * c for i, c in zip(cell, self.chunks, strict=False))
             dset.id.write_direct_chunk(place, data, mask)
-            del data  # before the next one is made
 
     def stretch(self, axes: tuple[int, ...]) -> None:
         """Make the dataset at least as long as the array is, so that all readers see what is written."""

@@ -231,7 +231,7 @@ class _OpenTable(ChunkTable):
                     rows[k, 0] = _LOG + place
         return rows
 
-    def commit(self, chunks: Iterable[tuple[tuple[int, ...], int, bytes]]) -> None:
+    def commit(self, chunks: Iterable[tuple[tuple[int, ...], int, NDArray[np.uint8]]]) -> None:
         """Store chunks in the change."""
         with access.turn(), access.translated(self.path):
             self._store(self._dset, chunks)

@@ -135,7 +135,7 @@ class TableSource:
     path: str
     fetch: Callable[..., NDArray[np.int64]]
     stored: Callable[..., NDArray[np.int64]]
-    commit: Callable[[Iterable[tuple[tuple[int, ...], int, bytes]]], None] | None
+    commit: Callable[[Iterable[tuple[tuple[int, ...], int, NDArray[np.uint8]]]], None] | None
     load: Callable[[int], int] | None = None
     forget: Callable[[], None] | None = None
     guard: TableGuard | None = None
