@@ -1,16 +1,16 @@
 """
-Masks that choose elements of almost every page: the array is read in blocks, and the elements are taken out of these.
+Masks that choose elements of almost every page: blocks are read, and elements taken out of them.
 
-Problem. The indices of a mask take eight bytes for each element chosen, as much again for its address, and a look
-at the pages that they touch. If that is almost every page, nothing is saved by it: all of the array comes from
-the disk in any case. Idea. Data sieving: blocks of the array are read as sections, the next one while the
-elements of this one are taken by the bits of the mask (`take_masked`).
+Problem. The indices of a mask take eight bytes for each element chosen, as much again for its address,
+and a look at the pages that they touch. If that is almost every page, nothing is saved by it: all of
+the array comes from the disk in any case. Idea. Data sieving: blocks of the array are read as sections,
+the next one while the elements of this one are taken by the bits of the mask (`take_masked`).
 
-Invariants. Only masks in memory, one byte an element in C order, of the shape of the array are taken so, and only
-if no chunk is decoded twice. Memory for blocks is that of `DiskArray.blocks`.
+Invariants. Only masks in memory, one byte an element in C order, of the shape of the array are taken so,
+and only if no chunk is decoded twice. Memory for blocks is that of `DiskArray.blocks`.
 
-Source: data sieving is that of Thakur, Bordawekar and Choudhary, "Compiler and Runtime Support for Out-of-Core HPF
-Programs", here for masks of NumPy's indexing.
+Source: Thakur, Bordawekar and Choudhary, "Compiler and Runtime Support for Out-of-Core HPF Programs"
+(data sieving), here for masks of NumPy's indexing.
 """
 
 from __future__ import annotations
@@ -122,9 +122,8 @@ def explain(array: DiskArray, points: Points, blocks: Blocks) -> list[dict[str, 
         one = array._core.explain((slice(low, low + rows),), False)
         one["peak_bytes"] += report.held_bytes
         one["section"] = f"{points.number} elements that a mask chooses"
-        one["why"] = (
-            f"{one['method']}, blocks of all elements, because the mask chooses some of almost every page"
-        )
+        why = "because the mask chooses elements of almost every page"
+        one["why"] = f"{one['method']}, blocks of all elements, {why}"
         one["useful_bytes"] = 0
         told.append(one)
     told[0]["useful_bytes"] = points.number * array.dtype.itemsize
