@@ -8,9 +8,8 @@
 //! other merge; an innermost axis that is contiguous on both sides becomes a longer item. What is
 //! left is run by one of three kernels: runs of bytes (memcpy; long ones past the caches,
 //! `copy_stream`), rows of small items (typed loops), or, when source and destination disagree about
-//! the innermost axis, tiles that pass through a buffer in the first-level cache, so that both sides
-//! are touched in whole cache lines whatever their strides (rows a power of two apart would
-//! otherwise evict each other).
+//! the innermost axis, strips that are transposed in registers (`copy_strips`), or tiles that pass through
+//! a buffer in the first-level cache (`copy_tile`), so that both sides are touched in whole cache lines.
 //!
 //! Invariants: only bytes that the description names are read or written, each destination byte
 //! once; nothing is allocated. The caller vouches for the memory (`check.rs` of the plan proves it).
