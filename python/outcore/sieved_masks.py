@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.errors import BudgetError
+from outcore.errors import BudgetError, UsageError
 
 if TYPE_CHECKING:
     from outcore.blocks import Blocks
@@ -88,16 +88,30 @@ def read(array: DiskArray, points: Points, blocks: Blocks, out: NDArray[Any]) ->
         As for `blocks_of`, and what it gave.
     out
         Memory for the elements, one after the other.
+
+    Raises
+    ------
+    UsageError
+        The mask chooses more elements than before, or fewer (``bad-index``).
     """
     mask: Any = points.mask and points.mask.in_memory()
     item = array.dtype.itemsize
     row = mask.size // array.shape[0]
     lanes = array._hints.threads or len(os.sched_getaffinity(0))
     left = out.view(np.uint8)
-    for key, block in blocks:
-        part = mask[key[0].start * row : key[0].stop * row]
-        here = block.reshape(-1).view(np.uint8)
-        left = left[item * _core.take_masked(here, item, part, left, lanes) :]
+    try:
+        for key, block in blocks:
+            part = mask[key[0].start * row : key[0].stop * row]
+            here = block.reshape(-1).view(np.uint8)
+            left = left[item * _core.take_masked(here, item, part, left, lanes) :]
+    finally:
+        blocks.close()
+    if left.size:
+        raise UsageError(
+            f"a mask for {array.path!r} was changed while its elements were read; keep it as it is",
+            code="bad-index",
+            path=array.path,
+        )
 
 
 def explain(array: DiskArray, points: Points, blocks: Blocks) -> list[dict[str, Any]]:

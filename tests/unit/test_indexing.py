@@ -8,7 +8,9 @@ import pytest
 
 import outcore
 import points_by_numpy
-from outcore import _core
+from outcore import _core, sieved_masks
+from outcore.indexing import parse
+from outcore.masks import Held
 
 DATA = np.arange(60 * 50, dtype="f8").reshape(60, 50)
 
@@ -68,11 +70,17 @@ def dense(shape, seed=0):
     return np.random.default_rng(seed).random(shape) < 0.1
 
 
-@pytest.mark.parametrize("options", [{}, {"chunks": (64, 128)}, {"compression": None}])
-@pytest.mark.parametrize("dtype", ["f4", "u1", ">i2", "c16", [("a", "i4"), ("b", "f4")]])
-def test_dense_masks_take_elements_out_of_blocks(tmp_path, options, dtype):
+@pytest.mark.parametrize(
+    ("dtype", "options"),
+    [
+        *((dtype, {}) for dtype in ("f4", "u1", ">i2", "c16", [("a", "i4"), ("b", "f4")])),
+        ("f4", {"chunks": (64, 128)}),
+        ("i8", {"compression": None}),
+    ],
+)
+def test_dense_masks_take_elements_out_of_blocks(tmp_path, dtype, options):
     """One read of all elements, whatever the format; no indices."""
-    shape = (1501, 1024)
+    shape = (1101, 1024)
     data = (np.arange(np.prod(shape)) * 7 % 251).astype("u1").reshape(shape).astype(dtype)
     name = "a.zarr" if options else "a.npy"
     mask = dense(shape)
@@ -107,6 +115,20 @@ def test_what_dense_masks_are_not(tmp_path):
             assert forced.explain(dense(data.shape)).method == "list"
     with outcore.create(tmp_path / "f.npy", data=data, order="F") as a:
         assert np.array_equal(a[dense(data.shape)], data[dense(data.shape)])
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_dense_mask_that_is_changed_meanwhile_is_told(tmp_path, value):
+    """No element of the result is left as its memory was."""
+    data = np.arange(1 << 20, dtype="f8")
+    mask = dense(data.shape)
+    with outcore.create(tmp_path / "a.npy", data=data) as a, Held(a._core, writes=False) as held:
+        points, before = parse(mask, a.shape, a.path, held, "numpy"), _core.memory_state()[0]
+        blocks = sieved_masks.blocks_of(a, points)
+        mask[: 1 << 10] = value
+        with pytest.raises(outcore.UsageError, match="changed while"):
+            sieved_masks.read(a, points, blocks, points.empty(a.dtype, a.order))
+        assert _core.memory_state()[0] == before
 
 
 def test_dense_masks_keep_to_the_budget(tmp_path):
