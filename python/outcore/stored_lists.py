@@ -57,7 +57,6 @@ __all__ = [
     "Range",
     "StoredList",
     "cut_ranges",
-    "equal_bins",
     "find_cuts",
     "slab_of",
     "slabs_of",
@@ -205,29 +204,6 @@ def unit_of(points: Points, layout: Chunked | Strided) -> int:
     return max(thick * math.prod(points.shape[d] for d in points.axes[1:]), 1)
 
 
-def equal_bins(elements: int, unit: int, most: int) -> tuple[int, int]:
-    """
-    Tell the width of at most so many bins of equal width, and how many there are.
-
-    Parameters
-    ----------
-    elements
-        Elements that there are.
-    unit
-        Bins begin at its multiples.
-    most
-        Bins, at most; there is one at least.
-
-    Examples
-    --------
-    >>> equal_bins(100, 1, 40), equal_bins(100, 60, 40), equal_bins(0, 1, 40)
-    ((3, 34), (60, 2), (1, 1))
-    """
-    units = max(-(-elements // unit), 1)
-    width = unit * -(-units // most)
-    return width, max(-(-elements // width), 1)
-
-
 @dataclass(frozen=True)
 class Bins:
     """
@@ -259,7 +235,9 @@ class Bins:
     @classmethod
     def equal(cls, elements: int, unit: int, most: int) -> Bins:
         """At most so many, of equal width, which begin at multiples of `unit`."""
-        width, number = equal_bins(elements, unit, most)
+        units = max(-(-elements // unit), 1)
+        width = unit * -(-units // most)
+        number = max(-(-elements // width), 1)
         edges = np.arange(number + 1, dtype=np.int64) * width
         edges[-1] = max(elements, 0)
         return cls(edges, width)

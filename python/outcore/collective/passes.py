@@ -2,7 +2,7 @@
 Elements of lists larger than memory, moved by all ranks together: one range of elements after another.
 
 Problem. The indices of a rank do not fit its memory, or those that an owner would get do not fit the
-owner's; values and results may be larger still. Turns in the order of its list by each rank, an element
+owner's; values and results may be larger still. Cut in the order of its list by each rank, an element
 could be written by an early part of one rank and a late part of another, in an order that depends on
 budgets.
 
