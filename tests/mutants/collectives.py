@@ -64,16 +64,6 @@ MUTANTS = [
         why="what other programs write between sparse pieces would be undone",
     ),
     Mutant(
-        file="crates/access/src/two_phase.rs",
-        before="let data = slot.shifted(place.at.saturating_add(at)).within(low, high)?;",
-        after="let data = slot.shifted(place.at.saturating_add(at));",
-        killed_by=(
-            "cargo outcore-access "
-            "two_phase::tests::failures_name_the_array_and_nothing_leaves_the_slot"
-        ),
-        why="a tile that is larger than its slot would be read into the slot of another rank",
-    ),
-    Mutant(
         file="python/outcore/collective/rounds.py",
         before="number if failures.first is None else _FAILED",
         after="number",
