@@ -1,6 +1,7 @@
 //! How an array is used: flushed after each write, or after many; read again and again.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::OnceLock;
 
 use outcore_plan::Plan;
 
@@ -20,7 +21,30 @@ pub struct Habit {
     rent: AtomicI64,
 }
 
+/// A write of many parts, each of which moves a section (an owner's tiles in the rounds of a collective). To
+/// the habit it is one write: whether a flush will follow is asked when the first part begins.
+#[derive(Debug, Default)]
+pub struct InParts(OnceLock<bool>);
+
+impl InParts {
+    /// Whether a flush was expected to follow when its first part began.
+    pub fn is_flushed(&self) -> bool {
+        self.0.get().is_some_and(|flushed| *flushed)
+    }
+}
+
 impl Habit {
+    /// Whether a flush will follow the write of which a part begins, and whether this is the first one, with
+    /// which the write is counted.
+    pub fn part(&self, of: &InParts) -> (bool, bool) {
+        let mut first = false;
+        let flushed = of.0.get_or_init(|| {
+            first = true;
+            self.flushed()
+        });
+        (*flushed, first)
+    }
+
     /// Whether a flush will follow the next write.
     pub fn flushed(&self) -> bool {
         let each = self.each.load(Ordering::Relaxed) && self.unflushed.load(Ordering::Relaxed) == 0;
@@ -73,6 +97,22 @@ mod tests {
         assert!(!habit.flushed(), "the flush of that write is still to come");
         habit.flush();
         assert!(habit.flushed());
+    }
+
+    #[test]
+    fn a_write_of_many_parts_counts_once() {
+        let habit = Habit::default();
+        for (expected, _) in [(false, 0), (true, 1)] {
+            let of = InParts::default();
+            for k in 0..3 {
+                let (flushed, first) = habit.part(&of);
+                assert_eq!((expected, k == 0), (flushed, first));
+                if first {
+                    habit.write();
+                }
+            }
+            habit.flush();
+        }
     }
 
     #[test]

@@ -69,6 +69,7 @@ pub mod two_phase;
 mod windows;
 
 pub use error::{Fault, Reason};
+pub use habit::InParts;
 pub use hints::{Cache, Hints};
 pub use indexed::IndexedAccess;
 pub use interrupt::Interrupts;

@@ -31,7 +31,7 @@ use crate::chunks::Chunks;
 use crate::described::{Described, Source};
 use crate::error::Fault;
 use crate::guard;
-use crate::habit::Habit;
+use crate::habit::{Habit, InParts};
 use crate::hints::{Cache, Hints};
 use crate::interrupt::Interrupts;
 use crate::learning;
@@ -159,6 +159,19 @@ impl Open {
         }
     }
 
+    /// Writes a part of a write of several, which count as one.
+    pub fn run_part(
+        &self,
+        access: &Access,
+        of: &InParts,
+        interrupts: &dyn Interrupts,
+    ) -> Result<(), Fault> {
+        let (flushed, first) = self.habit.part(of);
+        let hints = Hints { sync: access.hints.sync || flushed, ..access.hints.clone() };
+        let access = Access { hints: &hints, ..*access };
+        self.as_one(first, || self.run_as(Mode::Run, &access, interrupts))
+    }
+
     /// Reads the section if it is in the page cache, and says whether it did. Chunks are never cached: they may have to be decoded.
     pub fn run_if_cached(
         &self,
@@ -195,10 +208,17 @@ impl Open {
     /// Writes in parts: `work` makes what it writes and hands it to [`Open::run_nested`], inside
     /// turns of its own. Counts as one write.
     pub fn write_in_parts(&self, work: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
+        self.as_one(true, work)
+    }
+
+    /// What was written counts as a write of its own, or (`one` is false) with another.
+    fn as_one(&self, one: bool, work: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
         WRITES.fetch_add(1, Ordering::SeqCst);
         let result = work();
         WRITES.fetch_add(1, Ordering::SeqCst);
-        self.habit.write();
+        if one {
+            self.habit.write();
+        }
         result
     }
 
@@ -678,6 +698,11 @@ impl Open {
     /// From now on a flush follows each write, or many of them.
     pub fn expect_flush(&self) {
         self.habit.tell();
+    }
+
+    /// Whether a flush is expected to follow the next write.
+    pub fn is_flush_expected(&self) -> bool {
+        self.habit.flushed()
     }
 
     /// Whether a flush will follow, so far as one can know.

@@ -23,6 +23,7 @@ use outcore_plan::collective::{Collective, Held, Way, IMPOSSIBLE};
 use outcore_plan::{Direction, Section};
 
 use crate::error::Fault;
+use crate::habit::InParts;
 use crate::hints::{Cache, Hints};
 use crate::interrupt::Interrupts;
 use crate::many;
@@ -41,6 +42,8 @@ pub struct Owned<'a> {
     pub hints: &'a Hints,
     /// Counts writes that ended.
     pub written: &'a AtomicU64,
+    /// The collective's write, to which all rounds belong.
+    pub whole: &'a InParts,
 }
 
 /// A rank as an owner.
@@ -179,7 +182,8 @@ impl Owner<'_> {
             };
             for section in sections {
                 let part = self.part(array, (place, held), section, slot)?;
-                let ended = array.open.run(&part.access(Direction::Write), interrupts);
+                let ended =
+                    array.open.run_part(&part.access(Direction::Write), array.whole, interrupts);
                 array.written.fetch_add(1, Ordering::SeqCst);
                 ended.map_err(|fault| array.open.failure(fault))?;
             }

@@ -7,6 +7,9 @@
 //! | window   | extents that fit the second-level cache together         | a slot of a window |
 //! | list     | extents to keep the disk's queue full; tiles likewise    | slots of 1 to 8 MiB |
 //!
+//! A window that is written from transposed memory has the rounds of a list: those of a second-level cache
+//! would be so short along the file that each page is written in many parts.
+//!
 //! A write that has to read first (`patch`) is never cut into tiles: its extents would meet.
 //!
 //! Cold data: a write of a part of a page makes the kernel read that page first, one at a time, while
@@ -57,7 +60,13 @@ pub(crate) fn cut_nest(
             Ok(fetching(piece, means, terms))
         }
         Method::Window => {
-            let piece = cut_gather(window(&nest, means, terms), nest, means, terms)?;
+            let wanted = match window(&nest, means, terms) {
+                Wanted { patch: false, .. } if writes_turned(&nest, means) => {
+                    list(&nest, means, terms)
+                }
+                wanted => wanted,
+            };
+            let piece = cut_gather(wanted, nest, means, terms)?;
             Ok(if piece.patches() { piece } else { fetching(piece, means, terms) })
         }
         Method::List | Method::Chunks => cut_gather(list(&nest, means, terms), nest, means, terms),
@@ -161,6 +170,10 @@ fn fetching(piece: Piece, means: Means, terms: &Terms) -> Piece {
 fn paged(nest: &Nest, cut: &Cut) -> bool {
     let alike = |(a, len): (&Axis, &i64)| *len == a.count || (len * a.file) % PAGE == 0;
     nest.axes.iter().zip(&cut.block).all(alike)
+}
+
+fn writes_turned(nest: &Nest, means: Means) -> bool {
+    means.direction == Direction::Write && nest.transposed()
 }
 
 /// Bytes of a mapping that a box keeps in memory.

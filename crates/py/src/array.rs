@@ -21,7 +21,7 @@ use numpy::{
     PyArray1, PyArrayDescrMethods, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods,
 };
 use outcore_access::described::Source;
-use outcore_access::{placed, Access, Hints};
+use outcore_access::{placed, Access, Hints, InParts};
 use outcore_io::exec::User;
 use outcore_io::process;
 use outcore_plan::collective::{section_words, ArrayDescriptor};
@@ -572,7 +572,7 @@ impl Array {
     /// What an owner uses in threads of its own.
     pub fn held(&self) -> Result<Held, Fault> {
         let (hints, written) = (self.hints.clone(), self.written.clone());
-        Ok(Held { open: self.open()?, hints, written })
+        Ok(Held { open: self.open()?, hints, written, whole: InParts::default() })
     }
 
     /// The array, as it was opened.

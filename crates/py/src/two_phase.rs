@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
 use numpy::{PyUntypedArray, PyUntypedArrayMethods};
-use outcore_access::{two_phase as core, Hints};
+use outcore_access::{two_phase as core, Hints, InParts};
 use outcore_io::exec::User;
 use outcore_plan::collective::{self as plan, Owed, Peers, Turn, Way};
 use pyo3::prelude::*;
@@ -27,11 +27,14 @@ pub struct Held {
     pub open: Arc<Open>,
     pub hints: Hints,
     pub written: Arc<AtomicU64>,
+    /// What is written through this is one write, in parts.
+    pub whole: InParts,
 }
 
 impl Held {
     fn owned(&self) -> core::Owned<'_> {
-        core::Owned { open: &self.open, hints: &self.hints, written: &self.written }
+        let Held { open, hints, written, whole } = self;
+        core::Owned { open, hints, written, whole }
     }
 }
 

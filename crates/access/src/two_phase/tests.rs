@@ -84,7 +84,9 @@ fn owners_read_what_ranks_want_where_they_look_for_it() {
             let array = open(described());
             for rank in plan.owners() {
                 let (hints, written) = (Hints::default(), AtomicU64::new(0));
-                let owned = [Some(Owned { open: &array, hints: &hints, written: &written })];
+                let whole = InParts::default();
+                let owned =
+                    [Some(Owned { open: &array, hints: &hints, written: &written, whole: &whole })];
                 let owner = Owner { plan: &plan, rank, arrays: &owned, rewrites: None };
                 for k in 0..plan.rounds() {
                     let mut memory = vec![255; plan.slot_bytes() as usize];
@@ -107,9 +109,10 @@ fn write(
 ) -> (Vec<u8>, u64) {
     let plan = plan(&described().layout, step, true);
     let (array, written) = (open(described()), AtomicU64::new(0));
+    let whole = InParts::default();
     for k in 0..plan.rounds() {
         for rank in plan.owners() {
-            let owned = [Some(Owned { open: &array, hints, written: &written })];
+            let owned = [Some(Owned { open: &array, hints, written: &written, whole: &whole })];
             let owner = Owner { plan: &plan, rank, arrays: &owned, rewrites };
             let mut memory = vec![255; plan.slot_bytes() as usize];
             let batch = owner.batch(k, &Never).unwrap();
@@ -145,13 +148,39 @@ fn what_nobody_gives_stays_as_it_was() {
 }
 
 #[test]
+fn rounds_of_one_write_are_one_to_who_expects_a_flush() {
+    let _one = budget(64 << 20);
+    let dir = TestDir::new("owners-flushed");
+    let described = files(&dir, "flushed")[0]();
+    let plan = plan(&described.layout, 3, true);
+    assert!(plan.rounds() > 1);
+    let (array, hints, written) = (open(described), Hints::default(), AtomicU64::new(0));
+    for expected in [false, true] {
+        let whole = InParts::default();
+        for k in 0..plan.rounds() {
+            let owned =
+                [Some(Owned { open: &array, hints: &hints, written: &written, whole: &whole })];
+            let owner = Owner { plan: &plan, rank: 0, arrays: &owned, rewrites: Some(false) };
+            let mut memory = vec![0; plan.slot_bytes() as usize];
+            let batch = owner.batch(k, &Never).unwrap();
+            owner.write(&batch, User::of(&mut memory, 0), &Never).unwrap();
+            assert!(!array.is_flush_expected(), "that of this write is still to come");
+        }
+        assert_eq!(expected, whole.is_flushed());
+        array.flush().unwrap();
+        assert!(array.is_flush_expected());
+    }
+}
+
+#[test]
 fn holes_are_read_only_where_a_tile_is_rewritten() {
     let _one = budget(64 << 20);
     let dir = TestDir::new("owners-holes");
     let described = files(&dir, "holes")[0]();
     let plan = plan(&described.layout, 8, true);
     let (array, hints, written) = (open(described), Hints::default(), AtomicU64::new(0));
-    let owned = [Some(Owned { open: &array, hints: &hints, written: &written })];
+    let whole = InParts::default();
+    let owned = [Some(Owned { open: &array, hints: &hints, written: &written, whole: &whole })];
     for (rewrites, read) in [(Some(true), true), (Some(false), false)] {
         let owner = Owner { plan: &plan, rank: 0, arrays: &owned, rewrites };
         let batch = owner.batch(0, &Never).unwrap();
@@ -168,7 +197,8 @@ fn a_part_has_its_bytes_of_the_slot_and_no_others() {
     let described = files(&dir, "parts")[0]();
     let plan = plan(&described.layout, 3, false);
     let (array, hints, written) = (open(described), Hints::default(), AtomicU64::new(0));
-    let owned = [Some(Owned { open: &array, hints: &hints, written: &written })];
+    let whole = InParts::default();
+    let owned = [Some(Owned { open: &array, hints: &hints, written: &written, whole: &whole })];
     let mut memory = vec![0; plan.slot_bytes() as usize];
     let slot = User::of(&mut memory, 0);
     for rank in plan.owners() {
@@ -201,7 +231,8 @@ fn failures_name_the_array_and_nothing_leaves_the_slot() {
     let plan = plan(&described.layout, 3, true);
     let cold = Hints { cache: Cache::Bypass, ..Hints::default() };
     let (array, written) = (open(described), AtomicU64::new(0));
-    let owned = [Some(Owned { open: &array, hints: &cold, written: &written })];
+    let whole = InParts::default();
+    let owned = [Some(Owned { open: &array, hints: &cold, written: &written, whole: &whole })];
     let owner = Owner { plan: &plan, rank: 0, arrays: &owned, rewrites: Some(true) };
     let batch = owner.batch(0, &Never).unwrap();
     // A slot that is too short.
@@ -234,8 +265,8 @@ fn prices_are_of_all_accesses_and_the_least_share() {
     let described = files(&dir, "price")[0]();
     let array = open(described);
     let (warm, cold) = (Hints::default(), Hints { cache: Cache::Bypass, ..Hints::default() });
-    let written = AtomicU64::new(0);
-    let owned = |hints| Owned { open: &array, hints, written: &written };
+    let (written, whole) = (AtomicU64::new(0), InParts::default());
+    let owned = |hints| Owned { open: &array, hints, written: &written, whole: &whole };
     let price = |all: &[(Owned, Section)]| own_price(all, false, false, &Never);
     let one = price(&[(owned(&cold), columns(0, 3))]);
     assert!(one.0 > 0 && one.1 == 0);
@@ -253,7 +284,8 @@ fn who_is_interrupted_stops() {
     let plan = plan(&described.layout, 3, false);
     let cold = Hints { cache: Cache::Bypass, ..Hints::default() };
     let (array, written) = (open(described), AtomicU64::new(0));
-    let owned = [Some(Owned { open: &array, hints: &cold, written: &written })];
+    let whole = InParts::default();
+    let owned = [Some(Owned { open: &array, hints: &cold, written: &written, whole: &whole })];
     let owner = Owner { plan: &plan, rank: 0, arrays: &owned, rewrites: None };
     let button = Button::default();
     button.press();
