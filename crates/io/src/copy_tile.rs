@@ -6,14 +6,14 @@
 //!
 //! Idea: gather a square tile row by row into a buffer (whole source lines), transpose it into a
 //! second one (both stay in the first-level cache), and write that out row by row (whole destination
-//! lines). Transposing inside the cache goes 4 x 4 or 2 x 2 in vector registers for items of 4 and
-//! 8 bytes.
+//! lines). Inside the cache both sides are contiguous, so strips in registers do it (`copy_strips`).
 
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
 
 use crate::copy_row::{copy_row, Axis};
+use crate::copy_strips;
 
 /// Bytes of one buffer: two of them fit the first-level cache.
 const TILE_BYTES: usize = 16 << 10;
@@ -81,66 +81,17 @@ pub(crate) unsafe fn plane<T: Copy>(src: *const u8, dst: *mut u8, across: Axis, 
 /// # Safety
 /// Both hold `edge * edge` items; the first `height` rows of `a` have `width` items set.
 unsafe fn turn<T: Copy>(a: *const T, b: *mut T, edge: usize, width: usize, height: usize) {
-    // SAFETY: all indices are below `edge`; a full tile is `edge` x `edge` initialised items.
+    let (item, row) = (size_of::<T>() as isize, (edge * size_of::<T>()) as isize);
+    let across = Axis { n: width, src: item, dst: row };
+    let along = Axis { n: height, src: row, dst: item };
+    // SAFETY: all indices are below `edge`, and what is read was set.
     unsafe {
-        #[cfg(target_arch = "x86_64")]
-        if width == edge && height == edge {
-            match size_of::<T>() {
-                4 => return turn_4(a.cast(), b.cast(), edge),
-                8 => return turn_8(a.cast(), b.cast(), edge),
-                _ => {}
-            }
+        if copy_strips::serves::<T>(across, along) {
+            return copy_strips::plane::<T>(a.cast(), b.cast(), across, along);
         }
         for x in 0..width {
             for y in 0..height {
                 *b.add(x * edge + y) = *a.add(y * edge + x);
-            }
-        }
-    }
-}
-
-/// A whole tile of 4-byte items, 4 x 4 at a time.
-///
-/// # Safety
-/// As [`turn`], with a full tile; `edge` is a multiple of 4 and the tiles are aligned to 16 bytes.
-#[cfg(target_arch = "x86_64")]
-unsafe fn turn_4(a: *const f32, b: *mut f32, edge: usize) {
-    use std::arch::x86_64::{
-        _mm_load_ps, _mm_movehl_ps, _mm_movelh_ps, _mm_store_ps, _mm_unpackhi_ps, _mm_unpacklo_ps,
-    };
-    for x in (0..edge).step_by(4) {
-        for y in (0..edge).step_by(4) {
-            // SAFETY: four rows of four items inside the tiles, 16-byte aligned. Loads, shuffles
-            // and stores of this width move bits unchanged, whatever number they would be.
-            unsafe {
-                let row = |k: usize| _mm_load_ps(a.add((y + k) * edge + x));
-                let (r0, r1, r2, r3) = (row(0), row(1), row(2), row(3));
-                let (lo01, lo23) = (_mm_unpacklo_ps(r0, r1), _mm_unpacklo_ps(r2, r3));
-                let (hi01, hi23) = (_mm_unpackhi_ps(r0, r1), _mm_unpackhi_ps(r2, r3));
-                _mm_store_ps(b.add(x * edge + y), _mm_movelh_ps(lo01, lo23));
-                _mm_store_ps(b.add((x + 1) * edge + y), _mm_movehl_ps(lo23, lo01));
-                _mm_store_ps(b.add((x + 2) * edge + y), _mm_movelh_ps(hi01, hi23));
-                _mm_store_ps(b.add((x + 3) * edge + y), _mm_movehl_ps(hi23, hi01));
-            }
-        }
-    }
-}
-
-/// A whole tile of 8-byte items, 2 x 2 at a time.
-///
-/// # Safety
-/// As [`turn`], with a full tile; `edge` is even and the tiles are aligned to 16 bytes.
-#[cfg(target_arch = "x86_64")]
-unsafe fn turn_8(a: *const f64, b: *mut f64, edge: usize) {
-    use std::arch::x86_64::{_mm_load_pd, _mm_store_pd, _mm_unpackhi_pd, _mm_unpacklo_pd};
-    for x in (0..edge).step_by(2) {
-        for y in (0..edge).step_by(2) {
-            // SAFETY: two rows of two items inside the tiles, 16-byte aligned; bits move unchanged.
-            unsafe {
-                let r0 = _mm_load_pd(a.add(y * edge + x));
-                let r1 = _mm_load_pd(a.add((y + 1) * edge + x));
-                _mm_store_pd(b.add(x * edge + y), _mm_unpacklo_pd(r0, r1));
-                _mm_store_pd(b.add((x + 1) * edge + y), _mm_unpackhi_pd(r0, r1));
             }
         }
     }
