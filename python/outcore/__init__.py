@@ -7,8 +7,8 @@ Arrays larger than memory, at the speed of the disks.
 >>> a[150, :4]
 array([1.5, 0. , 0. , 1.5])
 
-`open`, `open_many` and `create` give `DiskArray`s; `memory` is the promise that holds; `Hints` never
-change results.
+`open`, `open_many` and `create` give `DiskArray`s, `open_group` a `Group` of them; `memory` is the
+promise that holds; `Hints` never change results.
 """
 
 import atexit as _atexit
@@ -28,6 +28,7 @@ from outcore.errors import (
     FormatError,
     InternalError,
     LinAlgError,
+    NoSuchMemberError,
     NotFoundError,
     OutcoreError,
     PathTypeError,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         write_all,
     )
     from outcore.dist import Align, DistArray, Distribution, PatchLock, ProcessGrid
+    from outcore.groups import Group, Tree, open_group
     from outcore.index_schedule import IndexSchedule
     from outcore.jobs import ComputeReport, Measured, Planned
     from outcore.ooc.blocks.map_blocks import apply_along_axis, map_blocks
@@ -190,6 +192,7 @@ __all__ = [
     "Entry",
     "FancyIndexError",
     "FormatError",
+    "Group",
     "Hints",
     "IORequest",
     "IndexSchedule",
@@ -204,6 +207,7 @@ __all__ = [
     "ManyReport",
     "Measured",
     "MemoryLimit",
+    "NoSuchMemberError",
     "NotFoundError",
     "Origin",
     "OutcoreError",
@@ -226,6 +230,7 @@ __all__ = [
     "Strided",
     "TranslationTable",
     "Transport",
+    "Tree",
     "UnsupportedError",
     "UsageError",
     "__version__",
@@ -307,6 +312,7 @@ __all__ = [
     "nanvar",
     "norm",
     "open",
+    "open_group",
     "open_many",
     "open_placed",
     "outer",
@@ -353,6 +359,7 @@ _LATER = {
         "ListPrices ListReport ManyReport OwnerReport explain_all read_all write_all"
     ),
     "outcore.dist": "Align DistArray Distribution PatchLock ProcessGrid",
+    "outcore.groups": "Group Tree open_group",
     "outcore.index_schedule": "IndexSchedule",
     "outcore.jobs": "ComputeReport Measured Planned",
     "outcore.ooc.blocks.map_blocks": "apply_along_axis map_blocks",

@@ -1,5 +1,5 @@
 """
-The attributes of an array on disk, as a mapping that can be written to.
+The attributes of an array or a group on disk, as a mapping that can be written to.
 
 Problem. Users write ``a.attrs["units"] = "K"``, one after another, perhaps from several processes; the
 formats replace their metadata as a whole.
@@ -14,20 +14,34 @@ on the disk.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any, Protocol
 
 from outcore.errors import UsageError
-
-if TYPE_CHECKING:
-    from outcore.disk import DiskArray
 
 __all__ = ["Attributes"]
 
 
+class _Told(Protocol):
+    """What a format said."""
+
+    @property
+    def attrs(self) -> Mapping[str, Any]: ...
+
+
+class _Owner(Protocol):
+    """An array or a group."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def info(self) -> _Told: ...
+    def _change_attrs(self, changes: Mapping[str, Any], drop: Collection[str]) -> None: ...
+
+
 class Attributes(MutableMapping[str, Any]):
     """
-    User attributes of an array on disk: ``a.attrs``.
+    User attributes of an array or a group on disk: ``a.attrs``.
 
     Reading needs no mode. Each change is a change of the file of its own, durable when it returns;
     `update` makes one of many.
@@ -43,11 +57,11 @@ class Attributes(MutableMapping[str, Any]):
     {'units': 'degC', 'long_name': 'temperature'}
     """
 
-    def __init__(self, array: DiskArray) -> None:
-        self._array = array
+    def __init__(self, owner: _Owner) -> None:
+        self._owner = owner
 
     def _now(self) -> Mapping[str, Any]:
-        return self._array.info.attrs
+        return self._owner.info.attrs
 
     def __getitem__(self, name: str) -> Any:
         # A copy: a list that is changed in memory would look like an attribute that was.
@@ -112,11 +126,11 @@ class Attributes(MutableMapping[str, Any]):
         for name in changes or ():
             if not isinstance(name, str):
                 raise UsageError(
-                    f"{self._array.path!r}: {name!r} is no name of an attribute; pass text",
+                    f"{self._owner.path!r}: {name!r} is no name of an attribute; pass text",
                     code="bad-attribute",
-                    path=self._array.path,
+                    path=self._owner.path,
                 )
-        self._array._change_attrs(changes or {}, list(drop))
+        self._owner._change_attrs(changes or {}, list(drop))
 
     def __repr__(self) -> str:
         return repr(dict(self._now()))

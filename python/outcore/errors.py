@@ -9,7 +9,8 @@ Everything outcore raises.
     ├── DistributionError(ValueError)  no array can be distributed like that
     ├── BudgetError(MemoryError)       the work cannot be done within the memory budget  .needed
     ├── FormatError(ValueError)        the file is not what its format promises   .offset
-    │   └── UnsupportedError           valid, but outcore cannot read or write this feature
+    │   ├── UnsupportedError           valid, but outcore cannot read or write this feature
+    │   └── NoSuchMemberError(KeyError)  a group has no array and no group of that name
     ├── StorageError(OSError)          the operating system said no
     │   │                              .errno .filename .offset .length
     │   ├── NotFoundError(FileNotFoundError)
@@ -22,8 +23,8 @@ Everything outcore raises.
     └── InternalError                  a bug in outcore; please report
 
 The name in brackets is a second base, so that code that catches `OSError`, `FileNotFoundError`,
-`IndexError`, `MemoryError`, `ValueError` or `numpy.linalg.LinAlgError` goes on working. `BudgetError`
-is a `ValueError`, and `FancyIndexError` an `UnsupportedError`, besides. ``code`` is stable and
+`IndexError`, `KeyError`, `MemoryError`, `ValueError` or `numpy.linalg.LinAlgError` goes on working.
+`BudgetError` is a `ValueError`, and `FancyIndexError` an `UnsupportedError`, besides. ``code`` is stable and
 append-only: ``docs/status/error-codes.md``. It decides the class where one is more exact than the one
 that was raised: a `StorageError` with the code ``not-found`` is a `NotFoundError`, wherever it comes
 from. Messages say what failed, where, the numbers, then the next step.
@@ -48,6 +49,7 @@ __all__ = [
     "FormatError",
     "InternalError",
     "LinAlgError",
+    "NoSuchMemberError",
     "NotFoundError",
     "OutcoreError",
     "PathTypeError",
@@ -164,6 +166,10 @@ class UnsupportedError(FormatError):
     """Valid, but outcore cannot read or write this feature."""
 
 
+class NoSuchMemberError(FormatError, KeyError):
+    """A group has no array and no group of that name."""
+
+
 class FancyIndexError(SectionError, UnsupportedError):
     """
     A field name, or an array, a list or a boolean where only sections are taken.
@@ -248,6 +254,7 @@ _EXACT: dict[str, type[OutcoreError]] = {
     "already-exists": AlreadyExistsError,
     "bad-path": PathTypeError,
     "fancy-index": FancyIndexError,
+    "no-such-member": NoSuchMemberError,
     "not-found": NotFoundError,
     "permission-denied": PermissionDeniedError,
 }

@@ -85,6 +85,8 @@ _CALLS = {
     "CollectiveSchedule.gather_all": Call(24),
     "CollectiveSchedule.scatter_all": Call(25),
     "CollectiveSchedule.explain_all": Call(26),
+    "outcore.open_group": Call(27),
+    "Group": Call(28),
     "a computation": Call(30),
     "create_placed": Call(40),
     "open_placed": Call(41),

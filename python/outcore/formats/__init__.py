@@ -39,6 +39,7 @@ __all__ = [
     "check_place",
     "create_info",
     "discard",
+    "format_of",
     "growing",
     "ls",
     "open_info",
@@ -457,6 +458,12 @@ def remove(path: str) -> None:
 def format_of_new(path: str, format: str | None = None) -> str:
     """The name of the format that a new array at `path` would have."""
     return _maker(split_path(path)[0], format).NAME
+
+
+def format_of(outer: str, format: str | None = None) -> str:
+    """The name of the format of what is at `outer`; of `format`, if the caller knows it."""
+    is_folder = durable.refuse_special(outer)
+    return _by_name(format).NAME if format is not None else _find(outer, is_folder, {}).NAME
 
 
 def _maker(outer: str, format: str | None) -> Format:

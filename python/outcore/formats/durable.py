@@ -18,6 +18,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -295,6 +296,11 @@ def begun_name(final: str) -> str:
 
 #: What all names are like under which the core, or Python, makes a file or folder.
 BEGUN = r"\..+\.[0-9a-f]{8}(?:-[0-9a-f-]+)?\.outcore-tmp"
+
+
+def is_begun(name: str) -> bool:
+    """Whether a name is one under which something is, or was, being made."""
+    return re.fullmatch(BEGUN, name) is not None
 
 
 def hold(path: str, *, look: bool = False) -> int | None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.formats import durable, zarr_codecs, zarr_dtypes, zarr_grid, zarr_staged
@@ -91,7 +91,7 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
         node_folder(path, names)
         check_writable(folder)
     here = folder_of(folder) if os.path.isdir(folder) else None
-    return _known(full_name(path, names), folder, found, _read(folder, _ATTRS) or {}, here)
+    return _known(full_name(path, names), folder, found, document_of(folder, _ATTRS) or {}, here)
 
 
 class _Found(NamedTuple):
@@ -121,7 +121,7 @@ def _look(folder: str, file: str) -> _Found | None:
     return None
 
 
-def _read(folder: str, file: str) -> Document | None:
+def document_of(folder: str, file: str) -> Document | None:
     """The same without where it was found."""
     found = _look(folder, file)
     return None if found is None else found.document
@@ -205,13 +205,25 @@ def ls(path: str, inner: str | None) -> list[Entry]:
     """Groups and arrays below a group, or the array itself."""
     names = split_node(inner, path)
     folder = os.path.join(path, *names)
-    if _read(folder, _ARRAY) is not None:
+    if document_of(folder, _ARRAY) is not None:
         return [_entry(full_name(path, names), _Node(folder, True))]
-    if not probe(folder) and _read(folder, _GROUP) is None:
+    if not probe(folder) and document_of(folder, _GROUP) is None:
         raise missing_node(path, names, _arrays_below(deepest_node(path, names)))
     return [
         _entry(full_name(path, (*names, *below)), node) for below, node in _tree(folder).items()
     ]
+
+
+def kind_of(folder: str) -> Literal["array", "group"] | None:
+    """What a folder is; None if it is no node."""
+    if document_of(folder, _ARRAY) is not None:
+        return "array"
+    return "group" if probe(folder) or document_of(folder, _GROUP) is not None else None
+
+
+def nodes_below(folder: str, *, deep: bool) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Names of all nodes below a group, and whether each is an array."""
+    return ((names, node.is_array) for names, node in _tree(folder, deep=deep).items())
 
 
 def _entry(name: str, node: _Node) -> Entry:
@@ -220,7 +232,7 @@ def _entry(name: str, node: _Node) -> Entry:
         return Entry(name, "group")
     try:
         if node.told is None:
-            document, attrs = _read(folder, _ARRAY) or {}, _read(folder, _ATTRS) or {}
+            document, attrs = document_of(folder, _ARRAY) or {}, document_of(folder, _ATTRS) or {}
         else:
             judge = Judge(os.path.join(folder, _ARRAY))
             document, attrs = (judge.mapping(found, "a member") for found in node.told)
@@ -230,8 +242,8 @@ def _entry(name: str, node: _Node) -> Entry:
     return Entry(name, "array", info.shape, info.dtype)
 
 
-def _tree(folder: str) -> dict[tuple[str, ...], _Node]:
-    """Everything below a group, by name."""
+def _tree(folder: str, *, deep: bool = True) -> dict[tuple[str, ...], _Node]:
+    """Everything below a group, by name; not `deep`: only what is in the group itself."""
 
     def is_group(below: str) -> bool | None:
         if os.path.lexists(os.path.join(below, _ARRAY)):
@@ -240,13 +252,16 @@ def _tree(folder: str) -> dict[tuple[str, ...], _Node]:
 
     with durable.os_errors("listing", folder):
         found = {
-            names: _Node(below, not is_group(below)) for names, below in walk(folder, is_group)
+            names: _Node(below, not is_group(below))
+            for names, below in walk(folder, is_group, deep=deep)
         }
     everything = os.path.join(folder, _ALL)
     members = _members(read_document(everything) or {}, everything)
     for key, document in members.items():
         *names, file = key.split("/")
-        if names and file in (_ARRAY, _GROUP) and all(name.strip(".") for name in names):
+        if not names or not (deep or len(names) == 1):
+            continue
+        if file in (_ARRAY, _GROUP) and all(name.strip(".") for name in names):
             told = document, members.get("/".join((*names, _ATTRS))) or {}
             node = _Node(os.path.join(folder, *names), file == _ARRAY, told)
             found.setdefault(tuple(names), node)
@@ -307,9 +322,9 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = ".") ->
     _describe(name, target, document, attrs)
     files = {_ARRAY: document, _ATTRS: attrs}
     group = {_GROUP: {"zarr_format": 2}}
-    made = place(path, names, files, group, _is_group, spec.exclusive)
+    made = place(path, names, files, group, is_group, spec.exclusive)
     for folder, documents in made.nodes:
-        _update_groups(folder, documents)
+        tell_groups(folder, documents)
     found = _Found(document, os.path.join(target, _ARRAY), made.document)
     return _known(name, target, found, attrs, made.folder)
 
@@ -322,32 +337,39 @@ def _with_dims(attrs: Mapping[str, Any], dims: Sequence[str | None] | None) -> D
 
 def check_place(path: str, inner: str, exclusive: bool) -> None:
     """Refuse what `publish` would refuse."""
-    zarr_staged.check_place(path, inner, _is_group, exclusive)
+    zarr_staged.check_place(path, inner, is_group, exclusive)
 
 
 def publish(path: str, inner: str, exclusive: bool) -> None:
     """Give an array that was made at `staged` its place, and tell the groups above it."""
-    for folder in zarr_staged.take_place(path, inner, _is_group, exclusive):
+    for folder in zarr_staged.take_place(path, inner, is_group, exclusive):
         found = {name: read_document(os.path.join(folder, name)) for name in _DOCUMENTS}
         documents = {name: document for name, document in found.items() if document is not None}
         if documents:
-            _update_groups(folder, documents)
+            tell_groups(folder, documents)
 
 
-def _is_group(folder: str) -> bool:
+def is_group(folder: str) -> bool:
+    """Whether a folder is a group of this version."""
     return os.path.lexists(os.path.join(folder, _GROUP))
 
 
-def _update_groups(folder: str, documents: Mapping[str, Document]) -> None:
-    """Bring the consolidated metadata of the groups above a node up to date, where there is any."""
-    for above, relative in group_folders(folder):
+def tell_groups(folder: str, documents: Mapping[str, Document], *, itself: bool = False) -> None:
+    """
+    Bring the consolidated metadata of the groups above a node up to date, where there is any.
+
+    `itself`: the node is a group, and its own as well.
+    """
+    own = [(folder, "")] if itself else []
+    for above, relative in [*own, *group_folders(folder)]:
         file = os.path.join(above, _ALL)
         with locked(file):
             group = read_document(file)
             if group is None:
                 continue
             members = Judge(file).mapping(group.get("metadata", {}), "metadata")
-            members.update({f"{relative}/{name}": found for name, found in documents.items()})
+            before = f"{relative}/" if relative else ""
+            members.update({f"{before}{name}": found for name, found in documents.items()})
             write_document(file, {**group, "metadata": members})
 
 
@@ -361,7 +383,7 @@ def _change(
     root = source_of(info).root
     with editing(source_of(info).lock):
         confirm(info)
-        documents = {name: _read(root, name) or {} for name in (_ARRAY, _ATTRS)}
+        documents = {name: document_of(root, name) or {} for name in (_ARRAY, _ATTRS)}
         documents[file] = edit(documents[file])
         known = identity_of(info)
         found = _Found(documents[_ARRAY], source_of(info).lock, None)
@@ -370,7 +392,7 @@ def _change(
         write_document(os.path.join(root, file), documents[file])
         if finish is not None:
             finish()
-    _update_groups(root, {file: documents[file]})
+    tell_groups(root, {file: documents[file]})
     return changed
 
 

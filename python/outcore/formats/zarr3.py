@@ -148,6 +148,12 @@ def _find(path: str, names: Sequence[str]) -> tuple[str, _Found]:
     return folder, found
 
 
+def metadata_of(folder: str) -> Document | None:
+    """Metadata of a node; None if there is none."""
+    found = _metadata(folder)
+    return None if found is None else found.document
+
+
 def _metadata(folder: str) -> _Found | None:
     file = os.path.abspath(os.path.join(folder, _FILE))
     own = read_stamped(file)
@@ -315,8 +321,12 @@ def _entry(name: str, folder: str, document: Document | FormatError) -> Entry:
     return Entry(name, "array", info.shape, info.dtype)
 
 
-def _tree(folder: str) -> Iterator[_Node]:
-    """Everything below a group, by name: names, folder and metadata, or what is wrong with it."""
+def _tree(folder: str, *, deep: bool = True) -> Iterator[_Node]:
+    """
+    Everything below a group, by name: names, folder and metadata, or what is wrong with it.
+
+    Not `deep`: only what is in the group itself.
+    """
     documents: dict[str, Document | FormatError] = {}
 
     def is_group(place: str) -> bool | None:
@@ -331,14 +341,14 @@ def _tree(folder: str) -> Iterator[_Node]:
         return document.get("node_type") == "group"
 
     def of_folders() -> Iterator[_Node]:
-        for names, below in walk(folder, is_group):
+        for names, below in walk(folder, is_group, deep=deep):
             yield names, below, documents.pop(below)
 
     def of_group(top: Document) -> Iterator[_Node]:
         judge = Judge(os.path.join(folder, _FILE))
         members = _members(top, judge)
         for names in sorted(tuple(relative.split("/")) for relative in members):
-            if all(name.strip(".") for name in names):
+            if all(name.strip(".") for name in names) and (deep or len(names) == 1):
                 member = judge.mapping(members["/".join(names)], "a member")
                 yield names, os.path.join(folder, *names), member
 
@@ -353,6 +363,13 @@ def _tree(folder: str) -> Iterator[_Node]:
             if node[0] != last:
                 yield node
             last = node[0]
+
+
+def nodes_below(
+    folder: str, *, deep: bool
+) -> Iterator[tuple[tuple[str, ...], Document | FormatError]]:
+    """Names of all nodes below a group, and their metadata, or what is wrong with them."""
+    return ((names, document) for names, _, document in _tree(folder, deep=deep))
 
 
 def _arrays_below(folder: str) -> list[str]:
@@ -389,33 +406,35 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = "/") ->
     # What is made must be readable: every rule for reading is checked here.
     name, target = full_name(path, names), node_folder(path, names)
     _describe(name, target, document)
-    made = place(path, names, {_FILE: document}, {_FILE: _new_group()}, _is_group, spec.exclusive)
+    made = place(path, names, {_FILE: document}, {_FILE: new_group()}, is_group, spec.exclusive)
     for folder, files in made.nodes:
-        _update_groups(folder, files[_FILE])
+        tell_groups(folder, files[_FILE])
     found = _Found(document, os.path.join(target, _FILE), made.document)
     return _known(name, target, found, made.folder)
 
 
 def check_place(path: str, inner: str, exclusive: bool) -> None:
     """Refuse what `publish` would refuse."""
-    zarr_staged.check_place(path, inner, _is_group, exclusive)
+    zarr_staged.check_place(path, inner, is_group, exclusive)
 
 
 def publish(path: str, inner: str, exclusive: bool) -> None:
     """Give an array that was made at `staged` its place, and tell the groups above it."""
-    for folder in zarr_staged.take_place(path, inner, _is_group, exclusive):
+    for folder in zarr_staged.take_place(path, inner, is_group, exclusive):
         document = read_document(os.path.join(folder, _FILE))
         if document is not None:
             # What is told of a group that was there before is not ours to change.
-            _update_groups(folder, document, known=document.get("node_type") == "group")
+            tell_groups(folder, document, known=document.get("node_type") == "group")
 
 
-def _is_group(folder: str) -> bool:
+def is_group(folder: str) -> bool:
+    """Whether a folder is a group of this version."""
     document = read_document(os.path.join(folder, _FILE))
     return document is not None and document.get("node_type") == "group"
 
 
-def _new_group() -> Document:
+def new_group() -> Document:
+    """Metadata of a group without anything."""
     return {"zarr_format": 3, "node_type": "group", "attributes": {}}
 
 
@@ -451,11 +470,14 @@ def _named(name: str, **options: Any) -> Document:
     return {"name": name, "configuration": options}
 
 
-def _update_groups(folder: str, document: Document, *, known: bool = False) -> None:
+def tell_groups(
+    folder: str, document: Document, *, known: bool = False, only: str | None = None
+) -> None:
     """
     Bring the consolidated metadata of the groups above a node up to date, where there is any.
 
-    `known`: a node that is in them already stays as it is there.
+    `known`: a node that is in them already stays as it is there. `only`: of such a node this field alone
+    is changed.
     """
     for above, relative in group_folders(folder):
         file = os.path.join(above, _FILE)
@@ -464,8 +486,11 @@ def _update_groups(folder: str, document: Document, *, known: bool = False) -> N
             if group is None or group.get("consolidated_metadata") is None:
                 continue
             members = _members(group, Judge(file))
-            if members.get(relative) != document and not (known and relative in members):
-                members[relative] = document
+            told = document
+            if only is not None and isinstance(members.get(relative), dict):
+                told = {**members[relative], only: document[only]}
+            if members.get(relative) != told and not (known and relative in members):
+                members[relative] = told
                 group["consolidated_metadata"]["metadata"] = members
                 write_document(file, group)
 
@@ -489,7 +514,7 @@ def _change(
         write_document(file, document)
         if finish is not None:
             finish()
-    _update_groups(source.root, document)
+    tell_groups(source.root, document)
     return changed
 
 

@@ -82,13 +82,13 @@ def group_folders(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def walk(
-    folder: str, is_group: Callable[[str], bool | None]
+    folder: str, is_group: Callable[[str], bool | None], *, deep: bool = True
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """
     The nodes below the group in `folder`, depth first, by name: (names, folder).
 
     `is_group` says True for a group, False for an array, None for any other folder. Folders that are
-    reached twice through symbolic links are listed once.
+    reached twice through symbolic links are listed once. Not `deep`: only those in the group itself.
     """
     seen: set[tuple[int, int]] = set()
     pending: list[tuple[tuple[str, ...], str]] = [((), folder)]
@@ -101,7 +101,7 @@ def walk(
         below = is_group(place)
         if names and below is not None:
             yield names, place
-        if below:
+        if below and (deep or not names):
             with os.scandir(place) as entries:
                 found = sorted((e.name for e in entries if e.is_dir()), reverse=True)
             pending += [((*names, name), os.path.join(place, name)) for name in found]
@@ -204,6 +204,26 @@ def depth_of_groups(path: str, names: Sequence[str], is_group: Callable[[str], b
             path=folder,
         )
     return len(names)
+
+
+def check_only_nodes(target: str) -> None:
+    """A store is replaced with all that is in it only if nothing is in it but Zarr's."""
+    with durable.os_errors("replacing", target), os.scandir(target) as entries:
+        others = [
+            e.name
+            for e in entries
+            if not e.name.startswith(".z")
+            and e.name != "zarr.json"
+            and not durable.is_begun(e.name)
+            and not is_node(e.path)
+        ]
+    if others:
+        raise UsageError(
+            f"{target!r} holds {others[0]!r}, which is no part of a Zarr store, and is not replaced; "
+            "move it away, or choose another name",
+            code="not-a-group",
+            path=target,
+        )
 
 
 def check_replaceable(target: str) -> None:

@@ -1,0 +1,237 @@
+"""
+Groups: what is in them, their attributes, and new ones.
+
+Problem. A file of HDF5 or NetCDF4, and a store of Zarr, hold many arrays, in groups that have attributes
+of their own; who lists a thousand of them does not want to wait for a thousand headers.
+Idea. As for arrays: the module of a format says how, this one chooses it. A group is listed by the names
+and kinds of its members alone; their types and shapes are `outcore.formats.ls`'s.
+Invariants. As in `outcore.formats`: what is wrong with the file is a `FormatError`, with the system a
+`StorageError`, with the call a `UsageError`. A new group is there whole, or not at all.
+
+A module of groups has ``kind(format, path, inner)``, ``members(format, path, inner, deep)``,
+``attrs(format, path, inner)``, ``check_writable(path, inner)``, ``set_attrs(format, path, inner, attrs,
+drop)`` and ``create(format, path, inner, attrs, replace)``.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from outcore import formats
+from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError
+from outcore.formats import durable
+from outcore.formats.paths import one_name
+
+__all__ = [
+    "GroupInfo",
+    "Kind",
+    "can_hold",
+    "create",
+    "info",
+    "kind_of",
+    "members",
+    "set_attrs",
+]
+
+#: What a name leads to; None: nothing that can be opened.
+Kind = Literal["array", "group"]
+
+# Formats whose files hold groups, and the modules that know these.
+_MODULES = {
+    "hdf5": "hdf5_groups",
+    "netcdf4": "hdf5_groups",
+    "zarr": "zarr3_groups",
+    "zarr2": "zarr2_groups",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """
+    What a format knows about one group.
+
+    Parameters
+    ----------
+    path
+        What `outcore.open_group` takes to open it.
+    format
+        Name of the format.
+    attrs
+        Its user attributes; some formats read them when they are first asked for.
+    """
+
+    path: str
+    format: str
+    attrs: Mapping[str, Any]
+
+
+def can_hold(format: str) -> bool:
+    """Whether files of a format hold groups."""
+    return format in _MODULES
+
+
+def _module(format: str, path: str) -> Any:
+    name = _MODULES.get(format)
+    if name is None:
+        raise UnsupportedError(
+            f"{path!r}: files of the format {format} hold one array and no groups; open it with "
+            f"outcore.open(), or name a file of {', '.join(_MODULES)}",
+            code="not-a-group",
+            path=path,
+        )
+    return importlib.import_module(f"outcore.formats.{name}")
+
+
+def _found(path: Any, format: str | None) -> tuple[str, str | None, str]:
+    """The file, the path inside it, and its format."""
+    outer, inner = formats.split_path(one_name(path))
+    return outer, inner if inner != "/" else None, formats.format_of(outer, format)
+
+
+def kind_of(path: str | os.PathLike[str], format: str | None = None) -> Kind | None:
+    """
+    What a path leads to; None if there is nothing inside the file by that name.
+
+    Raises
+    ------
+    StorageError, FormatError
+        There is no such file, or it is damaged.
+    """
+    outer, inner, name = _found(path, format)
+    if name not in _MODULES:
+        return "array" if inner is None else None
+    found: Kind | None = _module(name, outer).kind(name, outer, inner)
+    return found
+
+
+def info(
+    path: str | os.PathLike[str], *, writable: bool = False, format: str | None = None
+) -> GroupInfo:
+    """
+    Look at a group.
+
+    Raises
+    ------
+    FormatError
+        ``not-a-group``: there is none by that name.
+    StorageError
+        There is no such file, or it cannot be written.
+    """
+    outer, inner, name = _found(path, format)
+    module, text = _module(name, outer), one_name(path)
+    kind = module.kind(name, outer, inner)
+    if kind != "group":
+        what = (
+            "is an array; open it with outcore.open()" if kind else "is no group; see outcore.ls()"
+        )
+        raise FormatError(f"{text!r} {what}", code="not-a-group", path=text)
+    if writable:
+        module.check_writable(outer, inner)
+    return GroupInfo(text, name, module.attrs(name, outer, inner))
+
+
+def members(
+    path: str | os.PathLike[str], *, format: str | None = None, deep: bool = False
+) -> list[tuple[str, Kind]]:
+    """
+    Names and kinds of what is in a group, in the order of names; no array is opened.
+
+    Parameters
+    ----------
+    path, format
+        Of the group.
+    deep
+        Also what is in the groups in it, and so on, each thing once: names are paths then, and what is
+        in a group comes after it.
+    """
+    outer, inner, name = _found(path, format)
+    found: list[tuple[str, Kind]] = _module(name, outer).members(name, outer, inner, deep)
+    return found
+
+
+def create(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    replace: bool = False,
+) -> GroupInfo:
+    """
+    Make a group, with the file and the groups above it that are missing.
+
+    Parameters
+    ----------
+    path
+        A file or store, or ``file.h5::/group``.
+    format
+        Name of the format; by default what is there, or the suffix, tells.
+    attrs
+        Attributes of the new group.
+    replace
+        Replace the file, or the store, with all that is in it.
+
+    Raises
+    ------
+    StorageError
+        ``already-exists``: something has that name.
+    UsageError
+        An array is in the way; or a group inside a file is to be replaced.
+    """
+    text = one_name(path)
+    outer, inner = formats.split_path(text)
+    inner = inner if inner != "/" else None
+    durable.refuse_special(outer)
+    there = os.path.lexists(outer)
+    if replace and inner is not None and there:
+        raise UsageError(
+            f"{text!r}: a group inside a file is not replaced; add to it with mode 'r+' or 'a', or "
+            "replace the whole file",
+            code="bad-mode",
+            path=text,
+        )
+    if there and not replace:
+        name = formats.format_of(outer, format) if not _is_empty(outer) else None
+    else:
+        name = None
+    name = name or formats.format_of_new(outer, format)
+    module = _module(name, outer)
+    if there and not replace and not _is_empty(outer) and module.kind(name, outer, inner):
+        raise StorageError(
+            f"{text!r} exists already; open it with mode 'r+', or choose another name",
+            code="already-exists",
+            path=text,
+            errno=errno.EEXIST,
+        )
+    module.create(name, outer, inner, dict(attrs or {}), replace)
+    return GroupInfo(text, name, module.attrs(name, outer, inner))
+
+
+def _is_empty(path: str) -> bool:
+    """Whether it is a folder without anything in it, which a new store may become."""
+    if not os.path.isdir(path):
+        return False
+    with durable.os_errors("listing", path), os.scandir(path) as entries:
+        return next(iter(entries), None) is None
+
+
+def set_attrs(
+    found: GroupInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
+) -> GroupInfo:
+    """
+    Set user attributes of a group on disk, all in one step.
+
+    Parameters
+    ----------
+    found
+        The group.
+    attrs, drop
+        As in `outcore.formats.set_attrs`.
+    """
+    outer, inner, _ = _found(found.path, found.format)
+    changed = _module(found.format, outer).set_attrs(found.format, outer, inner, dict(attrs), drop)
+    return replace(found, attrs=changed)
