@@ -24,9 +24,9 @@ Everything outcore raises.
 
 The name in brackets is a second base, so that code that catches `OSError`, `FileNotFoundError`,
 `IndexError`, `KeyError`, `MemoryError`, `ValueError` or `numpy.linalg.LinAlgError` goes on working.
-`BudgetError` is a `ValueError`, and `FancyIndexError` an `UnsupportedError`, besides. ``code`` is stable and
-append-only: ``docs/status/error-codes.md``. It decides the class where one is more exact than the one
-that was raised: a `StorageError` with the code ``not-found`` is a `NotFoundError`, wherever it comes
+`BudgetError` is a `ValueError`, and `FancyIndexError` an `UnsupportedError`, besides. ``code`` is stable
+and append-only: ``docs/status/error-codes.md``. It decides the class where one is more exact than the
+one that was raised: a `StorageError` with the code ``not-found`` is a `NotFoundError`, wherever it comes
 from. Messages say what failed, where, the numbers, then the next step.
 """
 

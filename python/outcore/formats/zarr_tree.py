@@ -207,7 +207,9 @@ def depth_of_groups(path: str, names: Sequence[str], is_group: Callable[[str], b
 
 
 def check_only_nodes(target: str) -> None:
-    """A store is replaced with all that is in it only if nothing is in it but Zarr's."""
+    """A store is replaced, with all that is in it, only if all that is Zarr's; an array always."""
+    if _is_array(target):
+        return
     with durable.os_errors("replacing", target), os.scandir(target) as entries:
         others = [
             e.name
@@ -238,12 +240,22 @@ def check_replaceable(target: str) -> None:
         )
     with durable.os_errors("replacing", target):
         content = os.listdir(target)
-    document = read_document(os.path.join(target, "zarr.json"))
-    is_array = ".zarray" in content or (document or {}).get("node_type") == "array"
-    if not is_array and not set(content) <= {"zarr.json", ".zgroup", ".zattrs", ".zmetadata"}:
+    if not _is_array(target) and not set(content) <= {
+        "zarr.json",
+        ".zgroup",
+        ".zattrs",
+        ".zmetadata",
+    }:
         raise UsageError(
             f"{target!r} is a folder with other things in it, not a Zarr array; remove it first, or "
             f"name an array inside the group ({target}::/name)",
             code="not-an-array",
             path=target,
         )
+
+
+def _is_array(folder: str) -> bool:
+    document = read_document(os.path.join(folder, "zarr.json"))
+    return os.path.lexists(os.path.join(folder, ".zarray")) or (
+        document is not None and document.get("node_type") == "array"
+    )

@@ -20,7 +20,7 @@ from outcore.disk import DiskArray
 from outcore.jobs.operation import Operation
 from outcore.jobs.ranks import Ranks
 
-__all__ = ["repeated", "written"]
+__all__ = ["encoded", "repeated", "written"]
 
 # Elements of an array that is written down.
 _MOST = 10_000
@@ -60,12 +60,12 @@ def written(
     try:
         return {
             "function": operation.name,
-            "inputs": [_encoded(one) for one in inputs],
+            "inputs": [encoded(one) for one in inputs],
             "out": list(outs),
             "out_name": operation.out_name,
             "in_names": list(operation.in_names),
-            "arguments": {k: _encoded(v) for k, v in operation.arguments.items()},
-            "how": {k: _encoded(v) for k, v in options.items()},
+            "arguments": {k: encoded(v) for k, v in operation.arguments.items()},
+            "how": {k: encoded(v) for k, v in options.items()},
             "memory": budget,
             "overwrite": overwrite,
         }
@@ -102,25 +102,26 @@ def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
             array.close()
 
 
-def _encoded(value: Any) -> Any:
+def encoded(value: Any) -> Any:
+    """A value as JSON can hold it; `TypeError` if it cannot."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
     if isinstance(value, slice):
-        return {"slice": [_encoded(v) for v in (value.start, value.stop, value.step)]}
+        return {"slice": [encoded(v) for v in (value.start, value.stop, value.step)]}
     if isinstance(value, np.dtype):
-        return {"dtype": _encoded(np.lib.format.dtype_to_descr(value))}
+        return {"dtype": encoded(np.lib.format.dtype_to_descr(value))}
     if isinstance(value, np.generic | np.ndarray):
         if value.size > _MOST or value.dtype.hasobject:
             raise TypeError(f"{value.size} elements of {value.dtype}")
-        return {"array": _encoded(value.tolist()), "of": value.dtype.str}
+        return {"array": encoded(value.tolist()), "of": value.dtype.str}
     if isinstance(value, Mapping):
-        return {"mapping": [[_encoded(k), _encoded(v)] for k, v in value.items()]}
+        return {"mapping": [[encoded(k), encoded(v)] for k, v in value.items()]}
     if isinstance(value, tuple):
-        return {"tuple": [_encoded(v) for v in value]}
+        return {"tuple": [encoded(v) for v in value]}
     if isinstance(value, list):
-        return [_encoded(v) for v in value]
+        return [encoded(v) for v in value]
     raise TypeError(type(value).__qualname__)
 
 

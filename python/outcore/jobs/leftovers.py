@@ -184,7 +184,10 @@ def resume(
     """
     ranks = Ranks.of(comm, "resume")
     complete: list[str] = []
-    for call, targets in ranks.told(lambda: _resumable(folder)):
+    for journal, call, targets in ranks.told(lambda: _resumable(folder)):
+        # An array of a whole group may be done by now, with the group.
+        if not ranks.told(lambda journal=journal: os.path.lexists(journal)):
+            continue
         found = repeated(call, ranks, resume=True, progress=progress)
         for array in found if isinstance(found, tuple) else (found,):
             if array is not None and hasattr(array, "close"):
@@ -193,10 +196,12 @@ def resume(
     return complete
 
 
-def _resumable(folder: str | os.PathLike[str]) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
-    """Calls that go on with jobs, and the names of their results."""
+def _resumable(
+    folder: str | os.PathLike[str],
+) -> list[tuple[str, dict[str, Any], tuple[str, ...]]]:
+    """Journals, calls that go on with the jobs, and the names of their results."""
     found = (one for one in unfinished(folder) if one.state == "resumable")
-    return [(one.call, one.targets) for one in found if one.call is not None]
+    return [(one.path, one.call, one.targets) for one in found if one.call is not None]
 
 
 def clean(one: Unfinished) -> None:

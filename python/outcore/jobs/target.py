@@ -40,12 +40,14 @@ from outcore.hints import Hints
 from outcore.jobs.operation import Result
 from outcore.opening import create, open
 
-__all__ = ["PARTIAL", "Place", "Target", "discard"]
+__all__ = ["PARTIAL", "WHOLE", "Place", "Target", "discard"]
 
 # Codes of attributes that a format cannot keep.
 _BAD_ATTRIBUTES = ("bad-attribute", "bad-attributes")
 #: In the names of arrays that grow.
 PARTIAL = ".outcore-partial"
+#: In the names of files and stores that grow array by array.
+WHOLE = ".outcore-whole"
 # A longer one tells no format.
 _LONGEST_SUFFIX = 16
 
@@ -215,7 +217,8 @@ def discard(path: str, format: str | None) -> None:
 
 def _discard(path: str, format: str | None) -> None:
     outer, inner = formats.split_path(path)
-    if PARTIAL in os.path.basename(outer):
+    name = os.path.basename(outer)
+    if PARTIAL in name or (inner is None and WHOLE in name):
         durable.remove_begun(outer)
         if os.path.lexists(outer):
             formats.remove(outer)

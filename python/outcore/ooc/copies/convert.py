@@ -24,7 +24,10 @@ from outcore import formats
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.formats.spec import as_dtype
+from outcore.groups import Group
 from outcore.jobs import Operation, Planned, Result, again, collective, complete
+from outcore.jobs.ranks import Ranks
+from outcore.ooc.copies.convert_group import convert_group, holds_several
 from outcore.ooc.copies.copying import copying
 from outcore.opening import open
 
@@ -37,7 +40,7 @@ _CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 
 @collective
 def convert(
-    src: Path | Sequence[Path] | DiskArray,
+    src: Path | Sequence[Path] | DiskArray | Group,
     dst: Path,
     *,
     format: str | None = None,
@@ -54,17 +57,21 @@ def convert(
     source: Mapping[str, Any] | None = None,
     comm: Any = None,
     explain: bool = False,
+    whole: bool | None = None,
+    skip: bool = False,
     **options: Any,
 ) -> Planned | None:
     """
-    Copy an array of any size into another format, chunking, order or dtype.
+    Copy an array of any size, or a whole file or group, into another format, chunking, order or dtype.
 
     Parameters
     ----------
     src
-        What to read: a path (a list of paths for a raw array in pieces), or an open array.
+        What to read: a path (a list of paths for a raw array in pieces), or an open array. Or a `Group`,
+        or a path that leads to no array and below which there are several: it is converted with all that
+        is in it.
     dst
-        Where to write.
+        Where to write; of a group the new file or store, or a group in one.
     format
         Of `dst`; by default its suffix tells.
     dtype, order
@@ -91,7 +98,12 @@ def convert(
     comm
         A communicator of mpi4py, or a transport: its ranks divide the tiles. Collective.
     explain
-        Convert nothing; tell what would be moved.
+        Convert nothing; tell what would be moved. Of one array.
+    whole
+        True: `src` is a group, however many arrays are in it. False: it is an array.
+    skip
+        Of a group: leave out, with a warning, arrays that cannot be read, or that `dst` cannot keep. By
+        default nothing is made if there are any that cannot be read.
     options
         Further options for creating `dst`.
 
@@ -104,6 +116,8 @@ def convert(
     ------
     BudgetError
         Not even one chunk of each side fits; ``needed`` says what would do.
+    UnsupportedError
+        Arrays of a group cannot be read, and `skip` is not set; `dst` cannot hold a group.
     UsageError
         The dtype cannot be cast, `dst` is `src`, or the journal belongs to another job.
     StorageError
@@ -118,6 +132,12 @@ def convert(
     file grows there as ``.<name>.outcore-partial``; one inside an existing Zarr group is written in
     place.
 
+    Of a group, attributes and nested groups are carried over as well, and each array is converted as if
+    it were alone, coordinates first. Chunks with a length per axis are for arrays with so many axes.
+    Dimensions that can grow stay so in HDF5 and NetCDF4. A new file grows as
+    ``<name>.outcore-whole<suffix>`` and takes its name when all arrays are in it; in a file that is
+    there already, arrays get their names one by one, and those with other names stay.
+
     Examples
     --------
     >>> import numpy as np, outcore
@@ -125,6 +145,15 @@ def convert(
     >>> outcore.convert("rows.npy", "columns.npy", order="F")
     >>> np.load("columns.npy").flags.f_contiguous
     True
+
+    A file with all that is in it:
+
+    >>> with outcore.open_group("run.h5", "w") as run:
+    ...     for name in ("u", "grid/x"):
+    ...         run.create(name, data=np.arange(6.0)).close()
+    >>> outcore.convert("run.h5", "run.zarr", chunks=3, compression="zstd")
+    >>> [entry.path for entry in outcore.ls("run.zarr")]
+    ['run.zarr::/grid', 'run.zarr::/grid/x', 'run.zarr::/u']
     """
     if casting not in _CASTINGS:
         raise UsageError(
@@ -146,6 +175,29 @@ def convert(
         "explain": explain,
     }
     formats.check_new(dst, format, options)
+    ranks = Ranks.of(comm, "convert")
+    if ranks.told(lambda: holds_several(src, dst, format, source or {}, whole)):
+        for name, value in (("dtype", dtype), ("explain", explain or None)):
+            if value is not None:
+                raise UsageError(
+                    f"{name}= is for one array, and {src!r} is a group; name an array in it",
+                    code="unknown-option",
+                )
+        convert_group(
+            src,
+            os.fspath(dst),
+            source or {},
+            ranks,
+            convert,
+            format=format,
+            memory=memory,
+            progress=progress,
+            resume=resume,
+            overwrite=overwrite,
+            skip=skip,
+            options={**new, **options},
+        )
+        return None
     with _opened(src, source or {}) as array:
         kind = array.dtype if dtype is None else _dtype(dtype)
         if not np.can_cast(array.dtype, kind, casting):
