@@ -19,7 +19,6 @@ import dataclasses
 import io
 import os
 import re
-import signal
 import sys
 import time
 import traceback
@@ -27,83 +26,28 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 import outcore
-from outcore import cli_files, cli_run, formats, measured
+from outcore import cli_completion, cli_create, cli_files, cli_paths, cli_run, measured
 from outcore.cli_output import Bar, print_json
+from outcore.cli_status import DONE, INTERRUPTED, STATUS, UNREAD, UNSEEN, failed, say
 from outcore.cli_words import parse_lengths, parse_options, parse_section
 from outcore.collective.dry_run import Disk, dry_run
 from outcore.collective.planning import METHODS
 from outcore.disk import DiskArray
 from outcore.errors import (
-    CollectiveError,
-    DistributionError,
     OutcoreError,
-    SectionError,
     UnsupportedError,
     UsageError,
 )
 from outcore.formats import durable
-from outcore.formats.layout import Chunked, Strided, TableSource
 from outcore.hints import check_environment, nbytes
 from outcore.jobs.ranks import Ranks
 from outcore.picture import draw
-from outcore.report import Report, human
+from outcore.report import counted, human
 from outcore.simulate import command as simulation
 from outcore.transport import transport, world
 
 __all__ = ["main", "parse_section"]
-
-_DONE, _DAMAGED, _MISUSED, _UNSEEN = range(4)
-_INTERRUPTED, _UNREAD = 128 + signal.SIGINT, 128 + signal.SIGPIPE
-_STATUS = """exit status:
-  0  done; what was looked at is in order
-  1  damage: stored elements, or what a file says of them, cannot be read
-  2  wrong use: an option, a section or a name that makes no sense
-  3  it could not be done or looked at: no such file, no permission,
-     what outcore does not know, too little memory or disk
-  130 interrupted"""
-
-# What stored elements, and the headers and tables that say where they are, are found to be.
-_DAMAGE = frozenset(
-    (
-        "bad-header",
-        "bad-metadata",
-        "chunk-out-of-file",
-        "chunk-overlap",
-        "chunk-table-damaged",
-        "codec-failure",
-        "disk-failure",
-        "file-too-short",
-        "file-truncated",
-        "hdf5-refused",
-    )
-)
-# Another option would do.
-_MISUSE = frozenset(("already-exists", "bad-compression", "cannot-keep"))
-# Of a part of an array that `verify` met: nobody knows whether it is damaged.
-_NOT_READ = frozenset(
-    (
-        "cannot-open",
-        "file-changed",
-        "io-failure",
-        "is-a-directory",
-        "locked",
-        "not-found",
-        "permission-denied",
-    )
-)
-
-# Messages name the arguments of Python; what they are called here.
-_HERE = {
-    "already-exists": "--overwrite",
-    "bad-cast": "--casting unsafe",
-    "block-too-large": "--memory BYTES",
-    "budget-too-small": "--memory BYTES",
-    "raw-needs-dtype": "--set dtype=f4 --set shape=100,200",
-    "unknown-format": "--format NAME, or --set format=NAME of what is read",
-}
 
 # Of an array with so many axes over so many ranks: formats of HPF, and the grid of ranks.
 _DISTRIBUTIONS: dict[str, Callable[[int, int], tuple[list[str], outcore.ProcessGrid]]] = {
@@ -146,37 +90,36 @@ def _told(arguments: Sequence[str] | None, *, first: bool) -> int:
     try:
         return _run(arguments, first=first)
     except OutcoreError as error:
-        # Ranks raise one error together; its cause says what would help.
-        cause = error.__cause__ if isinstance(error, CollectiveError) else None
-        reason = cause if isinstance(cause, OutcoreError) else error
-        here = f" (here: {_HERE[reason.code]})" if reason.code in _HERE else ""
-        _say(f"{error}{here}", error)
-        return _status_of(reason)
+        return failed(error)
     except BrokenPipeError:
         _drop_output()  # whoever read it has seen enough
-        return _UNREAD
+        return UNREAD
     except KeyboardInterrupt as error:
-        _say("interrupted", error)
-        return _INTERRUPTED
+        say("interrupted", error)
+        return INTERRUPTED
     except Exception as error:
         if (
             isinstance(error, OSError) and error.filename is None
         ):  # what has a name is a `StorageError`
             _drop_output()
-            _say(f"[{durable.code_of(error.errno)}] writing the answer: {error.strerror or error}")
-            return _UNSEEN
+            say(f"[{durable.code_of(error.errno)}] writing the answer: {error.strerror or error}")
+            return UNSEEN
         traceback.print_exc()
-        _say(f"[internal] {type(error).__name__}: {error}; please report this with what is above")
-        return _UNSEEN
+        say(f"[internal] {type(error).__name__}: {error}; please report this with what is above")
+        return UNSEEN
 
 
 def _run(arguments: Sequence[str] | None, *, first: bool) -> int:
     try:
         words = _parse(arguments)
         if not (first or words.together):
-            return _DONE
+            return DONE
         check_environment()
-        return int(words.run(words) or _DONE)
+        if not words.quiet:
+            return int(words.run(words) or DONE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return int(words.run(words) or DONE)
     finally:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -193,25 +136,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return words
 
 
-def _say(message: str, error: BaseException | None = None) -> None:
-    """To stderr: what happened, and how to go on."""
-    if sys.stderr is None:
-        return
-    lines = [message, *getattr(error, "__notes__", ())]
-    told = [
-        f"{line} (here: --resume)" if "resume=True" in line and "--resume" not in line else line
-        for line in lines
-    ]
-    with contextlib.suppress(OSError):
-        print("\n".join(f"outcore: {line}" for line in told), file=sys.stderr)
-
-
-def _status_of(error: OutcoreError) -> int:
-    if isinstance(error, UsageError | SectionError | DistributionError) or error.code in _MISUSE:
-        return _MISUSED
-    return _DAMAGED if error.code in _DAMAGE else _UNSEEN
-
-
 def _drop_output() -> None:
     """What could not be written must not be tried again at exit."""
     with contextlib.suppress(OSError, ValueError):
@@ -221,14 +145,14 @@ def _drop_output() -> None:
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
-    _say(f"note: {message}")
+    say(f"note: {message}")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="outcore",
         description="Arrays larger than memory, at the speed of the disks.",
-        epilog=_STATUS,
+        epilog=STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -243,12 +167,14 @@ def _parser() -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         sub.set_defaults(run=_within_memory(run), together=together)
         sub.add_argument("--json", action="store_true", help="print one JSON document")
+        quiet = "no progress bar, no notes: errors alone, and what was asked for"
+        sub.add_argument("-q", "--quiet", action="store_true", help=quiet)
         budget = "budget of this run, such as 512MiB"
         sub.add_argument("--memory", metavar="BYTES", default=argparse.SUPPRESS, help=budget)
         return sub
 
-    def reads(sub: argparse.ArgumentParser, name: str = "path") -> None:
-        sub.add_argument(name, help="file, file.h5::/group/name, or Zarr folder")
+    def reads(sub: argparse.ArgumentParser, name: str = "path", **several: Any) -> None:
+        sub.add_argument(name, help="file, file.h5::/group/name, or Zarr folder", **several)
         sub.add_argument(
             "-s",
             "--set",
@@ -258,10 +184,7 @@ def _parser() -> argparse.ArgumentParser:
             help="option to open it with, such as dtype=f4 or shape=100,200 for a raw file",
         )
 
-    info = command("info", _info, "what an array is, how it is stored, what reading it costs")
-    reads(info)
-    listing = command("ls", _ls, "the arrays and groups in a file or folder")
-    listing.add_argument("path")
+    cli_paths.arguments(command, reads)
     explain = command("explain", _explain, "what reading or writing a section would do")
     reads(explain)
     explain.add_argument("section", nargs="?", default="...", help="such as '[100:200, ::3]'")
@@ -297,19 +220,22 @@ def _parser() -> argparse.ArgumentParser:
         convert.add_argument(f"--{name}", help=text, choices=allowed)
     convert.add_argument("--resume", action="store_true", help="go on after an interruption")
     convert.add_argument("--overwrite", action="store_true", help="replace the target")
-    convert.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
+    whole = convert.add_argument_group("whole files and groups")
+    whole.add_argument(
+        "--whole",
+        action="store_true",
+        help="the source is a file, store or group, however few arrays are in it (several: by itself)",
+    )
+    whole.add_argument(
+        "--skip", action="store_true", help="leave out arrays that cannot be read, or kept"
+    )
+    cli_create.target_arguments(convert)
+
+    cli_create.arguments(command)
 
     cli_run.arguments(command, reads)
 
     cli_files.arguments(command)
-
-    verify = command("verify", _verify, "read everything, list what is damaged")
-    verify.epilog = (
-        "Exit status: 0 everything is in order, 1 something is damaged, 2 the call makes no sense, 3 "
-        "nothing is damaged in what could be read, but something could not be opened or is not there."
-    )
-    reads(verify)
-    verify.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
 
     bench = command("bench", _bench, "measure the disk below a folder, for the plans to use")
     bench.add_argument("folder", nargs="?", default=".")
@@ -317,6 +243,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--slice", type=int, default=250, metavar="MS", help="time per figure (250)")
 
     simulation.arguments(command("simulate", _simulate, simulation.TEXT))
+    cli_completion.arguments(command, _parser)
     return parser
 
 
@@ -369,154 +296,7 @@ def _each_key(array: DiskArray, words: Any) -> tuple[list[Any], str]:
     return keys, f"by {words.distribution}"
 
 
-# Printing
-
-
-def _dtype_text(dtype: np.dtype[Any]) -> Any:
-    return dtype.descr if dtype.names else dtype.str
-
-
 # Commands
-
-
-def _accesses(array: DiskArray) -> dict[str, Any]:
-    """Accesses that people make: a row, a column, a chunk, all of it."""
-    middle = tuple(n // 2 for n in array.shape)
-    found: dict[str, Any] = {}
-    if array.ndim and array.size:
-        for axis, name in ((array.ndim - 1, "row"), (0, "column")):
-            if array.ndim > 1 or name == "row":
-                key: list[Any] = [*middle]
-                key[axis] = slice(None)
-                found[name] = tuple(key)
-        if array.chunks:
-            chunk = zip(middle, array.chunks, strict=True)
-            found["chunk"] = tuple(slice(i // c * c, i // c * c + c) for i, c in chunk)
-    found["whole"] = ...
-    return found
-
-
-def _on_disk(array: DiskArray) -> tuple[int, int]:
-    """Bytes that are stored of an array, and of the files or the store that it lies in."""
-    info, (outer, inner) = array.info, formats.split_path(array.path)
-    whole = sum(map(_bytes_in, info.extra.get("files", (outer,))))
-    whole += sum(map(_bytes_in, info.extra.get("parts", ())))
-    if isinstance(info.layout, Strided):
-        stored = whole if inner is None else sum(part.nbytes for part in info.layout.parts)
-    elif isinstance(info.layout.source, TableSource):
-        count = info.layout.source.nbytes
-        stored = 0 if count is None else count()
-    else:
-        stored = _bytes_in(info.layout.source.root)
-    return stored, whole
-
-
-def _bytes_in(path: str) -> int:
-    """Of a file, or of all files in a folder."""
-    with durable.os_errors("looking at", path):
-        if not os.path.isdir(path):
-            return os.stat(path).st_size
-    found = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):  # somebody else is at work
-                found += os.lstat(os.path.join(folder, name)).st_size
-    return found
-
-
-def _report_of(array: DiskArray, key: Any) -> Report | dict[str, str]:
-    """What an access would do, or why nobody would make it."""
-    try:
-        return array.explain(key)
-    except SectionError as error:
-        return {"refused": error.message, "code": error.code}
-
-
-def _info(words: Any) -> int:
-    options = parse_options(words.set)
-    if not options and formats.split_path(words.path)[1] is None:
-        arrays = [e for e in formats.ls(words.path) if e.kind == "array"]
-        if len(arrays) > 1 or (arrays and arrays[0].path != words.path):
-            if len(arrays) != 1:
-                return _ls(words)
-            words.path = arrays[0].path
-    with outcore.open(words.path, **options) as array:
-        info = array.info
-        layout = info.layout
-        stored, whole = _on_disk(array)
-        facts: dict[str, Any] = {
-            "path": array.path,
-            "format": array.format,
-            "shape": list(array.shape),
-            "dtype": _dtype_text(array.dtype),
-            "order": array.order,
-            "nbytes": array.nbytes,
-            "chunks": None if array.chunks is None else list(array.chunks),
-            "codecs": [
-                f"{codec.name} {dict(codec.options)}" if codec.options else codec.name
-                for codec in (layout.codecs if isinstance(layout, Chunked) else ())
-            ],
-            "fill_value": array.fill_value,
-            "dims": array.dims,
-            "attrs": dict(array.attrs),
-            "extra": dict(info.extra),
-            "stored_bytes": stored,
-            "file_bytes": whole,
-        }
-        reports = {name: _report_of(array, key) for name, key in _accesses(array).items()}
-    if words.json:
-        costs = {
-            name: report if isinstance(report, dict) else dataclasses.asdict(report)
-            for name, report in reports.items()
-        }
-        print_json({**facts, "accesses": costs})
-        return 0
-    for name, value in facts.items():
-        if name == "nbytes":
-            around = f", in {human(whole)}" if whole != stored else ""
-            print(f"{'size':<10} {human(value)} of elements, {human(stored)} on disk{around}")
-        elif name in ("stored_bytes", "file_bytes"):
-            continue
-        elif name in ("attrs", "extra"):
-            for key, item in value.items():
-                print(f"{name.removesuffix('s') if name == 'attrs' else '':<10} {key} = {item!r}")
-        elif value is not None and not (isinstance(value, list) and not value):
-            print(f"{name:<10} {', '.join(map(str, value)) if isinstance(value, list) else value}")
-    print(f"\n{'access':<10} {'useful':>10} {'moved':>10} {'requests':>9}  method")
-    for name, report in reports.items():
-        if isinstance(report, dict):
-            print(f"{name:<10} {report['refused']}")
-            continue
-        requests = report.reads + report.writes
-        sizes = f"{human(report.useful_bytes):>10} {human(report.moved_bytes):>10}"
-        print(f"{name:<10} {sizes} {requests:>9}  {report.method}")
-    return 0
-
-
-def _ls(words: Any) -> int:
-    entries = formats.ls(words.path)
-    if words.json:
-        print_json(
-            [
-                {
-                    "path": e.path,
-                    "kind": e.kind,
-                    "shape": None if e.shape is None else list(e.shape),
-                    "dtype": None if e.dtype is None else _dtype_text(e.dtype),
-                    "note": e.note,
-                }
-                for e in entries
-            ]
-        )
-        return 0
-    width = max((len(e.path) for e in entries), default=0)
-    for e in entries:
-        what = f"{e.dtype} {e.shape}" if e.kind == "array" else e.kind
-        if e.note:
-            why = e.note.removeprefix(f"{e.path!r}").lstrip(" :")
-            what = f"{e.kind} that cannot be opened: {why}"
-        print(f"{e.path:<{width}}  {what}")
-    return 0
 
 
 def _explain(words: Any) -> int:
@@ -558,19 +338,20 @@ def _explain_ranks(words: Any) -> int:
         keys, what = _each_key(array, words)
         given = {"write": words.write, "method": words.method, "cold": words.cold}
         seen = dry_run(uncached if words.cold else array, keys, **given)
-        counted = dataclasses.replace(seen, array=uncached)
-        alone = sum((counted.alone(rank) for rank in range(words.ranks)), Disk())
-        together, exact = counted.together()
+        plan = dataclasses.replace(seen, array=uncached)
+        alone = sum((plan.alone(rank) for rank in range(words.ranks)), Disk())
+        together, exact = plan.together()
         if words.svg is not None:
-            _write_picture(words.svg, draw(counted, what))
+            _write_picture(words.svg, draw(plan, what))
     if words.json:
         print_json({**dataclasses.asdict(seen.report), "alone": alone, "together": together})
         return 0
     print(seen.report)
     about = "" if exact else "about "
     for name, disk, way in (("alone", alone, ""), ("together", together, about)):
-        chunks = f", {disk.chunks} chunks coded" if disk.chunks else ""
-        print(f"{name:<8} {way}{disk.requests} requests, {human(disk.nbytes)}{chunks} (not cached)")
+        chunks = f", {counted(disk.chunks, 'chunk')} coded" if disk.chunks else ""
+        requests = counted(disk.requests, "request")
+        print(f"{name:<8} {way}{requests}, {human(disk.nbytes)}{chunks} (not cached)")
     if words.svg is not None:
         print(f"picture  {words.svg}")
     return 0
@@ -603,6 +384,14 @@ def _convert(words: Any) -> int:
         options["where"] = words.where.split(",")
     if "," in (words.compression or ""):
         options["compression"] = words.compression.split(",")
+    source = parse_options(words.set)
+    options |= cli_create.target_options(
+        words, lambda: cli_create.attributes_of(words.source, source)
+    )
+    if words.whole:
+        options["whole"] = True
+    if words.skip:
+        options["skip"] = True
     size, kept = 0, -1
     ranks = Ranks.of(world(), "outcore convert")
     with Bar("converting", quiet=words.quiet or words.json) as bar:
@@ -612,10 +401,10 @@ def _convert(words: Any) -> int:
             size = total
             if kept < 0:
                 kept = done
-                if done:
+                if done and not words.quiet:
                     # Each rank has an equal part of both.
                     there, all_of_it = human(done * ranks.size), human(total * ranks.size)
-                    _say(f"note: going on: {there} of {all_of_it} are there already")
+                    say(f"note: going on: {there} of {all_of_it} are there already")
             bar(done, total)
 
         outcore.convert(
@@ -624,7 +413,7 @@ def _convert(words: Any) -> int:
             progress=progress,
             resume=words.resume,
             overwrite=words.overwrite,
-            source=parse_options(words.set),
+            source=source,
             comm=ranks.comm,
             **options,
         )
@@ -633,26 +422,11 @@ def _convert(words: Any) -> int:
     if words.json:
         answer = {"target": words.target, "nbytes": size, "seconds": seconds}
         print_json({**answer, "resumed_nbytes": kept})
-    else:
+    elif not words.quiet:
         rate = human(int((size - kept) / max(seconds, 1e-9)))
         before = f", {human(kept)} of it before" if kept else ""
         print(f"{words.target}: {human(size)} in {seconds:.1f} s{before}, {rate}/s")
     return 0
-
-
-def _verify(words: Any) -> int:
-    with Bar("verifying", quiet=words.quiet or words.json) as bar:
-        found = outcore.verify(words.path, progress=bar, **parse_options(words.set))
-    closed = sum(d.code in _NOT_READ and d.reason not in _DAMAGE for d in found)
-    damaged = len(found) - closed
-    if words.json:
-        print_json({"path": words.path, "damages": found})
-    else:
-        for damage in found:
-            print(damage)
-        count = f"{damaged} damaged" if damaged else "no damage found"
-        print(f"{words.path}: {count}" + (f", {closed} could not be opened" if closed else ""))
-    return _DAMAGED if damaged else _UNSEEN if closed else _DONE
 
 
 def _bench(words: Any) -> int:

@@ -25,19 +25,24 @@ from outcore.cli_words import parse_lengths, parse_options
 from outcore.errors import UnsupportedError, UsageError
 from outcore.jobs.leftovers import SCRATCH
 from outcore.jobs.ranks import Ranks
-from outcore.report import human
+from outcore.report import counted, human
 from outcore.transport import world
 
-__all__ = ["arguments"]
+__all__ = ["OperationParser", "arguments"]
 
 
-class _Command(argparse.ArgumentParser):
+class OperationParser(argparse.ArgumentParser):
     """The parser of an operation, which gets its arguments when it is chosen."""
 
     operation: Operation
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def fill(self) -> None:
+        """Add the arguments."""
         _fill(self, self.operation)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As that of any parser, when it has its arguments."""
+        self.fill()
         return super().parse_known_args(_joined(args, self.operation), namespace)
 
 
@@ -62,7 +67,7 @@ def arguments(command: Callable[..., argparse.ArgumentParser], reads: Callable[.
     text = "compute with arrays in files: transpose, matmul, fft2, sort, mean, ..."
     run = command("run", _run, text, together=True)
     operations = run.add_subparsers(
-        dest="operation", required=True, metavar="OPERATION", parser_class=_Command
+        dest="operation", required=True, metavar="OPERATION", parser_class=OperationParser
     )
     for name, operation in sorted(OPERATIONS.items()):
         one = operations.add_parser(
@@ -77,7 +82,6 @@ def arguments(command: Callable[..., argparse.ArgumentParser], reads: Callable[.
         "resume", _resume, "go on with all jobs in a folder that were interrupted", together=True
     )
     going.add_argument("folder", nargs="?", default=".")
-    going.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
 
 
 def _fill(parser: argparse.ArgumentParser, operation: Operation) -> None:
@@ -112,7 +116,8 @@ def _fill(parser: argparse.ArgumentParser, operation: Operation) -> None:
     parser.add_argument("--memory", metavar="BYTES", default=argparse.SUPPRESS, help=budget)
     parser.add_argument("--explain", action="store_true", help="tell what it would do, and stop")
     parser.add_argument("--progress", action="store_true", help="a progress bar also if piped")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
+    quiet = "no progress bar, no notes: errors alone, and numbers that were asked for"
+    parser.add_argument("-q", "--quiet", action="store_true", default=argparse.SUPPRESS, help=quiet)
     parser.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document"
     )
@@ -269,6 +274,8 @@ def _print(words: Any, results: Sequence[Any], names: Sequence[str], seconds: fl
     width = max((len(name) + 2 for name in names), default=0)
     for entry in told:
         if "path" in entry:
+            if words.quiet:
+                continue
             size, rate = human(entry["nbytes"]), human(int(entry["nbytes"] / max(seconds, 1e-9)))
             print(f"{entry['path']}: shape {entry['shape']}, {size} in {seconds:.1f} s, {rate}/s")
         else:
@@ -290,7 +297,7 @@ def _jobs(words: Any) -> int:
         print(f"{words.folder}: no unfinished jobs")
     for one in found:
         what = f"{one.operation} to {', '.join(one.targets)}" if one.targets else one.operation
-        share = f", {one.done} of {one.steps} steps done" if one.steps else ""
+        share = f", {one.done} of {counted(one.steps, 'step')} done" if one.steps else ""
         print(
             f"{one.path}: {what}{share}: {_STATES[one.state]}"
             + ("; removed" if words.clean and one.state != "running" else "")
@@ -313,7 +320,7 @@ def _resume(words: Any) -> int:
     left = Ranks.of(world(), "outcore resume").told(lambda: _left(words.folder))
     if words.json:
         print_json({"folder": words.folder, "complete": complete, "left": left})
-    else:
+    elif not words.quiet:
         for path in complete:
             print(f"{path}: complete")
         for one in left:

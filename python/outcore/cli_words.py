@@ -17,7 +17,7 @@ from typing import Any
 
 from outcore.errors import UsageError
 
-__all__ = ["parse_lengths", "parse_options", "parse_section"]
+__all__ = ["literal", "parse_lengths", "parse_named", "parse_options", "parse_section"]
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -89,22 +89,37 @@ def _whole(node: ast.expr, names: Mapping[str, int]) -> int:
 
 def parse_options(settings: Sequence[str]) -> dict[str, Any]:
     """``["dtype=f4", "shape=100,200"]`` as keyword arguments."""
-    options: dict[str, Any] = {}
-    for item in settings:
-        name, equals, value = item.partition("=")
-        if not equals or not name.isidentifier():
-            raise UsageError(f"--set {item!r}: write name=value", code="bad-option")
+    options = parse_named(settings, "set")
+    for name in options:
+        if not name.isidentifier():
+            raise UsageError(f"--set {name!r}: write name=value", code="bad-option")
         if name in _NOT_TO_SET:
             raise UsageError(
-                f"--set {item!r}: {name} is no option of a format; --set says what a file does not, "
+                f"--set {name!r}: {name} is no option of a format; --set says what a file does not, "
                 "such as dtype=f4 or shape=100,200",
                 code="bad-option",
             )
-        options[name] = _literal(value)
     return options
 
 
-def _literal(value: str) -> Any:
+def parse_named(settings: Sequence[str], option: str) -> dict[str, Any]:
+    """
+    Names and values, as Python writes them; what it does not know is text.
+
+    >>> parse_named(["units=K", "scale=0.5", "levels=[1, 2]"], "attr")
+    {'units': 'K', 'scale': 0.5, 'levels': [1, 2]}
+    """
+    found: dict[str, Any] = {}
+    for item in settings:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--{option} {item!r}: write name=value", code="bad-option")
+        found[name] = literal(value)
+    return found
+
+
+def literal(value: str) -> Any:
+    """A value as Python writes it; else the text itself."""
     try:
         return ast.literal_eval(value)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

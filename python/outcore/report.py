@@ -50,10 +50,10 @@ def counted(number: int, what: str) -> str:
     """
     So many of something.
 
-    >>> counted(1, "tile"), counted(3, "tile")
-    ('1 tile', '3 tiles')
+    >>> counted(1, "tile"), counted(3, "tile"), counted(2, "pass")
+    ('1 tile', '3 tiles', '2 passes')
     """
-    return f"{number} {what}" + ("" if number == 1 else "s")
+    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("s") else "s")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.formats.layout import Chunked, Strided
 from outcore.indexing import Points
-from outcore.report import human, human_time
+from outcore.report import counted, human, human_time
 from outcore.stored_lists import unit_of
 
 __all__ = [
@@ -230,7 +230,7 @@ class ListReport:
         turns = f", {self.groups} groups in turn" if self.groups > 1 else ""
         lines = [
             (self.direction, f"{many} {human(self.wanted_bytes)} of listed elements together"),
-            ("touches", f"about {self.blocks} blocks of {human(self.block_bytes)}"),
+            ("touches", f"about {counted(self.blocks, 'block')} of {human(self.block_bytes)}"),
             ("cached", f"{self.cached / 10:g} %"),
             ("method", f"{self.method}: {self.why}"),
         ]
@@ -242,7 +242,8 @@ class ListReport:
                 (
                     "passes",
                     f"{len(self.passes)}, of {human(most.nbytes)} of elements in about "
-                    f"{most.blocks} blocks at most; {sum(one.blocks for one in self.passes)} in all",
+                    f"{counted(most.blocks, 'block')} at most; "
+                    f"{sum(one.blocks for one in self.passes)} in all",
                 )
             )
         rounds = "passes" if self.passes else "rounds"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from outcore import _core
 from outcore.collective.planning import Choice
-from outcore.report import human, human_time
+from outcore.report import counted, human, human_time
 
 __all__ = ["ArrayReport", "CollectiveReport", "ManyReport", "OwnerReport", "tell"]
 # So many lines of a kind are told.
@@ -63,14 +63,14 @@ class CollectiveReport:
         lines = [
             (
                 self.direction,
-                f"{_count(self.ranks, 'rank')} want{s} {human(self.wanted_bytes)} together",
+                f"{counted(self.ranks, 'rank')} want{s} {human(self.wanted_bytes)} together",
             ),
             ("method", f"{self.method}: {self.why}"),
         ]
         if self.left_out_bytes:
             lines.append(("overlap", f"{human(self.left_out_bytes)} left to higher ranks"))
         for text, members in self.regions[:4]:
-            lines.append(("region", f"{text}, {members} accesses"))
+            lines.append(("region", f"{text}, {counted(members, 'access')}"))
         if len(self.regions) > 4:
             lines.append(("", f"and {len(self.regions) - 4} more"))
         for rank, tiles, box in self.domains[:8]:
@@ -190,14 +190,14 @@ class ManyReport:
 
     def __str__(self) -> str:
         s = "s" * (self.ranks == 1)
-        wants = f"{_count(self.ranks, 'rank')} want{s} {human(self.wanted_bytes)}"
+        wants = f"{counted(self.ranks, 'rank')} want{s} {human(self.wanted_bytes)}"
         lines = [
-            (self.direction, f"{_count(len(self.arrays), 'array')}, {wants} together"),
+            (self.direction, f"{counted(len(self.arrays), 'array')}, {wants} together"),
             ("method", f"{self.method}: {self.why}"),
         ]
         two_phase = self.method == "two-phase"
         for array in self.arrays[:_LINES]:
-            text = f"{array.path}: {human(array.wanted_bytes)} for {_count(array.ranks, 'rank')}"
+            text = f"{array.path}: {human(array.wanted_bytes)} for {counted(array.ranks, 'rank')}"
             if two_phase and array.owners:
                 text += f", owned by {_owners(array.owners)}"
             lines.append(("array", f"{text}; alone {array.alone_method} ({array.alone_why})"))
@@ -217,7 +217,7 @@ class ManyReport:
             lines = [("assigned", "each array is divided among the ranks that may own it")]
         sends, gets = ("sends", "gets") if self.direction == "read" else ("gets", "sends")
         for owner in self.owners[:_LINES]:
-            text = f"rank {owner.rank}: {human(owner.load)} of {_count(owner.arrays, 'array')}, "
+            text = f"rank {owner.rank}: {human(owner.load)} of {counted(owner.arrays, 'array')}, "
             text += f"{sends} {human(owner.sends)}, {gets} {human(owner.gets)}"
             lines.append(("load", text))
         if len(self.owners) > _LINES:
@@ -231,7 +231,7 @@ class ManyReport:
     def _alone(self) -> str:
         methods = [array.alone_method for array in self.arrays]
         counts = ", ".join(f"{name} for {methods.count(name)}" for name in sorted(set(methods)))
-        rounds = _count(self.alone_rounds, "round")
+        rounds = counted(self.alone_rounds, "round")
         return f"{counts or 'nothing'}; {rounds}, {human(self.alone_traffic)} between ranks"
 
 
@@ -240,10 +240,6 @@ def _owners(owners: tuple[tuple[int, int], ...]) -> str:
         return f"rank {owners[0][0]}"
     told = ", ".join(f"{rank} ({human(nbytes)})" for rank, nbytes in owners[:4])
     return f"ranks {told}" + (f" and {len(owners) - 4} more" if len(owners) > 4 else "")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def tell(

@@ -54,6 +54,7 @@ from outcore.jobs.turns import turn
 from outcore.jobs.views import seen
 from outcore.journal import SUFFIX, Journal, Steps, gather, held, of_rank, of_ranks
 from outcore.opening import create, open
+from outcore.report import counted
 from outcore.schedule import Schedule
 
 __all__ = ["Job", "Progress", "listed", "temporaries", "temporary_path"]
@@ -584,7 +585,8 @@ class Job:
         # Whoever goes on has made nothing before it is known that it is the same job.
         if journal is not None and journal.done and (begun.under_way or begun.made):
             error.add_note(
-                f"{len(journal.done)} of {journal.steps - 1} steps of {self.named[0].place.final!r} are "
+                f"{len(journal.done)} of {counted(journal.steps - 1, 'step')} of "
+                f"{self.named[0].place.final!r} are "
                 "done and stay; the same call with resume=True goes on with the others"
             )
         if not self.ranks.first:
@@ -618,7 +620,8 @@ class Job:
             whose, advice = f"another job (different {', '.join(different)}), interrupted,", ""
         warnings.warn(
             f"{self.named[0].place.final!r}: {whose} had done {len(journal.done)} of "
-            f"{journal.steps - 1} steps, which are given up: this call starts at the beginning{advice}",
+            f"{counted(journal.steps - 1, 'step')}, which are given up: this call starts at the "
+            f"beginning{advice}",
             stacklevel=callers_line(),
         )
 

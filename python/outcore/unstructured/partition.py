@@ -32,6 +32,7 @@ from outcore.disk import DiskArray
 from outcore.errors import UsageError, advice
 from outcore.jobs import Source, collective, opened
 from outcore.jobs.ranks import Ranks
+from outcore.report import counted
 from outcore.unstructured import bisection, curves, graphs
 from outcore.unstructured.points import Points, Weights
 from outcore.unstructured.share import Share
@@ -376,9 +377,8 @@ class Partition(Released):
 
     def __repr__(self) -> str:
         levels = "" if self._levels is None else f", levels {self._levels}"
-        return (
-            f"<Partition: {self.elements} elements in {self._parts} parts, {self._method}{levels}>"
-        )
+        elements, parts = counted(self.elements, "element"), counted(self._parts, "part")
+        return f"<Partition: {elements} in {parts}, {self._method}{levels}>"
 
     @property
     def _each(self) -> int:

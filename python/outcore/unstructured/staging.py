@@ -37,6 +37,7 @@ from outcore.jobs.ranks import Ranks
 from outcore.jobs.target import PARTIAL, discard
 from outcore.journal import SUFFIX, Journal, Steps, gather, held, of_rank, of_ranks
 from outcore.opening import create, open
+from outcore.report import counted
 from outcore.schedule import Block, Buffer, Load, Run, Schedule, Step, Store, divided
 from outcore.tiling import Side, Tiling, choose
 from outcore.unstructured.operands import Operand
@@ -206,8 +207,8 @@ class Kept:
             gather(journal)
         if journal.done or self._going_on:
             error.add_note(
-                f"{len(journal.done)} of {journal.steps - 1} steps of this loop are done and stay in "
-                f"{self._path!r}; the same call with resume=True goes on with the others"
+                f"{len(journal.done)} of {counted(journal.steps - 1, 'step')} of this loop are done and "
+                f"stay in {self._path!r}; the same call with resume=True goes on with the others"
             )
         else:
             self._forget()

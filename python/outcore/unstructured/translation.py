@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from outcore import _core
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
+from outcore.report import counted
 from outcore.unstructured.indirect import gather, scatter
 from outcore.unstructured.partition import Partition
 from outcore.unstructured.placing import Placing
@@ -258,4 +259,5 @@ class TranslationTable(Released):
         self._places.close()
 
     def __repr__(self) -> str:
-        return f"<TranslationTable: {self.elements} elements in {self.parts} parts>"
+        elements, parts = counted(self.elements, "element"), counted(self.parts, "part")
+        return f"<TranslationTable: {elements} in {parts}>"

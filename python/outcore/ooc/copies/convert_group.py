@@ -5,8 +5,8 @@ Problem. A file holds hundreds of arrays in nested groups, with attributes at ea
 takes hours, and may stop anywhere.
 Idea. Each array is a conversion of its own (`outcore.ooc.copies.convert`), which is resumable and keeps
 to the budget. Around them is a journal as that of every job (`outcore.journal`), whose steps are the
-arrays. The new file grows under a name of its own, and takes its place at the end; in a file that is there
-already, arrays get their names one by one.
+arrays. The new file grows under a name of its own, and takes its place at the end; in a file that is
+there already, arrays get their names one by one.
 
 Invariants. At the name of a new file is what was there, or all of it. What can be refused is refused
 before anything is made. Resuming never mixes two jobs, or two states of the source.

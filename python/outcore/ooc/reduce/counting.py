@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from outcore import tiling
 from outcore.jobs import SMALLEST, Bound, Program, Result, Terms, TooLittle
 from outcore.ooc.reduce import tiles as passes
+from outcore.report import counted
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Side, Tiling
 
@@ -89,7 +90,7 @@ class Read:
     def method(self) -> str:
         """For people."""
         runs = " x ".join(map(str, self.tiles.tile)) or "one element"
-        return f"{max(self.steps, 1)} tiles of {runs}"
+        return f"{counted(max(self.steps, 1), 'tile')} of {runs}"
 
     def held(self, kept: tuple[int, np.dtype[Any]], beside: int) -> int:
         """Bytes of the buffers of `schedule`."""

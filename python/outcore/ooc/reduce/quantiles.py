@@ -41,6 +41,7 @@ from outcore.ooc.reduce.between import ELEMENTS, METHODS, between, places
 from outcore.ooc.reduce.reducing import constant
 from outcore.ooc.reduce.selection import selecting
 from outcore.ooc.reduce.tiles import Grid
+from outcore.report import counted
 from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
 from outcore.tiling import Side
 
@@ -426,7 +427,7 @@ def _by_tiles(
         size = math.prod(shape) * dtype.itemsize
         return Program(
             (schedule,),
-            f"{grid.steps} tiles of {runs}, which hold the axes",
+            f"{counted(grid.steps, 'tile')} of {runs}, which hold the axes",
             Bound.of({0: size}, "input once"),
         )
 

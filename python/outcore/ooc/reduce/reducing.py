@@ -33,6 +33,7 @@ from outcore.jobs import Bound, Disk, Program, Result, Terms, TooLittle
 from outcore.ooc.reduce import tiles
 from outcore.ooc.reduce.kernel import LEAF, Chain, Elements, Finish, Kernel, Layout, Stage
 from outcore.ooc.reduce.tiles import Grid, priced, share
+from outcore.report import counted
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Side, slabs
 
@@ -246,8 +247,8 @@ class _Reduction:
         }
         return Program(
             tuple(phases),
-            f"one pass in {first.steps} tiles of {runs}{parts}; the order of sums depends on indices "
-            "alone",
+            f"one pass in {counted(first.steps, 'tile')} of {runs}{parts}; the order of sums depends on "
+            "indices alone",
             Bound.of(once, "inputs once" + (", results once" if stored else "")),
             tuple(temporaries),
         )

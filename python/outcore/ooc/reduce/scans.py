@@ -46,6 +46,7 @@ from outcore.ooc.reduce import chains
 from outcore.ooc.reduce import tiles as tiles_
 from outcore.ooc.reduce.quantities import one_axis
 from outcore.ooc.reduce.tiles import Grid, requests, share
+from outcore.report import counted
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Side, Tiling
 
@@ -354,7 +355,8 @@ def _scanning(
         parts = f", after the totals of {way.parts} parts" if way.parts > 1 else ""
         return Program(
             phases,
-            f"one pass in {phases[-1].steps} tiles of {runs}, in the order of the axis{parts}",
+            f"one pass in {counted(phases[-1].steps, 'tile')} of {runs}, in the order of the axis"
+            f"{parts}",
             Bound.of(once, "input and result once"),
             (Result(scan.rows, dtypes[1]),) if way.parts > 1 else (),
         )

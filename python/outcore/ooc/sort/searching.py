@@ -40,6 +40,7 @@ from outcore.jobs import (
     opened,
     scalar,
 )
+from outcore.report import counted
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import slabs
 
@@ -226,7 +227,7 @@ def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable
             )
 
         schedule = Schedule(name, arrays, tuple(buffers), len(tiles) * pieces, step, (kernel,))
-        method = f"the array streams by {len(tiles)} blocks of values"
+        method = f"the array streams by {counted(len(tiles), 'block')} of values"
         return Program((schedule,), method, bound)
 
     return plan

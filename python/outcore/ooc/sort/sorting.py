@@ -41,6 +41,7 @@ from outcore.jobs import (
     TooLittle,
 )
 from outcore.ooc.sort.runs import Merge, Runs, Words, fan_in, merged, places_of, slab_ends
+from outcore.report import counted
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Tiling
 
@@ -222,7 +223,7 @@ class Planning:
         arrays = _IN_SLABS if slabs else ("array", "result")
         schedule = Schedule(self.name, arrays, tuple(buffers), steps, step, (kernel,))
         what = "all elements" if self.axis is None else f"{math.prod(lines.largest)} whole lines"
-        return schedule, f"{steps} blocks of {what}, sorted in memory"
+        return schedule, f"{counted(steps, 'block')} of {what}, sorted in memory"
 
     def key(self, box: Sequence[slice], part: slice) -> tuple[tuple[slice, ...], Shape]:
         """A section of the source, and the shape of its block."""
@@ -316,8 +317,8 @@ class Planning:
         shape = (*front, len(slabs), *back, rows)
         return Program(
             (phases[0], sorts[0], phases[1]),
-            f"{sorts[1]}; read from {len(slabs)} slabs of long runs, since the runs of {run} bytes that "
-            "lines are made of would be read and written in pages",
+            f"{sorts[1]}; read from {counted(len(slabs), 'slab')} of long runs, since the runs of {run} "
+            "bytes that lines are made of would be read and written in pages",
             self.once(),
             tuple(Result(shape, dtype, {"order": "C"}) for dtype in (native, wide)),
         )

@@ -1,0 +1,162 @@
+"""
+``outcore create``: a new array, or a group; and what `convert` says of its target, too.
+
+Idea. Options have the names that they have in Python (`outcore.create`), and their values are read as
+Python reads them: ``--attr scale=0.5`` is a number, ``--attr units=K`` text.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import outcore
+from outcore.cli_output import print_json
+from outcore.cli_words import literal, parse_lengths, parse_named
+from outcore.errors import UsageError
+
+__all__ = ["arguments", "attributes_of", "target_arguments", "target_options"]
+
+
+def arguments(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    create = command("create", _create, "make a new array, filled with its fill value, or a group")
+    create.add_argument("target", help="where; the suffix tells the format")
+    create.add_argument("--shape", help="such as 100,200; of an array without axes: none")
+    for name, text in (
+        ("dtype", "such as f4 or '>i2'"),
+        ("format", "name of the format, instead of the suffix"),
+        ("order", "C or F"),
+        ("chunks", "such as 100,200"),
+        ("shards", "such as 1000,2000"),
+        ("compression", "such as zstd, zstd:3, gzip"),
+    ):
+        create.add_argument(f"--{name}", help=text)
+    create.add_argument("--group", action="store_true", help="make a group; it takes --attr alone")
+    create.add_argument("--overwrite", action="store_true", help="replace the array that is there")
+    target_arguments(create)
+
+
+def target_arguments(sub: argparse.ArgumentParser) -> None:
+    """What a new array is like beside its elements."""
+    group = sub.add_argument_group("what the new array is like")
+    for name, metavar, text in (
+        (
+            "dims",
+            "NAMES",
+            "names of its axes, such as time,lat,lon; nothing for one without a name",
+        ),
+        ("fill-value", "VALUE", "of elements that were never written"),
+        ("unlimited", "NAMES", "axes that may grow, by name, or all (NetCDF4)"),
+        ("maxshape", "LENGTHS", "greatest lengths, such as none,200 (HDF5)"),
+        ("separator", "MARK", "between coordinates in names of chunks: / or . (Zarr)"),
+    ):
+        group.add_argument(f"--{name}", metavar=metavar, help=text)
+    group.add_argument(
+        "--attr",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an attribute, beside those that are kept; may be given several times",
+    )
+
+
+def target_options(
+    words: Any, attributes: Callable[[], Mapping[str, Any]] = dict
+) -> dict[str, Any]:
+    """
+    What was said of a new array, as keywords of `outcore.create`.
+
+    `attributes` gives those beside which the new ones are set; it is asked if there are new ones.
+    """
+    options: dict[str, Any] = {}
+    if words.dims is not None:
+        options["dims"] = [name or None for name in words.dims.split(",")]
+    if words.fill_value is not None:
+        options["fill_value"] = literal(words.fill_value)
+    if words.unlimited is not None:
+        everything = words.unlimited == "all"
+        options["unlimited"] = True if everything else words.unlimited.split(",")
+    if words.maxshape is not None:
+        options["maxshape"] = [_length(part) for part in words.maxshape.split(",")]
+    if words.separator is not None:
+        options["separator"] = words.separator
+    if words.attr:
+        options["attrs"] = {**attributes(), **parse_named(words.attr, "attr")}
+    return options
+
+
+def _length(text: str) -> int | None:
+    if text.lower() == "none":
+        return None
+    if not text.isdecimal():
+        raise UsageError(
+            f"--maxshape: {text!r} is no length; write whole numbers, or none for no limit, as none,200",
+            code="bad-option",
+        )
+    return int(text)
+
+
+def attributes_of(path: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes of an array that is to be converted."""
+    with outcore.open(path, **options) as array:
+        return dict(array.attrs)
+
+
+def _create(words: Any) -> None:
+    if words.group:
+        made = _group(words)
+    else:
+        made = _array(words)
+    if words.json:
+        print_json(made)
+    elif not words.quiet:
+        what = "group" if words.group else f"{made['dtype']} {tuple(made['shape'])}"
+        print(f"{made['path']}: {what}")
+
+
+def _group(words: Any) -> dict[str, Any]:
+    wrong = [
+        name
+        for name in ("shape", "dtype", "chunks", "shards", "compression", "order", "dims")
+        if getattr(words, name) is not None
+    ]
+    if wrong:
+        raise UsageError(f"--{wrong[0]} is said of an array, not of a --group", code="bad-option")
+    attrs = parse_named(words.attr, "attr")
+    with outcore.open_group(words.target, "x", format=words.format) as group:
+        group.attrs.update(attrs)
+    return {"path": words.target, "attrs": attrs}
+
+
+def _array(words: Any) -> dict[str, Any]:
+    if words.shape is None or words.dtype is None:
+        raise UsageError(
+            "a new array needs --shape and --dtype, such as --shape 100,200 --dtype f4",
+            code="missing-argument",
+        )
+    shape: Any = () if words.shape == "none" else parse_lengths(words.shape, "shape")
+    options = {
+        name: getattr(words, name)
+        for name in ("format", "order")
+        if getattr(words, name) is not None
+    }
+    for name in ("chunks", "shards"):
+        lengths = parse_lengths(getattr(words, name), name)
+        if lengths is not None:
+            options[name] = lengths
+    if words.compression not in (None, "none"):
+        options["compression"] = words.compression.split(",")
+    options |= target_options(words)
+    array = outcore.create(
+        words.target, shape, words.dtype, exclusive=not words.overwrite, **options
+    )
+    with array:
+        array.flush()
+        return {
+            "path": words.target,
+            "shape": list(array.shape),
+            "dtype": str(array.dtype),
+            "nbytes": array.nbytes,
+        }

@@ -1,0 +1,250 @@
+"""
+``outcore info | ls | verify``: what there is on the disk, of one path or several.
+
+Idea. Each path is looked at on its own. One that fails is told on stderr, and the others are told all
+the same; the exit status is that of the worst (`outcore.cli_status`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import outcore
+from outcore import formats
+from outcore.cli_output import Bar, print_json
+from outcore.cli_status import DAMAGE, DAMAGED, DONE, NOT_READ, UNSEEN, each
+from outcore.cli_words import parse_options
+from outcore.disk import DiskArray
+from outcore.errors import SectionError
+from outcore.formats import durable
+from outcore.formats.layout import Chunked, Strided, TableSource
+from outcore.report import Report, human
+
+__all__ = ["arguments"]
+
+
+def arguments(command: Callable[..., argparse.ArgumentParser], reads: Callable[..., None]) -> None:
+    """Add the commands."""
+    info = command("info", _info, "what arrays are, how they are stored, what reading them costs")
+    reads(info, "paths", nargs="+", metavar="path")
+    listing = command("ls", _ls, "the arrays and groups in files or folders")
+    listing.add_argument("paths", nargs="+", metavar="path")
+    listing.add_argument("--tree", action="store_true", help="draw them as a tree")
+    verify = command("verify", _verify, "read everything, list what is damaged")
+    verify.epilog = (
+        "Exit status: 0 everything is in order, 1 something is damaged, 2 the call makes no sense, 3 "
+        "nothing is damaged in what could be read, but something could not be opened or is not there."
+    )
+    reads(verify, "paths", nargs="+", metavar="path")
+
+
+def _print(words: Any, told: list[Any], status: int) -> int:
+    """With --json one document: of one path what there is to say of it, of several a list."""
+    if words.json:
+        print_json(told[0] if len(words.paths) == 1 else told)
+    return status
+
+
+def _info(words: Any) -> int:
+    options = parse_options(words.set)
+    shown = 0
+
+    def look(path: str) -> tuple[Any, int]:
+        nonlocal shown
+        told = _facts(path, options)
+        if not words.json:
+            if shown:
+                print()
+            _show(told)
+        elif isinstance(told, list):
+            entries = [_entry(one) for one in told]
+            return entries if len(words.paths) == 1 else {"path": path, "entries": entries}, DONE
+        shown += 1
+        return told, DONE
+
+    return _print(words, *each(words.paths, look))
+
+
+def _ls(words: Any) -> int:
+    def look(path: str) -> tuple[Any, int]:
+        if words.tree and not words.json:
+            with outcore.open_group(path) as group:
+                print(f"{path}\n{group.tree()}" if len(words.paths) > 1 else group.tree())
+            return None, DONE
+        entries = formats.ls(path)
+        if not words.json:
+            _show(entries)
+            return None, DONE
+        told = [_entry(one) for one in entries]
+        return told if len(words.paths) == 1 else {"path": path, "entries": told}, DONE
+
+    return _print(words, *each(words.paths, look))
+
+
+def _verify(words: Any) -> int:
+    options = parse_options(words.set)
+
+    def look(path: str) -> tuple[Any, int]:
+        with Bar("verifying", quiet=words.quiet or words.json) as bar:
+            found = outcore.verify(path, progress=bar, **options)
+        closed = sum(d.code in NOT_READ and d.reason not in DAMAGE for d in found)
+        damaged = len(found) - closed
+        if not words.json:
+            for damage in found:
+                print(damage)
+            if not words.quiet:
+                count = f"{damaged} damaged" if damaged else "no damage found"
+                print(f"{path}: {count}" + (f", {closed} could not be opened" if closed else ""))
+        status = DAMAGED if damaged else UNSEEN if closed else DONE
+        return {"path": path, "damages": found}, status
+
+    return _print(words, *each(words.paths, look))
+
+
+# What there is to say of a path
+
+
+def _entry(one: formats.Entry) -> dict[str, Any]:
+    return {
+        "path": one.path,
+        "kind": one.kind,
+        "shape": None if one.shape is None else list(one.shape),
+        "dtype": None if one.dtype is None else _dtype_text(one.dtype),
+        "note": one.note,
+    }
+
+
+def _dtype_text(dtype: np.dtype[Any]) -> Any:
+    return dtype.descr if dtype.names else dtype.str
+
+
+def _facts(path: str, options: dict[str, Any]) -> dict[str, Any] | list[formats.Entry]:
+    """Of an array; of a path that holds several what they are."""
+    if not options and formats.split_path(path)[1] is None:
+        entries = formats.ls(path)
+        arrays = [e for e in entries if e.kind == "array"]
+        if len(arrays) > 1 or (arrays and arrays[0].path != path):
+            if len(arrays) != 1:
+                return entries
+            path = arrays[0].path
+    with outcore.open(path, **options) as array:
+        info = array.info
+        layout = info.layout
+        stored, whole = _on_disk(array)
+        reports = {name: _report_of(array, key) for name, key in _accesses(array).items()}
+        return {
+            "path": array.path,
+            "format": array.format,
+            "shape": list(array.shape),
+            "dtype": _dtype_text(array.dtype),
+            "order": array.order,
+            "nbytes": array.nbytes,
+            "chunks": None if array.chunks is None else list(array.chunks),
+            "codecs": [
+                f"{codec.name} {dict(codec.options)}" if codec.options else codec.name
+                for codec in (layout.codecs if isinstance(layout, Chunked) else ())
+            ],
+            "fill_value": array.fill_value,
+            "dims": array.dims,
+            "attrs": dict(array.attrs),
+            "extra": dict(info.extra),
+            "stored_bytes": stored,
+            "file_bytes": whole,
+            "accesses": {
+                name: report if isinstance(report, dict) else dataclasses.asdict(report)
+                for name, report in reports.items()
+            },
+        }
+
+
+def _show(told: dict[str, Any] | list[formats.Entry]) -> None:
+    if isinstance(told, list):
+        width = max((len(e.path) for e in told), default=0)
+        for e in told:
+            what = f"{e.dtype} {e.shape}" if e.kind == "array" else e.kind
+            if e.note:
+                why = e.note.removeprefix(f"{e.path!r}").lstrip(" :")
+                what = f"{e.kind} that cannot be opened: {why}"
+            print(f"{e.path:<{width}}  {what}")
+        return
+    stored, whole = told["stored_bytes"], told["file_bytes"]
+    for name, value in told.items():
+        if name == "nbytes":
+            around = f", in {human(whole)}" if whole != stored else ""
+            print(f"{'size':<10} {human(value)} of elements, {human(stored)} on disk{around}")
+        elif name in ("stored_bytes", "file_bytes", "accesses"):
+            continue
+        elif name in ("attrs", "extra"):
+            for key, item in value.items():
+                print(f"{name.removesuffix('s') if name == 'attrs' else '':<10} {key} = {item!r}")
+        elif value is not None and not (isinstance(value, list) and not value):
+            print(f"{name:<10} {', '.join(map(str, value)) if isinstance(value, list) else value}")
+    print(f"\n{'access':<10} {'useful':>10} {'moved':>10} {'requests':>9}  method")
+    for name, report in told["accesses"].items():
+        if "refused" in report:
+            print(f"{name:<10} {report['refused']}")
+            continue
+        requests = report["reads"] + report["writes"]
+        moved = report["read_bytes"] + report["written_bytes"] + report["mapped_bytes"]
+        sizes = f"{human(report['useful_bytes']):>10} {human(moved):>10}"
+        print(f"{name:<10} {sizes} {requests:>9}  {report['method']}")
+
+
+def _accesses(array: DiskArray) -> dict[str, Any]:
+    """Accesses that people make: a row, a column, a chunk, all of it."""
+    middle = tuple(n // 2 for n in array.shape)
+    found: dict[str, Any] = {}
+    if array.ndim and array.size:
+        for axis, name in ((array.ndim - 1, "row"), (0, "column")):
+            if array.ndim > 1 or name == "row":
+                key: list[Any] = [*middle]
+                key[axis] = slice(None)
+                found[name] = tuple(key)
+        if array.chunks:
+            chunk = zip(middle, array.chunks, strict=True)
+            found["chunk"] = tuple(slice(i // c * c, i // c * c + c) for i, c in chunk)
+    found["whole"] = ...
+    return found
+
+
+def _on_disk(array: DiskArray) -> tuple[int, int]:
+    """Bytes that are stored of an array, and of the files or the store that it lies in."""
+    info, (outer, inner) = array.info, formats.split_path(array.path)
+    whole = sum(map(_bytes_in, info.extra.get("files", (outer,))))
+    whole += sum(map(_bytes_in, info.extra.get("parts", ())))
+    if isinstance(info.layout, Strided):
+        stored = whole if inner is None else sum(part.nbytes for part in info.layout.parts)
+    elif isinstance(info.layout.source, TableSource):
+        count = info.layout.source.nbytes
+        stored = 0 if count is None else count()
+    else:
+        stored = _bytes_in(info.layout.source.root)
+    return stored, whole
+
+
+def _bytes_in(path: str) -> int:
+    """Of a file, or of all files in a folder."""
+    with durable.os_errors("looking at", path):
+        if not os.path.isdir(path):
+            return os.stat(path).st_size
+    found = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # somebody else is at work
+                found += os.lstat(os.path.join(folder, name)).st_size
+    return found
+
+
+def _report_of(array: DiskArray, key: Any) -> Report | dict[str, str]:
+    """What an access would do, or why nobody would make it."""
+    try:
+        return array.explain(key)
+    except SectionError as error:
+        return {"refused": error.message, "code": error.code}
