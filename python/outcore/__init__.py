@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         write_all,
     )
     from outcore.dist import Align, DistArray, Distribution, PatchLock, ProcessGrid
+    from outcore.formats.groups import GroupInfo
     from outcore.groups import Group, Tree, open_group
     from outcore.index_schedule import IndexSchedule
     from outcore.jobs import ComputeReport, Measured, Planned
@@ -193,6 +194,7 @@ __all__ = [
     "FancyIndexError",
     "FormatError",
     "Group",
+    "GroupInfo",
     "Hints",
     "IORequest",
     "IndexSchedule",
@@ -359,6 +361,7 @@ _LATER = {
         "ListPrices ListReport ManyReport OwnerReport explain_all read_all write_all"
     ),
     "outcore.dist": "Align DistArray Distribution PatchLock ProcessGrid",
+    "outcore.formats.groups": "GroupInfo",
     "outcore.groups": "Group Tree open_group",
     "outcore.index_schedule": "IndexSchedule",
     "outcore.jobs": "ComputeReport Measured Planned",

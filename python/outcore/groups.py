@@ -378,9 +378,9 @@ class Group(Mapping[str, "DiskArray | Group"]):
         """
         Open the arrays in the group, one after another. Collective, if the group is.
 
-        Yields
-        ------
-        str, DiskArray
+        Returns
+        -------
+        iterator of (str, DiskArray)
             Name and array; who takes it closes it.
 
         Examples
@@ -401,9 +401,9 @@ class Group(Mapping[str, "DiskArray | Group"]):
         """
         Open the groups in the group, one after another. Collective, if the group is.
 
-        Yields
-        ------
-        str, Group
+        Returns
+        -------
+        iterator of (str, Group)
             Name and group.
 
         Examples
@@ -422,9 +422,9 @@ class Group(Mapping[str, "DiskArray | Group"]):
         """
         Open everything below the group, one after another, depth first. Collective, if the group is.
 
-        Yields
-        ------
-        str, DiskArray or Group
+        Returns
+        -------
+        iterator of (str, DiskArray or Group)
             Path from this group, and what is there; who takes an array closes it. Links in HDF5 files
             that are only names are not followed, and what has several names comes once.
 

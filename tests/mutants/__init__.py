@@ -21,6 +21,7 @@ LISTS = (
     "conversions",
     "factors",
     "files_of_formats",
+    "groups",
     "indexing",
     "lengths",
     "listed",

@@ -30,6 +30,24 @@ def opened(
     either.close()
 
 
+def grouped(group: outcore.Group, comm: outcore.Communicator) -> None:
+    """Members are arrays or groups; whoever knows which asks for them."""
+    assert_type(outcore.open_group("a.h5"), outcore.Group)
+    assert_type(outcore.open_group("a.h5", "a", comm=comm), outcore.Group)
+    assert_type(group["a"], outcore.DiskArray | outcore.Group)
+    for name, array in group.arrays():
+        assert_type(name, str)
+        assert_type(array, outcore.DiskArray)
+    for _, below in group.groups():
+        assert_type(below, outcore.Group)
+        below.attrs["units"] = "K"
+    assert_type(group.create("a", (3, 4), "f4"), outcore.DiskArray)
+    assert_type(group.create_group("b"), outcore.Group)
+    assert_type(group.info, outcore.GroupInfo)
+    assert_type(group.tree(), outcore.Tree)
+    outcore.convert(group, "b.zarr", skip=True)
+
+
 def asked(array: outcore.DiskArray, group: outcore.Transport) -> None:
     """What is returned has a name in `outcore`."""
     info: outcore.ArrayInfo = array.info

@@ -1,0 +1,61 @@
+"""Groups: their attributes, stores that are replaced, and conversions of whole files."""
+
+from mutants import Mutant
+
+GROUPS = "tests/conformance/test_groups.py::test_"
+WHOLE = "tests/unit/test_convert_group.py::test_"
+CONVERT = "python/outcore/ooc/copies/convert_group.py"
+ZARR3 = "python/outcore/formats/zarr3_groups.py"
+
+MUTANTS = [
+    Mutant(
+        file=ZARR3,
+        before="    if replace and os.path.isdir(target):\n        check_only_nodes(target)\n",
+        after="    if replace and os.path.isdir(target):\n",
+        killed_by=f"{GROUPS}a_store_with_files_of_others_is_not_replaced",
+        why="files of others in the folder of a store would be removed with it",
+    ),
+    Mutant(
+        file=ZARR3,
+        before='        old = document.get("attributes") or {}\n',
+        after="        old = {}\n",
+        killed_by=f"{GROUPS}what_others_set_meanwhile_stays",
+        why="a change of one attribute of a group would drop all others",
+    ),
+    Mutant(
+        file="python/outcore/formats/hdf5_groups.py",
+        before="path, netcdf=netcdf, drop=drop)\n    return",
+        after="path, netcdf=netcdf, drop=None)\n    return",
+        killed_by=f"{GROUPS}what_others_set_meanwhile_stays",
+        why="a change of one attribute of a group would drop all others",
+    ),
+    Mutant(
+        file=CONVERT,
+        before="            if there and self.overwrite and os.path.isdir(self.outer):\n"
+        "                check_only_nodes(self.outer)\n",
+        after="",
+        killed_by=f"{WHOLE}a_store_of_others_is_not_replaced",
+        why="a conversion would run for hours before it is refused",
+    ),
+    Mutant(
+        file=CONVERT,
+        before="        if self.going_on:\n            self._compare(job)\n",
+        after="        if self.going_on:\n",
+        killed_by=f"{WHOLE}another_job_and_another_source_are_told",
+        why="a file would be made of arrays of two sources, or in two ways",
+    ),
+    Mutant(
+        file=CONVERT,
+        before="        found._refuse_itself(source, dst)\n",
+        after="",
+        killed_by=f"{WHOLE}into_a_group_of_a_file",
+        why="a file would be replaced by what is read from it",
+    ),
+    Mutant(
+        file="python/outcore/jobs/target.py",
+        before="    if PARTIAL in name or (inner is None and WHOLE in name):\n",
+        after="    if PARTIAL in name or WHOLE in name:\n",
+        killed_by=f"{WHOLE}everything_is_carried_over",
+        why="each array of a file would begin with the removal of those before it",
+    ),
+]
