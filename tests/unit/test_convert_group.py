@@ -113,6 +113,21 @@ def test_dimensions_that_grow_go_on_growing(tmp_path):
         assert [dim.label for dim in file["u"].dims] == ["t", "x"]
 
 
+def test_coordinates_become_dimension_scales(tmp_path):
+    source(tmp_path / "a.zarr")
+    outcore.convert(tmp_path / "a.zarr", tmp_path / "b.h5", compression="gzip")
+    with h5py.File(tmp_path / "b.h5") as file:
+        assert file["u"].dims[0][0] == file["t"] and len(file["u"].dims[1]) == 0
+        assert file["t"].is_scale and file["grid/x"].is_scale and not file["u"].is_scale
+    outcore.convert(tmp_path / "b.h5", tmp_path / "c.h5")
+    check(tmp_path / "c.h5")
+    with h5py.File(tmp_path / "c.h5") as file:
+        assert file["u"].dims[0][0] == file["t"]
+    xarray = pytest.importorskip("xarray")
+    with xarray.open_dataset(tmp_path / "c.h5", engine="h5netcdf", phony_dims="sort") as dataset:
+        assert dataset.u.dims[0] == "t" and dataset.t.values[299] == 299
+
+
 def test_a_path_with_one_array_is_that_array(tmp_path):
     outcore.create(f"{tmp_path}/a.h5::/x", data=BIG).close()
     outcore.convert(tmp_path / "a.h5", tmp_path / "b.zarr")
@@ -168,7 +183,7 @@ def test_into_a_group_of_a_file(tmp_path, new):
 @pytest.mark.parametrize("new", ["b.h5", "b.nc", "b.zarr"])
 def test_it_goes_on_where_it_stopped(tmp_path, new):
     source(tmp_path / "a.h5", chunks=(20, 400))
-    target, words = tmp_path / new, {"memory": "256 KiB", "chunks": (20, 400)}
+    target, words = tmp_path / new, {"memory": "512 KiB", "chunks": (20, 400)}
     with pytest.raises(Stop) as caught:
         outcore.convert(tmp_path / "a.h5", target, progress=stop_at(0.5), **words)
     assert not target.exists() and any("resume=True" in note for note in caught.value.__notes__)
@@ -196,11 +211,11 @@ def test_it_goes_on_where_it_stopped(tmp_path, new):
 
 def test_another_job_and_another_source_are_told(tmp_path):
     source(tmp_path / "a.h5", chunks=(20, 400))
-    target, words = tmp_path / "b.zarr", {"memory": "256 KiB", "chunks": (20, 400)}
+    target, words = tmp_path / "b.zarr", {"memory": "512 KiB", "chunks": (20, 400)}
     with pytest.raises(Stop):
         outcore.convert(tmp_path / "a.h5", target, progress=stop_at(0.5), **words)
     with pytest.raises(outcore.UsageError) as caught:
-        outcore.convert(tmp_path / "a.h5", target, resume=True, memory="256 KiB", chunks=(30, 400))
+        outcore.convert(tmp_path / "a.h5", target, resume=True, memory="512 KiB", chunks=(30, 400))
     assert caught.value.code == "other-job" and "chunks" in str(caught.value)
     outcore.open_group(tmp_path / "a.h5", "r+").attrs["title"] = "another"
     with pytest.raises(outcore.UsageError) as caught:
@@ -217,7 +232,7 @@ def test_what_is_left_is_removed(tmp_path):
     for share in (-1, 0.5):
         with pytest.raises(Stop):
             outcore.convert(
-                tmp_path / "a.h5", tmp_path / "b.h5", progress=stop_at(share), memory="256 KiB"
+                tmp_path / "a.h5", tmp_path / "b.h5", progress=stop_at(share), memory="512 KiB"
             )
         if share < 0:
             assert os.listdir(tmp_path) == ["a.h5"], "nothing was done"

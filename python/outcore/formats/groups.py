@@ -31,6 +31,7 @@ __all__ = [
     "GroupInfo",
     "Kind",
     "can_hold",
+    "complete",
     "create",
     "info",
     "kind_of",
@@ -209,6 +210,13 @@ def create(
         )
     module.create(name, outer, inner, dict(attrs or {}), replace)
     return GroupInfo(text, name, module.attrs(name, outer, inner))
+
+
+def complete(path: str, format: str) -> None:
+    """When all arrays of a new file are there: what their names of axes mean together (HDF5)."""
+    step = getattr(_module(format, path), "attach_scales", None)
+    if step is not None and format == "hdf5":
+        step(path)
 
 
 def _is_empty(path: str) -> bool:

@@ -14,6 +14,7 @@ library changes no others.
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -21,7 +22,7 @@ from outcore.errors import FormatError, UsageError
 from outcore.formats import durable, netcdf4
 from outcore.formats import hdf5_access as access
 from outcore.formats.groups import Kind
-from outcore.formats.hdf5_attrs import Attributes, is_bare_dimension, write_attrs
+from outcore.formats.hdf5_attrs import Attributes, is_bare_dimension, is_scale, write_attrs
 from outcore.formats.hdf5_create import final_name
 from outcore.formats.hdf5_describe import visit_objects
 from outcore.formats.hdf5_guard import rehearse
@@ -171,3 +172,40 @@ def make_groups(h5py: Any, file: Any, path: str, name: str, *, netcdf: bool) -> 
                 path=path,
             )
     return at
+
+
+def attach_scales(path: str) -> None:
+    """
+    Make dimension scales of the coordinates of a new file, as its labels name them.
+
+    A coordinate is a dataset with one axis, which is called as the dataset is. It becomes the scale of axes
+    with its name and length, in its group and in those below; of datasets all of whose axes have one, as
+    h5netcdf takes no others. What is attached already stays.
+    """
+    h5py = access.library(path)
+    with access.changing(path, None) as file:
+        names: list[str] = []
+
+        def visit(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset) and item.shape is not None:
+                names.append(str(item.name))
+
+        visit_objects(h5py, file, visit)
+        for name in names:
+            dset, leaf = file[name], posixpath.basename(name)
+            if dset.ndim == 1 and dset.dims[0].label == leaf and not is_scale(dset):
+                dset.make_scale(leaf)
+        for name in names:
+            dset, group = file[name], posixpath.dirname(name)
+            if is_scale(dset):
+                continue  # of its own axis
+            found = [
+                netcdf4.find_scale(file, group, dim.label) if dim.label and not len(dim) else None
+                for dim in dset.dims
+            ]
+            if all(
+                scale is not None and scale.shape == (length,)
+                for scale, length in zip(found, dset.shape, strict=True)
+            ):
+                for dim, scale in zip(dset.dims, found, strict=True):
+                    dim.attach_scale(scale)

@@ -240,7 +240,7 @@ def _unlimited_in(path: str, group: str, dims: Sequence[str]) -> list[str]:
     if not dims or not os.path.exists(path):
         return []
     with access.session(path, "r") as file:
-        scales = {dim: _find_scale(file, group, dim) for dim in dims}
+        scales = {dim: find_scale(file, group, dim) for dim in dims}
         return [d for d, scale in scales.items() if scale is not None and _is_unlimited(scale)]
 
 
@@ -278,7 +278,7 @@ def _scales(
     if list(dims) == [variable]:
         scales = [file.get(posixpath.join(group, variable))]
     else:
-        scales = [_find_scale(file, group, dim) for dim in dims]
+        scales = [find_scale(file, group, dim) for dim in dims]
         if name in file:
             check_removable(file, path, name)
     for dim, length, scale in zip(dims, shape, scales, strict=True):
@@ -310,7 +310,7 @@ def _check_dimension(file: Any, path: str, where: str, length: int, scale: Any, 
         )
 
 
-def _find_scale(file: Any, group: str, dim: str) -> Any:
+def find_scale(file: Any, group: str, dim: str) -> Any:
     """The scale of that name in the group, or in the nearest group above."""
     while True:
         where = posixpath.join(group, dim)

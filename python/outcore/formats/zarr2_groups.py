@@ -69,7 +69,20 @@ def attrs(format: str, path: str, inner: str | None) -> Mapping[str, Any]:
 
 def check_writable(path: str, inner: str | None) -> None:
     """Raise `StorageError` if its folder cannot be written."""
-    check_folder(node_folder(path, split_node(inner, path)))
+    names = split_node(inner, path)
+    folder = node_folder(path, names)
+    if not os.path.lexists(os.path.join(folder, _GROUP)):
+        raise _only_told(full_name(path, names))
+    check_folder(folder)
+
+
+def _only_told(name: str) -> FormatError:
+    return FormatError(
+        f"{name!r} has no metadata of its own: only those of a group above tell of it, or it was "
+        "removed; open it for reading, or create it",
+        code="not-a-group",
+        path=name,
+    )
 
 
 def set_attrs(
@@ -84,11 +97,7 @@ def set_attrs(
     folder, name = node_folder(path, names), full_name(path, names)
     with locked(os.path.join(folder, _GROUP)):
         if not os.path.lexists(os.path.join(folder, _GROUP)):
-            raise FormatError(
-                f"{name!r} has no metadata of its own any more; open the group again, or create it",
-                code="not-a-group",
-                path=name,
-            )
+            raise _only_told(name)
         old = read_document(os.path.join(folder, _ATTRS))
         if old is None:
             old = zarr2.document_of(folder, _ATTRS) or {}

@@ -472,6 +472,8 @@ class _Call:
     def finish(self, arrays: int) -> None:
         """Give the file its name, and remove the journal."""
         assert self.journal is not None
+        if not self.place.inside and os.path.lexists(self.place.grows):
+            groups.complete(self.place.grows, self.place.format)
         self.journal.commit([arrays])
         self.place.publish()
         self.journal.remove()
