@@ -178,9 +178,9 @@ def attach_scales(path: str) -> None:
     """
     Make dimension scales of the coordinates of a new file, as its labels name them.
 
-    A coordinate is a dataset with one axis, which is called as the dataset is. It becomes the scale of axes
-    with its name and length, in its group and in those below; of datasets all of whose axes have one, as
-    h5netcdf takes no others. What is attached already stays.
+    A coordinate is a dataset with one axis, which is called as the dataset is. It becomes the scale of
+    axes with its name and length, in its group and in those below; of datasets all of whose axes have
+    one, as h5netcdf takes no others. What is attached already stays.
     """
     h5py = access.library(path)
     with access.changing(path, None) as file:
