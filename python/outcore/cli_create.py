@@ -14,7 +14,7 @@ from typing import Any
 import outcore
 from outcore.cli_output import print_json
 from outcore.cli_words import literal, parse_lengths, parse_named
-from outcore.errors import UsageError
+from outcore.errors import FormatError, UsageError
 
 __all__ = ["arguments", "attributes_of", "target_arguments", "target_options"]
 
@@ -99,9 +99,12 @@ def _length(text: str) -> int | None:
 
 
 def attributes_of(path: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The attributes of an array that is to be converted."""
-    with outcore.open(path, **options) as array:
-        return dict(array.attrs)
+    """The attributes of an array that is converted; none of what is no array: `convert` refuses it."""
+    try:
+        with outcore.open(path, **options) as array:
+            return dict(array.attrs)
+    except FormatError:
+        return {}
 
 
 def _create(words: Any) -> None:

@@ -568,8 +568,8 @@ class Group(Mapping[str, "DiskArray | Group"]):
         >>> import outcore
         >>> run = outcore.open_group("run.h5", "w")
         >>> grid = run.create_group("grid/fine", attrs={"level": 2})
-        >>> grid.name, grid.attrs
-        ('/grid/fine', {'level': 2})
+        >>> grid.name, int(grid.attrs["level"])
+        ('/grid/fine', 2)
         """
         self._must_write("create a group in")
         where = self._where(name)

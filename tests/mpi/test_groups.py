@@ -31,9 +31,8 @@ def test_arrays_and_groups_are_made_and_opened_together(world, folder, name):
                 u.write_all(np.s_[t.rank :: t.size], whole()[t.rank :: t.size])
             made = group.create_group("e", attrs={"n": t.size})
             assert made.attrs["n"] == t.size and made.writable
-            with pytest.raises(CollectiveError) as caught:
+            with pytest.raises((CollectiveError, FileExistsError), match="already-exists"):
                 group.create_group("e")
-            assert "[already-exists]" in str(caught.value)
         t.barrier()
         with outcore.open_group(path, comm=t) as group:
             assert list(group) == ["e", "g"] and "g/u" in group and len(group) == 2

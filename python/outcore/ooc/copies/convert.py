@@ -67,9 +67,9 @@ def convert(
     Parameters
     ----------
     src
-        What to read: a path (a list of paths for a raw array in pieces), or an open array. Or a `Group`,
-        or a path that leads to no array and below which there are several: it is converted with all that
-        is in it.
+        What to read: a path (a list of paths for a raw array in pieces), or an open array. Or a group,
+        which is converted with all that is in it: a `Group`, the path of one inside a file, or of a file
+        or store that holds several arrays.
     dst
         Where to write; of a group the new file or store, or a group in one.
     format

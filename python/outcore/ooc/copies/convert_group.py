@@ -80,8 +80,8 @@ def holds_several(
     """
     Whether a path stands for a group that is converted with all that is in it.
 
-    So does one that leads to no array, and below which there are several; if `whole` was said also one
-    with a single array, or with none.
+    So does one that names a group inside a file, and a file or store that holds several arrays; if
+    `whole` was said also one with a single array, or with none.
     """
     if isinstance(src, Group):
         return True
@@ -101,7 +101,7 @@ def holds_several(
                 path=path,
             )
         return False
-    if whole:
+    if whole or formats.split_path(path)[1] not in (None, "/"):
         return True
     below = groups.members(path, format=known, deep=True)
     return sum(kind == "array" for _, kind in below) > 1
