@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -359,13 +358,3 @@ def test_one_is_singular(capsys):
     assert ": 1 member, " in text
     planned = outcore.sum("a.npy", explain=True)
     assert " 1 tile of " in str(planned.report)
-
-
-def test_the_module_runs(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "outcore", "ls", "a.npy", "a.npy"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.count("a.npy") == 2

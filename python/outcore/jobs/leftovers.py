@@ -15,6 +15,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from outcore.errors import OutcoreError, UsageError
@@ -186,7 +187,7 @@ def resume(
     complete: list[str] = []
     for journal, call, targets in ranks.told(lambda: _resumable(folder)):
         # An array of a whole group may be done by now, with the group.
-        if not ranks.told(lambda journal=journal: os.path.lexists(journal)):
+        if not ranks.told(partial(os.path.lexists, journal)):
             continue
         found = repeated(call, ranks, resume=True, progress=progress)
         for array in found if isinstance(found, tuple) else (found,):

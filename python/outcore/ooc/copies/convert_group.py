@@ -23,6 +23,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -174,6 +175,11 @@ class _Place:
         parts = [part for part in (self.inner, name) if part]
         return f"{self.grows}::/{'/'.join(parts)}" if parts else self.grows
 
+    def journal_of(self, name: str) -> str:
+        """Where the job of one array has its journal."""
+        inner = "/".join(part for part in (self.inner, name) if part)
+        return durable.neighbour(f"{self.grows}.{inner.replace('/', '.')}", SUFFIX)
+
     def refuse_existing(self, *, resume: bool) -> None:
         """Refuse to replace what is there, unless that was said."""
         if self.inside:
@@ -263,7 +269,7 @@ class _Source:
 
     def look(self) -> None:
         """Find out what there is; coordinates come first, so that dimensions are made of them."""
-        names = []
+        names: list[str] = []
         for name, kind in groups.members(self.path, format=self.format, deep=True):
             (names if kind == "array" else self.groups).append(name)
         try:
@@ -430,7 +436,8 @@ class _Call:
         found = set(journal.done)
         if self.going_on and not (self.place.inside and self.place.overwrite):
             for number, (name, _) in enumerate(self.source.arrays):
-                if number not in found:
+                # Who was killed when an array had its name, and a journal still, ends that job first.
+                if number not in found and not os.path.lexists(self.place.journal_of(name)):
                     kind = groups.kind_of(self.place.member(name), self.place.format)
                     found |= {number} if kind == "array" else set()
         return found
@@ -638,7 +645,7 @@ def _carry(
             if ranks.first:
                 _warn(f"{call.source.member(name)!r} is left out: {error}")
         before += share
-        ranks.once(lambda number=number: call.commit(number))
+        ranks.once(partial(call.commit, number))
 
 
 def _cannot_be_kept(error: OutcoreError) -> bool:
