@@ -143,7 +143,7 @@ def test_each_rank_does_a_part_of_what_a_command_does(tmp_path, monkeypatch, cap
     told, _ = json.JSONDecoder().raw_decode(capsys.readouterr().out)  # each would print it
     assert told["nbytes"] == DATA.nbytes
     assert 0 < told["resumed_nbytes"] < DATA.nbytes
-    all_do("resume", "-q")
+    all_do("resume")
     np.testing.assert_array_equal(DATA.T, np.load("t.npy"))
     assert capsys.readouterr().out.count("t.npy: complete") == 3
     assert not [name for name in os.listdir() if "outcore-" in name]
