@@ -132,7 +132,7 @@ def _make(path: str | os.PathLike[str], mode: Mode, format: str | None) -> str |
         return None
     if mode == "a":
         outer = formats.split_path(one_name(path))[0]
-        there = os.path.lexists(outer) and not (os.path.isdir(outer) and not os.listdir(outer))
+        there = os.path.lexists(outer) and not of_formats.is_empty(outer)
         if there and of_formats.kind_of(path, format) is not None:
             return None
     return of_formats.create(path, format=format, replace=mode == "w").format

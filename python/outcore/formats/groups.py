@@ -34,6 +34,7 @@ __all__ = [
     "complete",
     "create",
     "info",
+    "is_empty",
     "kind_of",
     "members",
     "set_attrs",
@@ -196,12 +197,12 @@ def create(
             path=text,
         )
     if there and not replace:
-        name = formats.format_of(outer, format) if not _is_empty(outer) else None
+        name = formats.format_of(outer, format) if not is_empty(outer) else None
     else:
         name = None
     name = name or formats.format_of_new(outer, format)
     module = _module(name, outer)
-    if there and not replace and not _is_empty(outer) and module.kind(name, outer, inner):
+    if there and not replace and not is_empty(outer) and module.kind(name, outer, inner):
         raise StorageError(
             f"{text!r} exists already; open it with mode 'r+', or choose another name",
             code="already-exists",
@@ -219,7 +220,7 @@ def complete(path: str, format: str) -> None:
         step(path)
 
 
-def _is_empty(path: str) -> bool:
+def is_empty(path: str) -> bool:
     """Whether it is a folder without anything in it, which a new store may become."""
     if not os.path.isdir(path):
         return False

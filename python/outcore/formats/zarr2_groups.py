@@ -16,7 +16,7 @@ from typing import Any
 from outcore.errors import FormatError
 from outcore.formats import zarr2
 from outcore.formats.documents import Document, read_document
-from outcore.formats.groups import Kind
+from outcore.formats.groups import Kind, is_empty
 from outcore.formats.zarr_store import (
     changed_attributes,
     locked,
@@ -126,7 +126,7 @@ def create(
         publish(target, build, exclusive=False)
         return
     # A folder without anything in it may become a store.
-    empty = os.path.isdir(target) and not os.listdir(target)
+    empty = is_empty(target)
     made = place(path, names, documents, group, zarr2.is_group, not empty)
     for folder, files in made.nodes:
         zarr2.tell_groups(folder, files)

@@ -18,7 +18,7 @@ from typing import Any
 from outcore.errors import FormatError
 from outcore.formats import zarr3
 from outcore.formats.documents import Document, Judge, part_of, read_document
-from outcore.formats.groups import Kind
+from outcore.formats.groups import Kind, is_empty
 from outcore.formats.zarr_store import (
     changed_attributes,
     locked,
@@ -137,7 +137,7 @@ def create(
         )
         return
     # A folder without anything in it may become a store.
-    empty = os.path.isdir(target) and not os.listdir(target)
+    empty = is_empty(target)
     made = place(
         path, names, {_FILE: document}, {_FILE: zarr3.new_group()}, zarr3.is_group, not empty
     )

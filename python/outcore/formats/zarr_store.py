@@ -165,8 +165,9 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
         shelter = durable.begun_name(target)
         fresh = os.path.join(shelter, "new")
         os.mkdir(shelter)
-        held = os.open(shelter, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        held = -1
         try:
+            held = os.open(shelter, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             _core.hold_temporary(held)
             os.mkdir(fresh)
             build(fresh)
@@ -178,7 +179,8 @@ def publish(target: str, build: Callable[[str], None], *, exclusive: bool) -> No
             raise
         finally:
             shutil.rmtree(shelter, ignore_errors=True)
-            os.close(held)
+            if held >= 0:
+                os.close(held)
 
 
 def _sweep_shelters(folder: str) -> None:
