@@ -41,7 +41,7 @@ MUTANTS = [
         file=CONVERT,
         before="        if self.going_on:\n            self._compare(job)\n",
         after="        if self.going_on:\n",
-        killed_by=f"{WHOLE}another_job_and_another_source_are_told",
+        killed_by=f"{WHOLE}arrays_of_two_states_of_a_source_are_not_mixed",
         why="a file would be made of arrays of two sources, or in two ways",
     ),
     Mutant(

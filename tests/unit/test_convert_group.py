@@ -233,6 +233,30 @@ def test_another_job_and_another_source_are_told(tmp_path):
     check(target)
 
 
+def test_arrays_of_two_states_of_a_source_are_not_mixed(tmp_path):
+    """Also if it stopped between two arrays, when no job of an array tells."""
+    with outcore.open_group(tmp_path / "a.h5", "w") as run:
+        for name in ("a", "b"):
+            run.create(name, data=BIG[:10]).close()
+    between = 0
+
+    def progress(done, total):
+        nonlocal between
+        between += done == total // 2
+        if between == 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        outcore.convert(tmp_path / "a.h5", tmp_path / "b.zarr", progress=progress)
+    assert [one.done for one in jobs.unfinished(tmp_path)] == [1]
+    with outcore.open(f"{tmp_path}/a.h5::/b", "r+") as b:
+        b[...] = 1
+    with pytest.raises(outcore.UsageError) as caught:
+        outcore.convert(tmp_path / "a.h5", tmp_path / "b.zarr", resume=True)
+    assert caught.value.code == "other-job" and "source state" in str(caught.value)
+    assert not (tmp_path / "b.zarr").exists()
+
+
 def test_what_is_left_is_removed(tmp_path):
     source(tmp_path / "a.h5", chunks=(20, 400))
     for share in (-1, 0.5):
@@ -296,6 +320,7 @@ def test_a_store_of_others_is_not_replaced(tmp_path):
     (tmp_path / "b.zarr" / "notes.txt").write_text("mine")
     with pytest.raises(outcore.UsageError, match=r"notes\.txt"):
         outcore.convert(tmp_path / "a.h5", tmp_path / "b.zarr", overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == ["a.h5", "b.zarr"], "before anything was made"
     (tmp_path / "b.zarr" / "notes.txt").unlink()
     outcore.convert(tmp_path / "a.h5", tmp_path / "b.zarr", overwrite=True)
     check(tmp_path / "b.zarr")
