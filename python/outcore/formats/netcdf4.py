@@ -58,7 +58,7 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
 
 def open_each(path: str, inners: Sequence[str | None], writable: bool) -> list[ArrayInfo]:
     """`open` for several variables of a file, which is opened once for all of them."""
-    _no_classic(path)
+    refuse_classic(path)
     return hdf5.open_each_as(NAME, path, inners, writable)
 
 
@@ -162,7 +162,7 @@ def discard(path: str, inner: str) -> None:
 
 def ls(path: str, inner: str | None) -> list[Entry]:
     """Groups and variables; dimensions without a variable are left out."""
-    _no_classic(path)
+    refuse_classic(path)
     return hdf5.ls_as(NAME, path, inner, lambda dset: not is_bare_dimension(dset))
 
 
@@ -217,7 +217,8 @@ def _is_classic(path: str) -> bool:
         return False
 
 
-def _no_classic(path: str) -> None:
+def refuse_classic(path: str) -> None:
+    """Raise what to do with a file of the NetCDF library before version 4."""
     if _is_classic(path):
         raise UnsupportedError(
             f"{path!r} is a classic NetCDF file; convert it: nccopy -k nc4 old.nc new.nc",
