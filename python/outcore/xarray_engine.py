@@ -11,8 +11,8 @@ says (`mask_and_scale`, times, characters): outcore's own values are those in th
 What outcore cannot read is read by the library of the format, h5py or zarr, lazily as well.
 
 Invariants. Opening reads metadata and, as xarray does, the coordinates that become indexes; no other
-element. Variables may be read from several threads; copies in other processes open the file again. What
-is closed is closed: reading a variable of a closed dataset is refused.
+element. Variables may be read from several threads; copies in other processes open the file again, and
+so does who reads a variable of a closed dataset, as with xarray's own engines.
 
 Reference: xarray's "How to add a new backend".
 """
@@ -36,7 +36,7 @@ from xarray.core import indexing
 
 from outcore import _core, formats
 from outcore.disk import DiskArray
-from outcore.errors import PathTypeError, UnsupportedError
+from outcore.errors import FormatError, PathTypeError, UnsupportedError
 from outcore.formats.layout import ArrayInfo, Chunked
 from outcore.formats.members import Member, Members, members_of
 from outcore.hints import Hints
@@ -58,8 +58,28 @@ class _OnDisk(BackendArray):
         self.shape = array.shape
         self.dtype = array.dtype
 
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+    def _opened(self) -> DiskArray:
+        """The array; it is opened again after its dataset was closed."""
         array = self.array
+        if array.closed:
+            make, given = array.__reduce__()
+            array = make(*given)
+            if (array.shape, array.dtype) != (self.shape, self.dtype):
+                array.close()
+                raise FormatError(
+                    f"{array.path!r} is another array than when its dataset was opened: shape "
+                    f"{array.shape}, {array.dtype}, not {self.shape}, {self.dtype}; open it again",
+                    code="file-changed",
+                    path=array.path,
+                )
+            self.array = array
+        return array
+
+    def close(self) -> None:
+        self.array.close()
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        array = self._opened()
         method = array.__getitem__
         if isinstance(key, indexing.VectorizedIndexer):
             method = array.vindex.__getitem__
@@ -120,8 +140,8 @@ class _OfLibrary(BackendArray):
         return indexing.explicit_indexing_adapter(key, self.shape, support, self._read)
 
 
-class _Arrays(list[DiskArray]):
-    """The arrays of a dataset: what its copies in other processes have to close."""
+class _Arrays(list[_OnDisk]):
+    """The arrays of a dataset: what it has to close, and its copies in other processes."""
 
     def close(self) -> None:
         for array in self:
@@ -149,9 +169,8 @@ class _Store(AbstractDataStore):
         data: BackendArray
         if member.info is not None:
             # By its name alone it might be taken for HDF5, where NetCDF's lengths do not hold.
-            array = DiskArray(member.info, "r", hints, {"format": member.info.format})
-            self.arrays.append(array)
-            data = _OnDisk(array)
+            data = _OnDisk(DiskArray(member.info, "r", hints, {"format": member.info.format}))
+            self.arrays.append(data)
         else:
             data = self._by_library(name, member)
         dims = self._names.of(member)
@@ -161,11 +180,12 @@ class _Store(AbstractDataStore):
 
     def _by_library(self, name: str, member: Member) -> BackendArray:
         refused = member.refused
-        if isinstance(refused, UnsupportedError) and member.shape is not None:
+        if isinstance(refused, UnsupportedError):
             with contextlib.suppress(Exception):  # what outcore said is the better answer
                 return _OfLibrary(member, self._group.format)
         told = refused.message if refused is not None else "it has no elements"
-        raise UnsupportedError(
+        damaged = refused is not None and not isinstance(refused, UnsupportedError)
+        raise (FormatError if damaged else UnsupportedError)(
             f"variable {name!r} cannot be read: {told}. drop_variables=[{name!r}] leaves it out",
             code=refused.code if refused is not None else "hdf5-null",
             path=member.path,
@@ -225,10 +245,10 @@ class _Store(AbstractDataStore):
 def _hdf5_encoding(info: ArrayInfo) -> dict[str, Any]:
     """Chunks and filters in the words of the NetCDF library."""
     layout = info.layout
-    if not isinstance(layout, Chunked) or info.extra.get("storage") != "chunked":
-        return {"contiguous": True, "chunksizes": None}
-    codecs = {codec.name: codec.options for codec in layout.codecs}
-    encoding = {"contiguous": False, "chunksizes": layout.chunks}
+    chunked = isinstance(layout, Chunked) and info.extra.get("storage") == "chunked"
+    chunks = layout.chunks if chunked and isinstance(layout, Chunked) else None
+    codecs = {codec.name: codec.options for codec in getattr(layout, "codecs", ())}
+    encoding: dict[str, Any] = {"contiguous": not chunked, "chunksizes": chunks}
     encoding |= {name: name in codecs for name in ("shuffle", "fletcher32", "zstd")}
     encoding["zlib"] = "deflate" in codecs
     levels = [codecs[name].get("level") for name in ("deflate", "zstd") if name in codecs]

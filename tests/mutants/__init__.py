@@ -37,6 +37,7 @@ LISTS = (
     "sorting",
     "unstructured",
     "placement",
+    "xarray_and_dask",
 )
 CARGO = "cargo "
 

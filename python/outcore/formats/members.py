@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from outcore import formats
-from outcore.errors import FormatError
+from outcore.errors import FormatError, UsageError
 from outcore.formats import durable, netcdf4, zarr2, zarr3
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import describe_axes, is_bare_dimension, is_scale, read_attrs
@@ -63,8 +63,6 @@ class Member:
         Where its elements are; None if outcore cannot read it.
     refused
         Why not.
-    unlimited
-        Names of dimensions that can grow.
     """
 
     path: str
@@ -74,7 +72,6 @@ class Member:
     fill: Any = None
     info: ArrayInfo | None = None
     refused: FormatError | None = None
-    unlimited: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,7 @@ class Members:
     groups
         Names of the groups in it.
     unlimited
-        Names of dimensions that can grow.
+        Names of its dimensions that can grow; not of those that it has from groups above.
     """
 
     file: str
@@ -143,6 +140,8 @@ def members_of(
     >>> list(found.arrays), found.arrays["u"].shape, dict(found.arrays["u"].attrs)
     (['u'], (3, 4), {'units': 'm/s'})
     """
+    if not isinstance(group, str | None):
+        raise UsageError(f"group={group!r}: pass text such as '/a/b'", code="bad-name")
     outer, inner = formats.split_path(one_name(path))
     names = [part for text in (inner, group) for part in (text or "").split("/") if part]
     where = "/" + "/".join(names)
@@ -205,7 +204,6 @@ def _of_hdf5(format: str, path: str, inner: str, drop: Collection[str]) -> Membe
                     unlimited.add(name)
                 if not final_name(where) and name not in drop and not is_bare_dimension(item):
                     arrays[name] = _described(visit, where, item)
-                    unlimited.update(arrays[name].unlimited)
             attrs = _attributes(h5py, path, top)
     return Members(path, inner, format, attrs, arrays, tuple(groups), frozenset(unlimited))
 
@@ -232,8 +230,7 @@ def _described(visit: Visit, name: str, dset: Any) -> Member:
         found = np.asarray(dset.attrs["_FillValue"]).reshape(-1)
         fill = found[0] if found.size else None
     if info is not None:
-        unlimited = tuple(info.extra.get("unlimited", ()))
-        return Member(path, info.shape, info.dims, attrs, fill, info, None, unlimited)
+        return Member(path, info.shape, info.dims, attrs, fill, info)
     shape = () if dset.shape is None else tuple(dset.shape)
     return Member(path, shape, describe_axes(dset), attrs, fill, None, refused)
 
