@@ -54,13 +54,14 @@ class _OnDisk(BackendArray):
     """The elements of a variable, read by outcore."""
 
     def __init__(self, array: DiskArray) -> None:
-        self.array = array
+        # Not `array`: xarray takes an attribute of that name for what is wrapped.
+        self._array = array
         self.shape = array.shape
         self.dtype = array.dtype
 
     def _opened(self) -> DiskArray:
         """The array; it is opened again after its dataset was closed."""
-        array = self.array
+        array = self._array
         if array.closed:
             make, given = array.__reduce__()
             array = make(*given)
@@ -72,11 +73,11 @@ class _OnDisk(BackendArray):
                     code="file-changed",
                     path=array.path,
                 )
-            self.array = array
+            self._array = array
         return array
 
     def close(self) -> None:
-        self.array.close()
+        self._array.close()
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         array = self._opened()
@@ -89,7 +90,7 @@ class _OnDisk(BackendArray):
         return indexing.explicit_indexing_adapter(key, self.shape, support, method)
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
-        return await start(lambda: self[key], f"read of {self.array.path!r}", reads=True)
+        return await start(lambda: self[key], f"read of {self._array.path!r}", reads=True)
 
 
 class _OfLibrary(BackendArray):
@@ -104,7 +105,7 @@ class _OfLibrary(BackendArray):
             chunks = getattr(array, "chunks", None) or ()
             self.held = _LIBRARY + math.prod(chunks) * array.dtype.itemsize
         if self.text:
-            self.dtype = strings.create_vlen_dtype(str)
+            self.dtype = strings.create_vlen_dtype(str)  # type: ignore[no-untyped-call]
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -166,7 +167,7 @@ class _Store(AbstractDataStore):
             raise
 
     def _variable(self, name: str, member: Member, hints: Hints) -> Variable:
-        data: BackendArray
+        data: _OnDisk | _OfLibrary
         if member.info is not None:
             # By its name alone it might be taken for HDF5, where NetCDF's lengths do not hold.
             data = _OnDisk(DiskArray(member.info, "r", hints, {"format": member.info.format}))
@@ -178,7 +179,7 @@ class _Store(AbstractDataStore):
         self._note_fill(member, attrs, encoding)
         return Variable(dims, indexing.LazilyIndexedArray(data), attrs, encoding)
 
-    def _by_library(self, name: str, member: Member) -> BackendArray:
+    def _by_library(self, name: str, member: Member) -> _OfLibrary:
         refused = member.refused
         if isinstance(refused, UnsupportedError):
             with contextlib.suppress(Exception):  # what outcore said is the better answer
@@ -209,13 +210,13 @@ class _Store(AbstractDataStore):
             attrs["_FillValue"] = FillValueCoder.decode(attrs["_FillValue"], member.info.dtype)
 
     def _encoding(
-        self, member: Member, dims: tuple[str, ...], data: BackendArray
+        self, member: Member, dims: tuple[str, ...], data: _OnDisk | _OfLibrary
     ) -> dict[str, Any]:
         """How it is stored, in the words of xarray's own engines for the format."""
         encoding: dict[str, Any] = {"source": self._group.file, "original_shape": data.shape}
         info = member.info
-        if info is None:
-            encoding["dtype"] = str if strings.check_vlen_dtype(data.dtype) is str else data.dtype
+        if isinstance(data, _OfLibrary) or info is None:
+            encoding["dtype"] = str if isinstance(data, _OfLibrary) and data.text else data.dtype
             return encoding
         chunks = info.layout.chunks if isinstance(info.layout, Chunked) else None
         if self._group.format in ("zarr", "zarr2"):
@@ -366,7 +367,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
 
         return access.has_signature(path) and _is_installed("h5py")
 
-    def open_dataset(  # type: ignore[override]  # xarray's own says nothing of other parameters
+    def open_dataset(
         self,
         filename_or_obj: Any,
         *,
@@ -431,7 +432,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
             decode_timedelta=decode_timedelta,
         )
 
-    def open_groups_as_dict(  # type: ignore[override]
+    def open_groups_as_dict(
         self,
         filename_or_obj: Any,
         *,
@@ -500,7 +501,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
             raise
         return datasets
 
-    def open_datatree(  # type: ignore[override]
+    def open_datatree(
         self, filename_or_obj: Any, *, group: str | None = None, **options: Any
     ) -> DataTree:
         """
@@ -551,8 +552,8 @@ def _local(given: Any) -> str:
             "or use another engine",
             code="bad-path",
         )
-    path = os.fspath(given)
-    if isinstance(path, str) and "://" in path:
+    path = str(os.fspath(given))
+    if "://" in path:
         raise PathTypeError(
             f"engine 'outcore' opens paths on local disks, not {path!r}; copy it first, or use another "
             "engine",

