@@ -6,9 +6,6 @@ place. Those in `READS` are about reading; all of them, also those that write an
 are in the slow lane. What is left out has a reason.
 """
 
-import functools
-import os
-
 import pytest
 
 pytest.importorskip("xarray", reason="xarray is not installed")
@@ -31,7 +28,7 @@ READS = """
     write_groups open_subgroup child_group_with_inconsistent_dimensions open_encodings mask_and_scale
     auto_chunking_is_based_on_disk_chunk_sizes preferred_chunks_are_disk_chunk_sizes
     0dimensional_variable read_variable_len_strings roundtrip_character_array default_to_char_arrays
-    variable_order group roundtrip_boolean_dtype zarr_fill_value_in_encoding_on_read shard_encoding
+    variable_order group roundtrip_boolean_dtype zarr_fill_value_in_encoding_on_read
 """.split()  # noqa: SIM905
 
 WARNS = "the warning of another engine"
@@ -66,8 +63,8 @@ FOREIGN = (
     "store",
 )
 FOREIGN += ("phony_dims", "invalid_netcdf", "decode_vlen_strings", "auto_complex", "engine")
-#: Tests in which our engine opened something.
-OPENED = set()
+#: What our engine opened during a test.
+OPENED = []
 
 
 class Ours(OutcoreBackendEntrypoint):
@@ -89,14 +86,12 @@ class Ours(OutcoreBackendEntrypoint):
     def open_dataset(self, filename_or_obj, **options):
         options = {name: value for name, value in options.items() if name not in FOREIGN}
         dataset = super().open_dataset(filename_or_obj, **options)
-        OPENED.add(os.environ["PYTEST_CURRENT_TEST"].split("[")[0].split(" ")[0].split("::", 1)[1])
+        OPENED.append(filename_or_obj)
         return dataset
 
 
 @pytest.fixture(autouse=True)
 def ours(request, monkeypatch):
-    if request.cls is None:
-        return
     for mark in request.node.iter_markers("skip_if_param"):  # xarray's own, of its conftest
         given = getattr(request.node, "callspec", None)
         wanted = {k: v for k, v in mark.kwargs.items() if k not in ("reason", "condition")}
@@ -107,6 +102,12 @@ def ours(request, monkeypatch):
     find = plugins.get_backend
     taken = request.cls.TAKEN
     monkeypatch.setattr(plugins, "get_backend", lambda e: Ours() if e in taken else find(e))
+    OPENED.clear()
+    yield
+    if request.node.originalname.removeprefix("test_") in READS:
+        # Some values of `mask_and_scale` are refused when they are written.
+        name = request.node.name
+        assert OPENED or "bad_unsigned" in name or "unsigned_false" in name
 
 
 def of_reading(cls):
@@ -137,24 +138,3 @@ class TestH5netcdf_slow(theirs.TestH5NetCDFData):
 
 class TestZarr_slow(theirs.TestZarrDirectoryStore):
     TAKEN = ("zarr",)
-
-
-@functools.cache
-def read_by(cls):
-    return {name for name in dir(cls) if name.startswith("test_") and getattr(cls, name)}
-
-
-@pytest.mark.parametrize("cls", [TestNetCDF4, TestZarr], ids=lambda cls: cls.__name__)
-def test_our_engine_took_part(cls, request):
-    """The last test of the file: whatever ran and was not left out has opened something with it."""
-    ran = {
-        item.originalname
-        for item in request.session.items
-        if item.cls is cls and item.originalname not in LEFT_OUT
-    }
-    if not ran or not ran <= read_by(cls):
-        pytest.skip("its tests were not asked for")
-    opened = {name.split("::")[1] for name in OPENED if name.split("::")[0] == cls.__name__}
-    if not opened:
-        pytest.skip("they ran in another process")
-    assert len(opened) >= 0.8 * len(ran), sorted(ran - opened)
