@@ -105,7 +105,7 @@ def ours(request, monkeypatch):
     OPENED.clear()
     yield
     if request.node.originalname.removeprefix("test_") in READS:
-        # Some values of `mask_and_scale` are refused when they are written.
+        # Of `mask_and_scale`, the test itself skips what netCDF4 alone can write.
         name = request.node.name
         assert OPENED or "bad_unsigned" in name or "unsigned_false" in name
 
