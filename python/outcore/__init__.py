@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from outcore import measured as _measured
 from outcore._core import __version__
-from outcore.attributes import Attributes
-from outcore.disk import DiskArray
 from outcore.errors import (
     AlreadyExistsError,
     BudgetError,
@@ -38,16 +36,10 @@ from outcore.errors import (
     UnsupportedError,
     UsageError,
 )
-from outcore.formats import Entry, ls
-from outcore.formats.layout import ArrayInfo, Chunked, Codec, Origin, Part, Strided
-from outcore.hints import Hints, MemoryLimit, memory
-from outcore.opening import create, open, open_many
-from outcore.report import BlocksReport, Report
-from outcore.requests import IORequest
-from outcore.selecting import Indexer
 
 if TYPE_CHECKING:
     from outcore.assignment import Assignment, assign
+    from outcore.attributes import Attributes
     from outcore.blocks import Blocks
     from outcore.collective import (
         ArrayReport,
@@ -64,9 +56,13 @@ if TYPE_CHECKING:
         read_all,
         write_all,
     )
+    from outcore.disk import DiskArray
     from outcore.dist import Align, DistArray, Distribution, PatchLock, ProcessGrid
     from outcore.formats.groups import GroupInfo
     from outcore.groups import Group, Tree, open_group
+    from outcore.formats import Entry, ls
+    from outcore.formats.layout import ArrayInfo, Chunked, Codec, Origin, Part, Strided
+    from outcore.hints import Hints, MemoryLimit, memory
     from outcore.index_schedule import IndexSchedule
     from outcore.jobs import ComputeReport, Measured, Planned
     from outcore.ooc.blocks.map_blocks import apply_along_axis, map_blocks
@@ -138,6 +134,7 @@ if TYPE_CHECKING:
         uniform_filter1d,
     )
     from outcore.ooc.stencils.stencil import stencil
+    from outcore.opening import create, open, open_many
     from outcore.placement import (
         PlacedArray,
         Shift,
@@ -147,6 +144,8 @@ if TYPE_CHECKING:
         disk_map,
         open_placed,
     )
+    from outcore.report import BlocksReport, Report
+    from outcore.requests import IORequest
     from outcore.resident import (
         DiskResidentArray,
         LayoutCandidate,
@@ -155,6 +154,7 @@ if TYPE_CHECKING:
         disk_array,
     )
     from outcore.restart.calls import checkpoint, icheckpoint, restore
+    from outcore.selecting import Indexer
     from outcore.transport import Communicator, Transport
     from outcore.unstructured.edge_loop import edge_loop
     from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
@@ -352,17 +352,22 @@ __all__ = [
     "write_all",
 ]
 
-#: What is imported when it is first used, by module: most of the time of ``import outcore``.
+#: What is imported when it is first used, by module; NumPy takes ten times as long as the rest.
 _LATER = {
     "outcore.assignment": "Assignment assign",
+    "outcore.attributes": "Attributes",
     "outcore.blocks": "Blocks",
     "outcore.collective": (
         "ArrayReport CollectiveArray CollectiveReport CollectiveRequest CollectiveSchedule ListPass "
         "ListPrices ListReport ManyReport OwnerReport explain_all read_all write_all"
     ),
+    "outcore.disk": "DiskArray",
     "outcore.dist": "Align DistArray Distribution PatchLock ProcessGrid",
     "outcore.formats.groups": "GroupInfo",
     "outcore.groups": "Group Tree open_group",
+    "outcore.formats": "Entry ls",
+    "outcore.formats.layout": "ArrayInfo Chunked Codec Origin Part Strided",
+    "outcore.hints": "Hints MemoryLimit memory",
     "outcore.index_schedule": "IndexSchedule",
     "outcore.jobs": "ComputeReport Measured Planned",
     "outcore.ooc.blocks.map_blocks": "apply_along_axis map_blocks",
@@ -401,9 +406,13 @@ _LATER = {
         "uniform_filter1d"
     ),
     "outcore.ooc.stencils.stencil": "stencil",
+    "outcore.opening": "create open open_many",
     "outcore.placement": ("PlacedArray Shift Slab copy_placed create_placed disk_map open_placed"),
     "outcore.restart.calls": "checkpoint icheckpoint restore",
+    "outcore.report": "BlocksReport Report",
+    "outcore.requests": "IORequest",
     "outcore.resident": "DiskResidentArray LayoutCandidate ResidentLayout ResidentReport disk_array",
+    "outcore.selecting": "Indexer",
     "outcore.transport": "Communicator Transport",
     "outcore.unstructured.edge_loop": "edge_loop",
     "outcore.unstructured.edge_schedule": "EdgeSchedule edge_schedule",
@@ -415,13 +424,23 @@ _LATER = {
 # Modules that are found as attributes without an import of their own.
 _MODULES = (
     "assignment",
+    "attributes",
     "blocks",
     "collective",
+    "disk",
     "dist",
+    "formats",
+    "growth",
+    "hints",
     "jobs",
     "ooc",
+    "opening",
+    "operators",
     "placement",
+    "report",
+    "requests",
     "resident",
+    "selecting",
     "transport",
     "unstructured",
 )

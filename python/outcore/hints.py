@@ -4,7 +4,7 @@ What the user may ask for: `Hints` (never changes results) and `memory` (the pro
 A hint left at its default takes its value from the environment variable ``OUTCORE_HINTS``
 (``"engine=threads,threads=1"``), and otherwise is chosen by the core from the machine, the file and
 the section; `DiskArray.explain` says what was chosen and why. The memory budget is one number for
-the process; ``OUTCORE_MEMORY`` sets it at import.
+the process; ``OUTCORE_MEMORY`` sets it before the first use.
 """
 
 from __future__ import annotations
@@ -452,7 +452,7 @@ def memory(limit: int | str | None = None) -> MemoryLimit:
     return wanted
 
 
-# What is wrong with the environment. Said at the first use, not at import: the command line, which is
+# What is wrong with the environment. Said at the first use, not here: the command line, which is
 # imported like everything else, answers with one line.
 _complaint: UsageError | None = None
 

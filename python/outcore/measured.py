@@ -20,7 +20,6 @@ from typing import Any
 
 from outcore import _core
 from outcore.errors import StorageError, UsageError
-from outcore.formats import durable
 
 __all__ = ["figures_path", "keep_learned", "known", "measure", "use"]
 
@@ -151,6 +150,8 @@ def _now() -> str:
 def _keep(figures: dict[str, Any]) -> None:
     others = [disk for disk in known() if disk.get("mount") != figures["mount"]]
     import json
+
+    from outcore.formats import durable  # with it would come all that opens arrays
 
     text = json.dumps({"version": 1, "disks": [*others, figures]}, indent=1).encode()
     path = figures_path()

@@ -530,5 +530,6 @@ def _at_the_end() -> None:
 
 
 atexit.register(_at_the_end)
-with contextlib.suppress(AttributeError):
+# RuntimeError: it is imported by a handler at the end of the process, when threads are joined already.
+with contextlib.suppress(AttributeError, RuntimeError):
     threading._register_atexit(_before_threads_are_joined)  # type: ignore[attr-defined]

@@ -38,6 +38,7 @@ LISTS = (
     "sorting",
     "unstructured",
     "placement",
+    "xarray_and_dask",
 )
 CARGO = "cargo "
 

@@ -25,6 +25,7 @@ from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 from outcore.formats.paths import path_names
+from outcore.requests import Started
 
 __all__ = [
     "Item",
@@ -106,8 +107,9 @@ def _one_writer(array: DiskArray) -> bool:
     return isinstance(layout, Chunked) and isinstance(layout.source, TableSource)
 
 
-# Names take system calls: each is made once, and again when the array changes its shape.
-_names: weakref.WeakKeyDictionary[DiskArray, tuple[ArrayInfo, tuple[int, int]]] = (
+# Names take system calls: each is made once, and again when the array changes its shape. Kept for what
+# an array alone has: weak references to arrays are equal if their elements are, which would be read.
+_names: weakref.WeakKeyDictionary[Started, tuple[ArrayInfo, tuple[int, int]]] = (
     weakref.WeakKeyDictionary()
 )
 
@@ -130,10 +132,10 @@ def name_of(array: DiskArray) -> int:
 
 
 def _known(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, int]:
-    known = _names.get(array)
+    known = _names.get(array._started)
     if known is None or known[0] is not array._info:
         known = array._info, _name(array, true_folder)
-        _names[array] = known
+        _names[array._started] = known
     return known[1]
 
 

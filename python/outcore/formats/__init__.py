@@ -42,6 +42,7 @@ __all__ = [
     "format_of",
     "growing",
     "ls",
+    "module_of",
     "open_info",
     "open_infos",
     "prepare",
@@ -166,6 +167,12 @@ def open_info(
     return module.open(outer, inner, writable, **options)
 
 
+def module_of(outer: str, format: str | None = None) -> Format:
+    """The module of the format of what is there, as `open_info` finds it."""
+    is_folder = durable.refuse_special(outer)
+    return _by_name(format) if format is not None else _find(outer, is_folder, {})
+
+
 def open_infos(
     paths: Iterable[str | os.PathLike[str]],
     *,
@@ -183,8 +190,7 @@ def open_infos(
     for outer, inner in places:
         held.setdefault(outer, []).append(inner)
     for outer, inners in held.items():
-        is_folder = durable.refuse_special(outer)
-        module = _by_name(format) if format is not None else _find(outer, is_folder, {})
+        module = module_of(outer, format)
         each = getattr(module, "open_each", None)
         if each is None:
             infos = [module.open(outer, inner, writable) for inner in inners]
@@ -287,9 +293,7 @@ def ls(path: str | os.PathLike[str], *, format: str | None = None) -> list[Entry
     [Entry(path='field.npy', kind='array', shape=(3, 4), dtype=dtype('float32'), note='')]
     """
     outer, inner = split_path(one_name(path))
-    is_folder = durable.refuse_special(outer)
-    module = _by_name(format) if format is not None else _find(outer, is_folder, {})
-    return module.ls(outer, inner)
+    return module_of(outer, format).ls(outer, inner)
 
 
 def resize(

@@ -158,7 +158,31 @@ def describe_axes(dset: Any) -> tuple[str | None, ...] | None:
             names.append(posixpath.basename(scale) if scale else dim.label or None)
     elif is_scale(dset) and dset.ndim == 1:
         names.append(posixpath.basename(dset.name))
+    elif _has(dset, b"_Netcdf4Coordinates") and is_scale(dset):
+        names += _by_numbers(dset)
     return tuple(names) if any(names) else None
+
+
+def _by_numbers(dset: Any) -> list[str | None]:
+    """
+    Names of the axes of a NetCDF4 variable of several axes that has the name of a dimension.
+
+    It is the scale of that dimension, and no scales can be attached to a scale: it lists the numbers of
+    its dimensions instead, which those of its group and of the groups above have.
+    """
+    known: dict[int, str] = {}
+    group = dset.parent
+    while True:
+        for name in group:
+            item = group.get(name)
+            if item is not None and is_scale(item) and _has(item, b"_Netcdf4Dimid"):
+                number = int(np.asarray(item.attrs["_Netcdf4Dimid"]).flat[0])
+                known.setdefault(number, str(name))
+        if group.name == "/":
+            break
+        group = group.parent
+    found = np.asarray(dset.attrs["_Netcdf4Coordinates"]).reshape(-1)
+    return [known.get(int(number)) for number in found] if len(found) == dset.ndim else []
 
 
 def _has(item: Any, name: bytes) -> bool:

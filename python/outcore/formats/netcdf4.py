@@ -218,7 +218,7 @@ def _is_classic(path: str) -> bool:
 
 
 def refuse_classic(path: str) -> None:
-    """Refuse the classic kind by its name."""
+    """Raise what to do with a file of the NetCDF library before version 4."""
     if _is_classic(path):
         raise UnsupportedError(
             f"{path!r} is a classic NetCDF file; convert it: nccopy -k nc4 old.nc new.nc",

@@ -36,6 +36,7 @@ from outcore.formats.zarr_store import (
     write_document,
 )
 from outcore.formats.zarr_tree import (
+    Node,
     deepest_node,
     full_name,
     group_folders,
@@ -125,6 +126,19 @@ def document_of(folder: str, file: str) -> Document | None:
     """The same without where it was found."""
     found = _look(folder, file)
     return None if found is None else found.document
+
+
+def node(folder: str) -> Node | None:
+    """What a folder is, if it is an array or a group."""
+    array, attrs = _read(folder, _ARRAY), _read(folder, _ATTRS) or {}
+    if array is not None:
+        return Node(True, array, attrs, frozenset())
+    everything = os.path.join(folder, _ALL)
+    members = _members(read_document(everything) or {}, everything)
+    told = frozenset(key.split("/")[0] for key in members if "/" in key)
+    if not told and _read(folder, _GROUP) is None:
+        return None
+    return Node(False, {}, attrs, told)
 
 
 def _members(group: Document, file: str) -> Document:

@@ -53,6 +53,7 @@ from outcore.formats.zarr_store import (
     write_document,
 )
 from outcore.formats.zarr_tree import (
+    Node,
     deepest_node,
     full_name,
     group_folders,
@@ -161,6 +162,17 @@ def _metadata(folder: str) -> _Found | None:
     if found is not None:
         _check_node(found.document, Judge(os.path.join(folder, _FILE)))
     return found
+
+
+def node(folder: str) -> Node | None:
+    """What a folder is, if it is an array or a group."""
+    found = _metadata(folder)
+    if found is None:
+        return None
+    document, judge = found.document, Judge(os.path.join(folder, _FILE))
+    attrs = part_of(document, judge.mapping(document.get("attributes") or {}, "attributes"))
+    told = frozenset(key.split("/")[0] for key in _members(document, judge))
+    return Node(document["node_type"] == "array", document, attrs, told)
 
 
 def _known(name: str, folder: str, found: _Found, here: tuple[int, int] | None) -> ArrayInfo:

@@ -23,6 +23,20 @@ from outcore.formats.zarr_store import publish, refuse_outside, write_document
 _MARKS = ("zarr.json", ".zarray", ".zgroup")
 
 
+class Node(NamedTuple):
+    """
+    An array or a group, as its own metadata or consolidated ones tell.
+
+    `document` are the metadata of an array (of a group of version 2: empty), `told` the names of nodes
+    in a group that its consolidated metadata know; they need not have folders.
+    """
+
+    is_array: bool
+    document: Document
+    attrs: Document
+    told: frozenset[str]
+
+
 def split_node(inner: str | None, path: str) -> tuple[str, ...]:
     """The names on the way from the root of the tree to a node."""
     names = tuple(name for name in (inner or "").split("/") if name)

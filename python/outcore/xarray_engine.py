@@ -1,0 +1,577 @@
+"""
+The engine of xarray: ``xarray.open_dataset(path, engine="outcore")``.
+
+Problem. xarray's users have labels, coordinates and CF conventions there; what they want of outcore is
+how elements come off the disk.
+Idea. An entry point (``xarray.backends``). One visit of the file tells what a group holds
+(`outcore.formats.members`); each array becomes a variable whose elements are read by a `DiskArray` when
+xarray asks for them, with the keys that xarray has (basic, outer, vectorised). xarray decodes what CF
+says (`mask_and_scale`, times, characters): outcore's own values are those in the file.
+
+What outcore cannot read is read by the library of the format, h5py or zarr, lazily as well.
+
+Invariants. Opening reads metadata and, as xarray does, the coordinates that become indexes; no other
+element. Variables may be read from several threads; copies in other processes open the file again, and
+so does who reads a variable of a closed dataset, as with xarray's own engines.
+
+Reference: xarray's "How to add a new backend".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from xarray import Dataset, DataTree, Variable
+from xarray.backends import AbstractDataStore, BackendArray, BackendEntrypoint
+from xarray.backends.common import datatree_from_dict_with_io_cleanup
+from xarray.backends.store import StoreBackendEntrypoint
+from xarray.coding import strings
+from xarray.core import indexing
+
+from outcore import _core, formats
+from outcore.disk import DiskArray
+from outcore.errors import FormatError, PathTypeError, UnsupportedError
+from outcore.formats.layout import ArrayInfo, Chunked
+from outcore.formats.members import Member, Members, members_of
+from outcore.hints import Hints
+from outcore.requests import start
+
+__all__ = ["OutcoreBackendEntrypoint"]
+
+# Arrays stored whole that have more bytes than this are offered to dask in slabs of about as many.
+_SLAB = 128 * 2**20
+# Bytes that the HDF5 library may hold beside a result: its cache of chunks.
+_LIBRARY = 2**20
+
+
+class _OnDisk(BackendArray):
+    """The elements of a variable, read by outcore."""
+
+    def __init__(self, array: DiskArray) -> None:
+        # Not `array`: xarray takes an attribute of that name for what is wrapped.
+        self._array = array
+        self.shape = array.shape
+        self.dtype = array.dtype
+
+    def _opened(self) -> DiskArray:
+        """The array; it is opened again after its dataset was closed."""
+        array = self._array
+        if array.closed:
+            make, given = array.__reduce__()
+            array = make(*given)
+            if (array.shape, array.dtype) != (self.shape, self.dtype):
+                array.close()
+                raise FormatError(
+                    f"{array.path!r} is another array than when its dataset was opened: shape "
+                    f"{array.shape}, {array.dtype}, not {self.shape}, {self.dtype}; open it again",
+                    code="file-changed",
+                    path=array.path,
+                )
+            self._array = array
+        return array
+
+    def close(self) -> None:
+        self._array.close()
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        array = self._opened()
+        method = array.__getitem__
+        if isinstance(key, indexing.VectorizedIndexer):
+            method = array.vindex.__getitem__
+        elif isinstance(key, indexing.OuterIndexer):
+            method = array.oindex.__getitem__
+        support = indexing.IndexingSupport.VECTORIZED
+        return indexing.explicit_indexing_adapter(key, self.shape, support, method)
+
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
+        return await start(lambda: self[key], f"read of {self._array.path!r}", reads=True)
+
+
+class _OfLibrary(BackendArray):
+    """The elements of a variable that outcore cannot read, read by h5py or zarr."""
+
+    def __init__(self, member: Member, format: str) -> None:
+        self.path, self.format = member.path, format
+        with self._opened() as array:
+            self.shape = tuple(array.shape)
+            self.dtype = array.dtype
+            self.text = self._is_text(array)
+            chunks = getattr(array, "chunks", None) or ()
+            self.held = _LIBRARY + math.prod(chunks) * array.dtype.itemsize
+        if self.text:
+            self.dtype = strings.create_vlen_dtype(str)  # type: ignore[no-untyped-call]
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Any]:
+        outer, inner = formats.split_path(self.path)
+        if self.format in ("hdf5", "netcdf4"):
+            from outcore.formats import hdf5_access as access
+
+            with access.session(outer, "r") as file:
+                yield file[inner]
+        else:
+            import zarr
+
+            yield zarr.open_array(outer, path=(inner or "/").strip("/"), mode="r")
+
+    def _is_text(self, array: Any) -> bool:
+        if self.format in ("hdf5", "netcdf4"):
+            import h5py
+
+            return h5py.check_string_dtype(array.dtype) is not None
+        return bool(array.dtype.kind in "OT")
+
+    def _read(self, key: tuple[Any, ...]) -> Any:
+        with _core.Reservation("what a library reads", self.held), self._opened() as array:
+            if self.text and hasattr(array, "asstr"):
+                array = array.asstr()
+            found = array[key]
+        return np.asarray(found, object) if self.text else found
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        support = indexing.IndexingSupport.OUTER_1VECTOR
+        if self.format not in ("hdf5", "netcdf4"):
+            support = indexing.IndexingSupport.BASIC
+        return indexing.explicit_indexing_adapter(key, self.shape, support, self._read)
+
+
+class _Arrays(list[_OnDisk]):
+    """The arrays of a dataset: what it has to close, and its copies in other processes."""
+
+    def close(self) -> None:
+        for array in self:
+            array.close()
+
+
+class _Store(AbstractDataStore):
+    """A group, as xarray's decoder wants it."""
+
+    def __init__(self, group: Members, hints: Hints, *, mask: bool | None) -> None:
+        self._group = group
+        # Of Zarr version 2, xarray writes the value that means "missing" as the fill value.
+        self._mask = group.format == "zarr2" if mask is None else mask
+        self._names = _PhonyNames(group)
+        self.arrays = _Arrays()
+        self._variables: dict[str, Variable] = {}
+        try:
+            for name, member in group.arrays.items():
+                self._variables[name] = self._variable(name, member, hints)
+        except BaseException:
+            self.close()
+            raise
+
+    def _variable(self, name: str, member: Member, hints: Hints) -> Variable:
+        data: _OnDisk | _OfLibrary
+        if member.info is not None:
+            # By its name alone it might be taken for HDF5, where NetCDF's lengths do not hold.
+            data = _OnDisk(DiskArray(member.info, "r", hints, {"format": member.info.format}))
+            self.arrays.append(data)
+        else:
+            data = self._by_library(name, member)
+        dims = self._names.of(member)
+        attrs, encoding = dict(member.attrs), self._encoding(member, dims, data)
+        self._note_fill(member, attrs, encoding)
+        return Variable(dims, indexing.LazilyIndexedArray(data), attrs, encoding)
+
+    def _by_library(self, name: str, member: Member) -> _OfLibrary:
+        refused = member.refused
+        if isinstance(refused, UnsupportedError):
+            with contextlib.suppress(Exception):  # what outcore said is the better answer
+                return _OfLibrary(member, self._group.format)
+        told = refused.message if refused is not None else "it has no elements"
+        damaged = refused is not None and not isinstance(refused, UnsupportedError)
+        raise (FormatError if damaged else UnsupportedError)(
+            f"variable {name!r} cannot be read: {told}. drop_variables=[{name!r}] leaves it out",
+            code=refused.code if refused is not None else "hdf5-null",
+            path=member.path,
+        ) from refused
+
+    def _note_fill(self, member: Member, attrs: dict[str, Any], encoding: dict[str, Any]) -> None:
+        """The attribute by which xarray masks what is missing."""
+        if member.fill is not None:
+            attrs["_FillValue"] = member.fill
+        if member.info is None or self._group.format not in ("zarr", "zarr2"):
+            return
+        if self._mask:
+            if member.info.fill_value is not None:
+                attrs["_FillValue"] = member.info.fill_value
+            return
+        if self._group.format == "zarr":
+            encoding["fill_value"] = member.info.fill_value
+        if "_FillValue" in attrs:
+            from xarray.backends.zarr import FillValueCoder
+
+            attrs["_FillValue"] = FillValueCoder.decode(attrs["_FillValue"], member.info.dtype)
+
+    def _encoding(
+        self, member: Member, dims: tuple[str, ...], data: _OnDisk | _OfLibrary
+    ) -> dict[str, Any]:
+        """How it is stored, in the words of xarray's own engines for the format."""
+        encoding: dict[str, Any] = {"source": self._group.file, "original_shape": data.shape}
+        info = member.info
+        if isinstance(data, _OfLibrary) or info is None:
+            encoding["dtype"] = str if isinstance(data, _OfLibrary) and data.text else data.dtype
+            return encoding
+        chunks = info.layout.chunks if isinstance(info.layout, Chunked) else None
+        if self._group.format in ("zarr", "zarr2"):
+            encoding |= {"chunks": chunks, "shards": info.extra.get("shards")}
+        elif self._group.format in ("hdf5", "netcdf4"):
+            encoding["dtype"] = info.dtype
+            encoding |= _hdf5_encoding(info)
+        preferred = chunks if chunks is not None else _slabs(info)
+        if preferred is not None:
+            encoding["preferred_chunks"] = dict(zip(dims, preferred, strict=True))
+        return encoding
+
+    def get_variables(self) -> Mapping[str, Variable]:
+        return self._variables
+
+    def get_attrs(self) -> Mapping[str, Any]:
+        return dict(self._group.attrs)
+
+    def get_encoding(self) -> dict[str, Any]:
+        used = {dim for variable in self._variables.values() for dim in variable.dims}
+        return {"unlimited_dims": set(self._group.unlimited & used)}
+
+    def close(self) -> None:
+        self.arrays.close()
+
+
+def _hdf5_encoding(info: ArrayInfo) -> dict[str, Any]:
+    """Chunks and filters in the words of the NetCDF library."""
+    layout = info.layout
+    chunked = isinstance(layout, Chunked) and info.extra.get("storage") == "chunked"
+    chunks = layout.chunks if chunked and isinstance(layout, Chunked) else None
+    codecs = {codec.name: codec.options for codec in getattr(layout, "codecs", ())}
+    encoding: dict[str, Any] = {"contiguous": not chunked, "chunksizes": chunks}
+    encoding |= {name: name in codecs for name in ("shuffle", "fletcher32", "zstd")}
+    encoding["zlib"] = "deflate" in codecs
+    levels = [codecs[name].get("level") for name in ("deflate", "zstd") if name in codecs]
+    return encoding | ({"complevel": levels[0]} if levels and levels[0] is not None else {})
+
+
+def _slabs(info: ArrayInfo) -> tuple[int, ...] | None:
+    """The shape of pieces in which an array that is stored whole is read well; None if it is small."""
+    if math.prod(info.shape) * info.dtype.itemsize <= _SLAB:
+        return None
+    slowest = list(range(len(info.shape)))
+    fastest = slowest[::-1] if info.order == "C" else slowest
+    return tuple(_core.slab_shape(info.shape, fastest, _SLAB // info.dtype.itemsize))
+
+
+class _PhonyNames:
+    """
+    Names of dimensions for axes that have none: ``phony_dim_0``, ..., as the NetCDF library gives them.
+
+    Axes of equal length share one, but not axes of one array.
+    """
+
+    def __init__(self, group: Members) -> None:
+        self._taken = {dim for member in group.arrays.values() for dim in member.dims or ()}
+        self._lengths: dict[str, int] = {}
+
+    def of(self, member: Member) -> tuple[str, ...]:
+        """The dimensions of an array."""
+        found: list[str] = []
+        named = member.dims or (None,) * len(member.shape)
+        for dim, length in zip(named, member.shape, strict=True):
+            found.append(dim if dim is not None else self._name(length, found))
+        return tuple(found)
+
+    def _name(self, length: int, used: Collection[str]) -> str:
+        for name, known in self._lengths.items():
+            if known == length and name not in used:
+                return name
+        number = len(self._lengths)
+        while (name := f"phony_dim_{number}") in self._taken or name in self._lengths:
+            number += 1
+        self._lengths[name] = length
+        return name
+
+
+class OutcoreBackendEntrypoint(BackendEntrypoint):
+    """
+    Opens NetCDF4, HDF5 and Zarr (version 2 and 3) on local disks, and ``.npy`` files, for xarray.
+
+    ``xarray.open_dataset(path, engine="outcore")`` finds it where outcore is installed; the class itself
+    will do as ``engine``, too. `open_mfdataset`, `open_dataarray` and `open_datatree` take both.
+
+    Notes
+    -----
+    Parameters beside those of `xarray.open_dataset`:
+
+    group
+        Path of a group in the file, such as ``"/forecast"``; by default the root.
+    format
+        Name of the format, if neither the name nor the first bytes of the file tell.
+    hints
+        `outcore.Hints`, or a mapping of them; they never change results.
+    use_zarr_fill_value_as_mask
+        Whether the fill value of a Zarr array means "missing". None: in version 2 only.
+
+    Elements are read within the budget (`outcore.memory`); what xarray keeps of them is the caller's.
+    Not collective: each process reads for itself.
+
+    References
+    ----------
+    xarray's "How to add a new backend"; CF conventions 1.11, chapters 2.5 and 8.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore, xarray
+    >>> a = outcore.create("air.nc::/t", data=np.arange(6.0).reshape(2, 3), dims=("y", "x"))
+    >>> a.attrs.update(units="K", scale_factor=0.5)
+    >>> with xarray.open_dataset("air.nc", engine=OutcoreBackendEntrypoint) as ds:
+    ...     ds.t.isel(y=1).values
+    array([1.5, 2. , 2.5])
+    """
+
+    description = "Open netCDF4, HDF5 and Zarr files on local disks using outcore"
+    url = "https://docs.xarray.dev/en/stable/internals/how-to-add-new-backend.html"
+    supports_groups = True
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """
+        Whether to open a path when the user names no engine.
+
+        xarray asks engines in the order of their names, those for NetCDF first. What another installed
+        engine opens is left to it: Zarr stores if zarr is installed.
+
+        Parameters
+        ----------
+        filename_or_obj
+            What the user gave.
+
+        Returns
+        -------
+        bool
+            For paths of files with the signature of HDF5, and of folders with metadata of Zarr.
+        """
+        if not isinstance(filename_or_obj, str | os.PathLike):
+            return False
+        path = os.path.expanduser(os.fspath(filename_or_obj))
+        if not isinstance(path, str) or not os.path.exists(path):
+            return False
+        found = formats.marked(path)
+        if found is None or found.NAME not in ("hdf5", "netcdf4", "zarr", "zarr2"):
+            return False
+        if found.NAME in ("zarr", "zarr2"):
+            return not _is_installed("zarr")
+        from outcore.formats import hdf5_access as access
+
+        return access.has_signature(path) and _is_installed("h5py")
+
+    def open_dataset(
+        self,
+        filename_or_obj: Any,
+        *,
+        mask_and_scale: bool = True,
+        decode_times: Any = True,
+        concat_characters: bool = True,
+        decode_coords: Any = True,
+        drop_variables: str | Iterable[str] | None = None,
+        use_cftime: bool | None = None,
+        decode_timedelta: Any = None,
+        group: str | None = None,
+        format: str | None = None,
+        hints: Hints | Mapping[str, Any] | None = None,
+        use_zarr_fill_value_as_mask: bool | None = None,
+    ) -> Dataset:
+        """
+        Open a group; called by `xarray.open_dataset`.
+
+        Parameters
+        ----------
+        filename_or_obj
+            Path of a file or folder, perhaps with the path of a group: ``file.h5::/group``.
+        mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta
+            What xarray decodes; see `xarray.open_dataset`.
+        drop_variables
+            Names of variables to leave out: nothing of them is looked at.
+        group, format, hints, use_zarr_fill_value_as_mask
+            See the class.
+
+        Returns
+        -------
+        xarray.Dataset
+            Its variables are read when they are asked for.
+
+        Raises
+        ------
+        FormatError
+            There is no such group (``no-such-group``), or the file is damaged.
+        UnsupportedError
+            Neither outcore nor the library of the format can read a variable.
+        StorageError
+            The file cannot be opened.
+
+        Examples
+        --------
+        >>> import outcore, xarray
+        >>> outcore.create("run.zarr::/deep/p", (4, 6), "f4", dims=("y", "x")).close()
+        >>> OutcoreBackendEntrypoint().open_dataset("run.zarr", group="deep").sizes["x"]
+        6
+        """
+        found = members_of(
+            _local(filename_or_obj), group, format=format, drop=_names(drop_variables)
+        )
+        return _decoded(
+            _Store(found, Hints.of(hints), mask=use_zarr_fill_value_as_mask),
+            mask_and_scale=mask_and_scale,
+            decode_times=decode_times,
+            concat_characters=concat_characters,
+            decode_coords=decode_coords,
+            drop_variables=drop_variables,
+            use_cftime=use_cftime,
+            decode_timedelta=decode_timedelta,
+        )
+
+    def open_groups_as_dict(
+        self,
+        filename_or_obj: Any,
+        *,
+        mask_and_scale: bool = True,
+        decode_times: Any = True,
+        concat_characters: bool = True,
+        decode_coords: Any = True,
+        drop_variables: str | Iterable[str] | None = None,
+        use_cftime: bool | None = None,
+        decode_timedelta: Any = None,
+        group: str | None = None,
+        format: str | None = None,
+        hints: Hints | Mapping[str, Any] | None = None,
+        use_zarr_fill_value_as_mask: bool | None = None,
+    ) -> dict[str, Dataset]:
+        """
+        Open a group and all below it; called by `xarray.open_groups`.
+
+        Parameters
+        ----------
+        filename_or_obj, mask_and_scale, decode_times, concat_characters, decode_coords
+            As for `open_dataset`.
+        drop_variables, use_cftime, decode_timedelta, group, format, hints
+            As for `open_dataset`.
+        use_zarr_fill_value_as_mask
+            As for `open_dataset`.
+
+        Returns
+        -------
+        dict
+            From the path of each group, relative to the first one (``"/"``), to its dataset.
+
+        Raises
+        ------
+        FormatError, UnsupportedError, StorageError
+            As for `open_dataset`.
+
+        Examples
+        --------
+        >>> import outcore, xarray
+        >>> outcore.create("run.zarr::/deep/p", (4, 6), "f4", dims=("y", "x")).close()
+        >>> list(OutcoreBackendEntrypoint().open_groups_as_dict("run.zarr"))
+        ['/', '/deep']
+        """
+        path, top, drop = _local(filename_or_obj), (group or "").strip("/"), _names(drop_variables)
+        datasets: dict[str, Dataset] = {}
+        pending = [""]
+        try:
+            while pending:
+                below = pending.pop(0)
+                found = members_of(path, f"{top}/{below}", format=format, drop=drop)
+                datasets[f"/{below}"] = _decoded(
+                    _Store(found, Hints.of(hints), mask=use_zarr_fill_value_as_mask),
+                    mask_and_scale=mask_and_scale,
+                    decode_times=decode_times,
+                    concat_characters=concat_characters,
+                    decode_coords=decode_coords,
+                    drop_variables=drop_variables,
+                    use_cftime=use_cftime,
+                    decode_timedelta=decode_timedelta,
+                )
+                pending += [f"{below}/{name}".strip("/") for name in found.groups]
+        except BaseException:
+            for dataset in datasets.values():
+                dataset.close()
+            raise
+        return datasets
+
+    def open_datatree(
+        self, filename_or_obj: Any, *, group: str | None = None, **options: Any
+    ) -> DataTree:
+        """
+        Open a group and all below it as a tree; called by `xarray.open_datatree`.
+
+        Parameters
+        ----------
+        filename_or_obj, group, options
+            As for `open_groups_as_dict`.
+
+        Returns
+        -------
+        xarray.DataTree
+            With a node for each group.
+
+        Raises
+        ------
+        FormatError, UnsupportedError, StorageError
+            As for `open_dataset`.
+
+        Examples
+        --------
+        >>> import outcore, xarray
+        >>> outcore.create("run.zarr::/deep/p", (4, 6), "f4", dims=("y", "x")).close()
+        >>> OutcoreBackendEntrypoint().open_datatree("run.zarr")["deep/p"].shape
+        (4, 6)
+        """
+        datasets = self.open_groups_as_dict(filename_or_obj, group=group, **options)
+        return datatree_from_dict_with_io_cleanup(datasets)
+
+
+def _decoded(store: _Store, **options: Any) -> Dataset:
+    """What xarray makes of a group; closes it if that fails."""
+    try:
+        dataset = StoreBackendEntrypoint().open_dataset(store, **options)
+    except BaseException:
+        store.close()
+        raise
+    dataset.set_close(store.arrays.close)
+    return dataset
+
+
+def _local(given: Any) -> str:
+    """A path on a local disk, absolute."""
+    if not isinstance(given, str | os.PathLike):
+        raise PathTypeError(
+            f"engine 'outcore' opens paths on local disks, not {type(given).__name__}; pass the path, "
+            "or use another engine",
+            code="bad-path",
+        )
+    path = str(os.fspath(given))
+    if "://" in path:
+        raise PathTypeError(
+            f"engine 'outcore' opens paths on local disks, not {path!r}; copy it first, or use another "
+            "engine",
+            code="bad-path",
+        )
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def _names(given: str | Iterable[str] | None) -> frozenset[str]:
+    if given is None:
+        return frozenset()
+    return frozenset([given] if isinstance(given, str) else given)
+
+
+def _is_installed(name: str) -> bool:
+    import importlib.util
+
+    try:
+        return name in sys.modules or importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False

@@ -1,0 +1,67 @@
+"""Arrays on disk in xarray and dask: the right elements of the right array, missing ones told."""
+
+from mutants import Mutant
+
+ENGINE = "python/outcore/xarray_engine.py"
+OPERATORS = "python/outcore/operators.py"
+XARRAY = "tests/conformance/test_xarray.py"
+DASK = "tests/conformance/test_dask.py"
+
+MUTANTS = [
+    Mutant(
+        file="python/outcore/formats/members.py",
+        before="        if h5py.h5a.exists(file.id, _NETCDF):",
+        after='        if h5py.h5a.exists(file.id, b"nothing"):',
+        killed_by=f"{XARRAY}::test_variables_are_as_long_as_their_unlimited_dimension",
+        why="in a NetCDF file of another suffix, what a variable was never written to would be cut off",
+    ),
+    Mutant(
+        file=ENGINE,
+        before='DiskArray(member.info, "r", hints, {"format": member.info.format})',
+        after='DiskArray(member.info, "r", hints, {})',
+        killed_by=f"{XARRAY}::test_variables_are_as_long_as_their_unlimited_dimension",
+        why="a copy in another process would open that file as HDF5, with other lengths",
+    ),
+    Mutant(
+        file=ENGINE,
+        before="            if (array.shape, array.dtype) != (self.shape, self.dtype):",
+        after="            if array.ndim != len(self.shape):",
+        killed_by=f"{XARRAY}::test_a_closed_dataset_is_opened_again_by_who_reads_it",
+        why="another array that has the name by now would be read with the keys of the old one",
+    ),
+    Mutant(
+        file=ENGINE,
+        before="            method = array.vindex.__getitem__",
+        after="            method = array.oindex.__getitem__",
+        killed_by=f"{XARRAY}::test_keys_read_only_what_they_mean",
+        why="of points, the product of their coordinates would be read",
+    ),
+    Mutant(
+        file=ENGINE,
+        before='        self._mask = group.format == "zarr2" if mask is None else mask',
+        after="        self._mask = bool(mask)",
+        killed_by=f"{XARRAY}::test_a_dataset_is_that_of_xarrays_own_engine",
+        why="missing values of Zarr version 2 would be numbers",
+    ),
+    Mutant(
+        file=ENGINE,
+        before='            attrs["_FillValue"] = member.fill\n',
+        after="            pass\n",
+        killed_by=f"{XARRAY}::test_a_dataset_is_that_of_xarrays_own_engine",
+        why="missing values of NetCDF4 would be numbers",
+    ),
+    Mutant(
+        file=OPERATORS,
+        before="        if array.writable:\n            return uuid.uuid4().hex\n",
+        after="",
+        killed_by=f"{DASK}::test_names_tell_equal_arrays_from_others",
+        why="dask would take what an array had before a write for what it has",
+    ),
+    Mutant(
+        file=OPERATORS,
+        before="            state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)",
+        after="            state = (found.st_dev,)",
+        killed_by=f"{DASK}::test_names_tell_equal_arrays_from_others",
+        why="dask would take what a file had before it was replaced for what it has",
+    ),
+]
