@@ -28,27 +28,29 @@ from typing import Any, Literal, Self, SupportsIndex
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-import outcore
 from outcore import _core, formats
 from outcore.attributes import Attributes
+from outcore.described import Described
 from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked
 from outcore.growth import as_elements, check_seen, continued, refill
 from outcore.hints import Hints, check_environment
+from outcore.layouts import ResidentLayout
 from outcore.operators import Operators
 from outcore.report import BlocksReport, Report, human
 from outcore.requests import IORequest, Started
 from outcore.selecting import Selecting
+from outcore.walking import Walking
 
 __all__ = ["DiskArray", "Mode"]
 
-Mode = Literal["r", "r+", "w", "x"]
+Mode = Literal["r", "r+", "w", "x", "a"]
 _Turn = AbstractContextManager[bool]
 # Integers, slices, ..., None, arrays of integers or booleans, or a tuple of them.
 Key = Any
 
 
-class DiskArray(Selecting, Operators):
+class DiskArray(Selecting, Walking, Described, Operators):
     """
     An array on disk. Made by `outcore.open` and `outcore.create`.
 
@@ -77,6 +79,8 @@ class DiskArray(Selecting, Operators):
         self._files = [os.path.abspath(name) for name in info.extra.get("files", ())]
         self._turns: dict[int, _Turn] = {}
         self._started = Started()
+        #: Why it lies as it does, if that was chosen.
+        self._layout: ResidentLayout | None = None
         self._info = info
         self._core = _core.Array(info, self.writable, self._own_hints())
 
@@ -192,7 +196,7 @@ class DiskArray(Selecting, Operators):
 
     @property
     def mode(self) -> str:
-        """``"r"``, ``"r+"``, ``"w"`` or ``"x"``."""
+        """``"r"``, ``"r+"``, ``"w"`` or ``"x"``; of an array opened with ``"a"`` it is ``"r+"``."""
         return self._mode
 
     @property
@@ -495,78 +499,7 @@ class DiskArray(Selecting, Operators):
         """
         return self._core.stats()
 
-    # Walking through it
-
-    def blocks(
-        self,
-        axis: SupportsIndex | Sequence[int | None] | None = None,
-        *,
-        shape: Sequence[int | None] | int | None = None,
-        overlap: Sequence[int] | int = 0,
-    ) -> outcore.Blocks:
-        """
-        Walk through the array in blocks that fit the memory budget.
-
-        Parameters
-        ----------
-        axis
-            Cut slabs across this axis, as thick as the budget allows. Or, if it is a tuple, the shape of
-            the blocks. By default blocks are cut wherever it suits the file: see below.
-        shape
-            Blocks of this shape (None: the whole axis). The last ones may be smaller.
-        overlap
-            Elements that neighbouring blocks share, along the cut axis (by default the one that runs
-            slowest in the file) or per axis. What a block shares with the one before is kept in memory,
-            not read again. A stencil of radius r needs an overlap of 2 r.
-
-        Returns
-        -------
-        Blocks
-            An iterator of ``(key, data)``: `key`, a tuple of slices, says where the block lies; `data`,
-            a `numpy.ndarray`, has its elements. They are yours to change; the memory is used again
-            once you release it. Its ``report`` tells what the loop does, and what it costs.
-
-        Raises
-        ------
-        BudgetError
-            At the start: the blocks, or the thinnest slabs, do not fit beside what reading them takes;
-            ``needed`` says what would do. A loop that begins is not refused memory later, unless the
-            budget is lowered meanwhile.
-        UsageError
-            An impossible axis, shape or overlap.
-
-        Notes
-        -----
-        A chunk that goes through a codec is decoded whole, so blocks are made of whole chunks. By
-        default these are slabs across the axis that runs slowest in the file, if slabs of whole chunks
-        fit the budget, else blocks that are cut along more axes: ``key`` says where each lies. With
-        `axis` or `overlap` they are slabs in any case (with an overlap the first may be smaller).
-        Where whole chunks do not fit they are cut, and decoded once for each block that has a part of
-        them: ``report.decodes`` says how often, ``report.needed`` what budget would do.
-
-        The next block is read in the background. Three blocks and the buffers to read them fit the
-        budget together. While other loops hold much of it, blocks are smaller; blocks of a given shape
-        wait until other threads' loops have ended. A thread never waits for a loop that it has open
-        itself, as in nested loops: if there is not enough for both, the inner one is refused.
-
-        Examples
-        --------
-        >>> import numpy as np, outcore
-        >>> a = outcore.create("field.npy", data=np.arange(10.0))
-        >>> [float(data.sum()) for key, data in a.blocks(shape=4, overlap=1)]
-        [6.0, 18.0, 30.0]
-        >>> a.blocks().report.blocks
-        1
-        """
-        from outcore import blocks
-
-        return blocks.walk(self, axis, shape, overlap)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Rows, read in slabs: ``blocks(0).report`` tells what that costs."""
-        if not self.shape:
-            raise TypeError("iteration over an array without axes")
-        return (row for _, data in self.blocks(0) for row in data)
+    # As an array of NumPy
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:

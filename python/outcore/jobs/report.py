@@ -18,7 +18,7 @@ from outcore.disk import DiskArray
 from outcore.jobs.operation import Bound, Disk, Later, Phase, Program
 from outcore.jobs.patches import Beside, Patches
 from outcore.report import human, human_time
-from outcore.schedule import Schedule, elements
+from outcore.schedule import Schedule, elements, lengths
 from outcore.tiling import Side
 
 __all__ = ["ComputeReport", "Measured", "Moved", "moved", "spread", "told"]
@@ -234,7 +234,7 @@ def _counted(
     if array is None:
         buffer = schedule.buffers[step.blocks[load.block].buffer]
         return 1, elements(load.section) * buffer.dtype.itemsize, 0
-    shape = tuple(part.stop - part.start for part in load.section)
+    shape = lengths(load.section)
     starts = tuple(part.start for part in load.section)
     grid = array.chunks or (1,) * len(shape)
     # Sections that lie alike in their chunks take alike many requests.
@@ -243,6 +243,7 @@ def _counted(
         write,
         shape,
         tuple(n % c for n, c in zip(starts, grid, strict=True)),
+        tuple(part.step for part in load.section),
     )
     side = Side.of(array.info, array._core.past_cache() if write else 0)
     if side.pages is not None or (not write and _chunks(array) <= _LOOKED_AT):
