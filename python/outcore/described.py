@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from html import escape
 from typing import TYPE_CHECKING, Any, cast
 
 from outcore import formats
@@ -110,6 +109,8 @@ class Described:
 
     def _repr_html_(self) -> str:
         """A table for notebooks. Nothing is read for it."""
+        from html import escape
+
         rows = (
             f"<tr><th style='{_HEAD}'>{escape(name)}</th>"
             f"<td style='text-align:left'>{escape(text)}</td></tr>"

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from outcore.bars import Drawn, Group
 from outcore.disk import DiskArray
 from outcore.jobs.operation import Bound, Disk, Later, Phase, Program
 from outcore.jobs.patches import Beside, Patches
-from outcore.report import human, human_time
+from outcore.report import human, human_time, thousands
 from outcore.schedule import Schedule, elements, lengths
 from outcore.tiling import Side
 
@@ -53,7 +54,7 @@ class Measured:
 
 
 @dataclass(slots=True)
-class ComputeReport:
+class ComputeReport(Drawn):
     """
     What a computation does, in numbers and in words (`str`).
 
@@ -122,6 +123,26 @@ class ComputeReport:
             lines.append(f"{'':<12}{'planned':<{width}}  measured")
         lines += [f"{name:<12}{planned:<{width}}  {run}".rstrip() for name, planned, run in rows]
         return "\n".join(lines)
+
+    def _groups(self) -> Sequence[Group]:
+        done = self.measured
+
+        def both(name: str, planned: float, measured: float) -> list[tuple[str, float]]:
+            run = [(f"{name}, measured", measured)] if done is not None else []
+            return [(f"{name}, planned" if done is not None else name, planned), *run]
+
+        ran = done or Measured()
+        moved = [
+            *both("read", self.read_bytes, ran.read_bytes),
+            *both("written", self.written_bytes, ran.written_bytes),
+        ]
+        seconds = both("time", self.seconds * 1e9, ran.seconds * 1e9)
+        return (
+            Group("bytes", [("must move", self.must_move), *moved], human),
+            Group("requests", both("requests", self.requests, ran.requests), thousands),
+            Group("memory", both("memory", self.peak_bytes, ran.peak_bytes), human),
+            Group("time", seconds, human_time),
+        )
 
 
 def told(

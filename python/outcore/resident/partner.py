@@ -143,7 +143,7 @@ def parts(
     """What this rank has of the section in memory, each part with its section of the disk array."""
     core = array.distribution._core
     members, places = core.patches(array.rank, array._widths, ghosts, list(memory.ranges))
-    each = zip(members.tolist(), views(array.local, places), strict=True)
+    each = zip(members.tolist(), views(array._local, places), strict=True)
     return [(_ranges(numbers, disk, linked), _seen(view, linked)) for numbers, view in each]
 
 
