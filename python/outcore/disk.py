@@ -37,6 +37,7 @@ from outcore.growth import as_elements, check_seen, continued, refill
 from outcore.hints import Hints, check_environment
 from outcore.layouts import ResidentLayout
 from outcore.operators import Operators
+from outcore.phases import Seconds
 from outcore.report import BlocksReport, Report, human
 from outcore.requests import IORequest, Started
 from outcore.selecting import Selecting
@@ -79,6 +80,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
         self._files = [os.path.abspath(name) for name in info.extra.get("files", ())]
         self._turns: dict[int, _Turn] = {}
         self._started = Started()
+        self._seconds = Seconds("read", "write", "flush")
         #: Why it lies as it does, if that was chosen.
         self._layout: ResidentLayout | None = None
         self._info = info
@@ -476,9 +478,9 @@ class DiskArray(Selecting, Walking, Described, Operators):
         with contextlib.closing(blocks.copy_blocks(source, self, key)) as loop:
             return loop.report
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, Any]:
         """
-        Count what was really done since the array was opened in this process.
+        Count what was really done since the array was opened in this process, and how long it took.
 
         Returns
         -------
@@ -486,6 +488,14 @@ class DiskArray(Selecting, Walking, Described, Operators):
             ``reads``, ``read_bytes``, ``writes``, ``written_bytes``, ``mapped_bytes``, ``decodes``,
             ``encodes``, ``kept``, ``rounds``: as in `Report`, summed over all accesses. Of the bytes
             that were copied out of and into mapped files, ``mapped_written_bytes`` are the latter.
+
+            ``read_seconds``, ``write_seconds``, ``flush_seconds``: spent in these calls by all threads,
+            those of requests and loops in the background as well; with overlap their sum is more than
+            the time that passed. Of a `CollectiveArray` these include collective calls, whose phases on
+            this rank are: ``agree_seconds`` (all ranks tell what they want, waiting for those that come
+            later included), ``plan_seconds``, ``disk_seconds`` (waiting for its own reads and writes),
+            ``exchange_seconds`` (copying and messages) and ``wait_seconds`` (for other ranks between
+            rounds). A collective call on several arrays counts for the first one.
 
         Examples
         --------
@@ -496,8 +506,10 @@ class DiskArray(Selecting, Walking, Described, Operators):
         >>> after = a.stats()
         >>> after["read_bytes"] - before["read_bytes"] == told.read_bytes
         True
+        >>> after["read_seconds"] > before["read_seconds"]
+        True
         """
-        return self._core.stats()
+        return {**self._core.stats(), **self._seconds.told()}
 
     # As an array of NumPy
 
@@ -665,7 +677,8 @@ class DiskArray(Selecting, Walking, Described, Operators):
         """
         self._started.finish_writes()
         if self.writable:
-            self._core.flush(True)
+            with self._seconds.spent("flush"):
+                self._core.flush(True)
 
     def close(self) -> None:
         """

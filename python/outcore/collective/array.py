@@ -23,10 +23,14 @@ from outcore.disk import DiskArray, Mode
 from outcore.errors import UsageError
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
+from outcore.phases import Seconds
 from outcore.transport import Transport
 from outcore.transport.timeouts import DeferredInterrupt
 
 __all__ = ["CollectiveArray"]
+
+# What `stats` tells the seconds of.
+_PHASES = ("read", "write", "flush", "agree", "plan", "disk", "exchange", "wait")
 
 
 class CollectiveArray(DiskArray):
@@ -67,6 +71,7 @@ class CollectiveArray(DiskArray):
         self._place = 0
         self._reader = Reader(transport)
         super().__init__(info, mode, hints, options)
+        self._seconds = Seconds(*_PHASES)
 
     def _own_hints(self) -> Hints:
         # That nobody else writes is said of all ranks together: each of them is somebody else.
@@ -145,7 +150,8 @@ class CollectiveArray(DiskArray):
         if has_arrays(key):
             schedule = CollectiveSchedule(self, key, transport=self._transport, once=True)
             return schedule.gather_all(out, method=MANNERS.get(method, method))
-        return self._reader.read(self, key, out, method)
+        with self._seconds.spent("read"):
+            return self._reader.read(self, key, out, method)
 
     def write_all(self, key: Any, value: Any, *, method: Method = "auto") -> None:
         """
@@ -214,7 +220,8 @@ class CollectiveArray(DiskArray):
         def bring() -> list[items.Item]:
             return [items.writing(self, key, value)]
 
-        run(self._transport, "write_all", bring, method, lambda: self._hints, one=True)
+        with self._seconds.spent("write"):
+            run(self._transport, "write_all", bring, method, lambda: self._hints, one=True)
 
     def iread_all(
         self, key: Any = ..., *, out: NDArray[Any] | None = None, method: Method = "auto"
@@ -481,7 +488,7 @@ class CollectiveArray(DiskArray):
         def tell() -> str:
             return f"flush_all of {self.path!r}"
 
-        with DeferredInterrupt():
+        with DeferredInterrupt(), self._seconds.spent("flush"):
             records = together(self._transport, "flush_all", prepare, tell, same=1)
             with Announced(self._transport, "flush_all"):
                 said = np.array([records.setting(1 + k) for k in range(WORDS)], np.int64).T

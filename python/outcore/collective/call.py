@@ -22,8 +22,9 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ from outcore.disk import DiskArray
 from outcore.errors import CollectiveError, UsageError
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
+from outcore.phases import Seconds
 from outcore.transport import Transport
 from outcore.transport.sharing import unpin_slots
 from outcore.transport.timeouts import DeferredInterrupt
@@ -316,6 +318,7 @@ def run(
     with DeferredInterrupt():
         try:
             heads = attempt.heads if attempt is not None else None
+            began = perf_counter()
             records = gather(group, record, name_of, settled, heads=heads, what=what)
             group.synchronised = written
             with Unsure(group, what):
@@ -329,6 +332,7 @@ def run(
                     what,
                     tries=answer is None and (write or group.size > 1),
                 )
+                _seconds_of(mine).add("agree", perf_counter() - began)
                 failure: BaseException | None = None
                 try:
                     # Whatever the ranks make of the records, it ends with a step.
@@ -342,11 +346,13 @@ def run(
                         at_once = None if write else records.unplanned()
                         with _DisksAreShared(group):
                             if at_once is not None:
-                                failure = independent.each_independently(
-                                    group, mine, at_once[0], write=False
-                                )
+                                with _seconds_of(mine).spent("disk"):
+                                    failure = independent.each_independently(
+                                        group, mine, at_once[0], write=False
+                                    )
                             else:
-                                shared = _synchronise(group, records, mine, write=write)
+                                with _seconds_of(mine).spent("plan"):
+                                    shared = _synchronise(group, records, mine, write=write)
                                 failure = _as_chosen(group, shared, write=write)
                 finally:
                     with Unsure(group, what):
@@ -360,6 +366,11 @@ def run(
     if write or results is None:
         return None
     return results[0] if one else results
+
+
+def _seconds_of(items: Sequence[Item]) -> Seconds:
+    """Where what this rank takes counts: the first array that it has brought."""
+    return items[0].array._seconds if items else Seconds()
 
 
 class _DisksAreShared:
@@ -410,16 +421,25 @@ def _as_chosen(group: Transport, shared: SharedPlan, *, write: bool) -> BaseExce
     """Do what was planned; returns this rank's failure, if any rank failed."""
     durable = write and shared.records.durable
     if shared.choice[0] == "two-phase":
+        seconds = _seconds_of(shared.mine)
         work = Work(
-            group, shared.plan, shared.arrays, shared.mine, shared.groups, shared.slots, shared.room
+            group,
+            shared.plan,
+            shared.arrays,
+            shared.mine,
+            shared.groups,
+            shared.slots,
+            shared.room,
+            seconds,
         )
         failure = write_rounds(work) if write else read_rounds(work)
     else:
         have = [(n, a) for n, a in enumerate(shared.arrays) if durable and a is not None]
         apart = [a for n, a in have if shared.plan.apart(n)]
-        failure = independent.each_independently(
-            group, shared.left, shared.choice[0], write=write, send=apart
-        )
+        with _seconds_of(shared.mine).spent("disk"):
+            failure = independent.each_independently(
+                group, shared.left, shared.choice[0], write=write, send=apart
+            )
     if durable and failure is None:
         return flush_what_asks(group, shared.arrays, shared.mine)
     return failure
