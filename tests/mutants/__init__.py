@@ -23,6 +23,7 @@ LISTS = (
     "files_of_formats",
     "indexing",
     "lengths",
+    "making",
     "listed",
     "replaced",
     "accesses",
