@@ -44,17 +44,10 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/periodic.py",
-        before="        return dict(sorted(found.items()))\n\n    def given(",
-        after="        return found\n\n    def given(",
-        killed_by=f"{PERIODIC}::test_any_distribution",
-        why="the two ends of a message would take its boxes in different orders",
-    ),
-    Mutant(
-        file="python/outcore/periodic.py",
-        before="        return dict(sorted(found.items()))\n\n    @cached_property\n    def _takers",
-        after="        return found\n\n    @cached_property\n    def _takers",
-        killed_by=f"{PERIODIC}::test_bits_do_not_depend_on_the_budget",
-        why="sums of ghosts would depend on the order in which ranks are listed",
+        before="            own = turn == 0 and owner == c\n",
+        after="            own = owner == c\n",
+        killed_by=f"{PERIODIC}::test_on_a_ring",
+        why="ghosts that are copies of a rank's own elements would stay as they were",
     ),
     Mutant(
         file="python/outcore/redistribution.py",
