@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from outcore.distribution import Distribution, Key
 
-__all__ = ["Around", "BoxTraffic"]
+__all__ = ["BoxTraffic", "Torus"]
 
 #: First place and number of places along each axis of the memory of a rank.
 Box = tuple[tuple[int, ...], tuple[int, ...]]
@@ -66,7 +66,7 @@ class Interval:
     own: bool
 
 
-class Around:
+class Torus:
     """
     The ghosts of all ranks of a distribution, some of whose axes are periodic.
 
@@ -81,7 +81,7 @@ class Around:
 
     Examples
     --------
-    >>> ring = Around(Distribution(6, ["block"], 3), [(1, 1)], (True,))
+    >>> ring = Torus(Distribution(6, ["block"], 3), [(1, 1)], (True,))
     >>> [(one.owner, one.start) for one in ring.intervals(0, 0)]
     [(2, 5), (0, 0), (1, 2)]
     """

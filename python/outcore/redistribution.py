@@ -27,7 +27,7 @@ from outcore import _core
 from outcore.collective.traffic import COMBINE, Run, Traffic, Transfer
 from outcore.distribution import Distribution
 from outcore.errors import UnsupportedError
-from outcore.periodic import Around
+from outcore.periodic import Torus
 from outcore.transport import DeferredInterrupt, Transport
 
 __all__ = ["Combination", "Part", "accumulate_all", "bring_all", "go_round_all"]
@@ -120,7 +120,7 @@ def bring_all(
     _run(group, operation, transfer)
 
 
-def go_round_all(group: Transport, part: Part, around: Around, memory: NDArray[Any]) -> None:
+def go_round_all(group: Transport, part: Part, torus: Torus, memory: NDArray[Any]) -> None:
     """
     Set all ghosts to what their owners have, those beyond the ends of periodic axes as well. Collective.
 
@@ -130,7 +130,7 @@ def go_round_all(group: Transport, part: Part, around: Around, memory: NDArray[A
         The ranks that have the array.
     part
         What this rank has.
-    around, memory
+    torus, memory
         Whose ghosts are copies of what, and the memory of this rank with all of them.
 
     Raises
@@ -141,7 +141,7 @@ def go_round_all(group: Transport, part: Part, around: Around, memory: NDArray[A
 
     def transfer() -> Transfer:
         def plan(limit: int | None) -> Traffic:
-            return around.update(group.rank, limit)
+            return torus.update(group.rank, limit)
 
         # Another view of it: what a rank has itself is copied from one to the other.
         return Transfer(plan, memory, memory[...], (part.meaning, part.meaning, None))
@@ -153,7 +153,7 @@ def accumulate_all(
     group: Transport,
     operation: Combination,
     part: Part,
-    around: Around | None = None,
+    torus: Torus | None = None,
     memory: NDArray[Any] | None = None,
 ) -> None:
     """
@@ -167,7 +167,7 @@ def accumulate_all(
         What is done with them; on all ranks the same.
     part
         What this rank has. Its ghosts are sent, and do not change.
-    around, memory
+    torus, memory
         As for `go_round_all`, if there are periodic axes.
 
     Raises
@@ -190,8 +190,8 @@ def accumulate_all(
             ) from error
 
         def plan(limit: int | None) -> Traffic:
-            if around is not None:
-                return around.accumulate(operation, group.rank, limit)
+            if torus is not None:
+                return torus.accumulate(operation, group.rank, limit)
             distribution = part.distribution._core
             return _core.accumulate_plan(distribution, part.widths, operation, group.rank, limit)
 

@@ -9,7 +9,7 @@ import outcore
 from outcore import DistArray, Distribution, ProcessGrid
 from outcore.collective import traffic
 from outcore.errors import DistributionError
-from outcore.periodic import Around
+from outcore.periodic import Torus
 from ranks import ranks
 
 NODES = (None, 2)
@@ -127,7 +127,7 @@ def test_any_distribution(world):
             expected = np.zeros(shape, "i8")
             widths = list(a.ghosts)
             for rank in range(t.size):
-                around = Around(distribution, widths, tuple(periodic))
+                around = Torus(distribution, widths, tuple(periodic))
                 for key in around.pieces(rank)[0]:
                     expected[key] += rank + 1
             assert np.array_equal(expected, a.gather_all()), seed

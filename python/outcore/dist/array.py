@@ -319,7 +319,7 @@ class DistArray(WholeArrays):
             periodic=periodic,
         )
         made = self._bring_all("redistribute_all", make)
-        if made._around is not None:
+        if made._torus is not None:
             made.update_ghosts_all()
         return made
 
@@ -390,8 +390,8 @@ class DistArray(WholeArrays):
         >>> SimWorld(3).run(on_a_ring)
         [[2, 0, 0, 1], [0, 1, 1, 2], [1, 2, 2, 0]]
         """
-        if self._around is not None:
-            go_round_all(self._transport, self._part(), self._around, self.local)
+        if self._torus is not None:
+            go_round_all(self._transport, self._part(), self._torus, self.local)
         else:
             self._bring_all("update_ghosts_all", lambda: self)
 
@@ -454,9 +454,9 @@ class DistArray(WholeArrays):
         >>> SimWorld(3).run(contributions)
         [[1.0, 2.0], [2.0, 2.0], [2.0, 1.0]]
         """
-        around = self._around
-        memory = None if around is None else self.local
-        accumulate_all(self._transport, operation, self._part(), around, memory)
+        torus = self._torus
+        memory = None if torus is None else self.local
+        accumulate_all(self._transport, operation, self._part(), torus, memory)
 
     def gather_all(self, root: int | None = None) -> NDArray[Any] | None:
         """

@@ -32,7 +32,7 @@ from outcore.distribution import (
     wraps,
 )
 from outcore.errors import DistributionError, UnsupportedError, UsageError
-from outcore.periodic import Around
+from outcore.periodic import Torus
 from outcore.redistribution import Part, bring_all
 from outcore.requests import Started
 from outcore.transport import Transport
@@ -91,11 +91,11 @@ class Divided:
                 f"{expected}; Distribution.local_shape() tells it",
                 code="bad-distribution",
             )
-        self._around: Around | None = None
+        self._torus: Torus | None = None
         self._inside: tuple[slice, ...] | None = None
         if self._widths and any(self._periodic):
-            self._around = Around(distribution, self._widths, self._periodic)
-            self._inside = self._around.inside(self.rank)
+            self._torus = Torus(distribution, self._widths, self._periodic)
+            self._inside = self._torus.inside(self.rank)
         self._memory: NDArray[Any] | None = local
         self._dtype = local.dtype
         self._started = Started()
@@ -372,8 +372,8 @@ class Divided:
         ...     print(key, view.shape)
         (slice(0, 5, None),) (5,)
         """
-        if ghosts and self._around is not None:
-            keys, rows = self._around.pieces(self.rank)
+        if ghosts and self._torus is not None:
+            keys, rows = self._torus.pieces(self.rank)
             return list(zip(keys, views(self._all, rows), strict=True))
         found, places = self._distribution._core.pieces(self.rank, self._widths, ghosts)
         return list(zip(slices(found), views(self._local, places), strict=True))
