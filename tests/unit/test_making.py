@@ -66,7 +66,7 @@ def test_an_array_is_made_like_another_one():
 def test_like_an_array_of_zarr():
     z = zarr.create_array(
         "z.zarr", shape=(60, 40), chunks=(10, 10), shards=(30, 20), dtype="i2", fill_value=-3,
-        dimension_names=["t", "u"], attributes={"who": "zarr"}, order="C",
+        dimension_names=["t", "u"], attributes={"who": "zarr"},
     )  # fmt: skip
     with outcore.create("b.zarr", like=z) as b:
         assert (b.shape, b.dtype, b.chunks, b.shards) == ((60, 40), np.int16, (10, 10), (30, 20))

@@ -71,7 +71,7 @@ def test_equal_sections_have_equal_keys(made):
         same = [
             np.s_[1:60:2, 4],
             np.s_[1::2, 4, ...],
-            np.s_[1:59:2, -46, :],
+            np.s_[-59:99:2, -46, :],
             (slice(-59, None, 2), 4),
         ]
         assert len({repr(Selection.of_disk(a, key).key) for key in same}) == 1
@@ -254,7 +254,7 @@ def test_the_command_goes_on_with_a_section(tmp_path, capsys, monkeypatch):
     np.save("a.npy", data)
     with pytest.raises(Stopped):
         outcore.convert("a.npy", "b.npy", section=np.s_[::2], memory="1 MiB", progress=stop)
-    assert main(["resume", "b.npy"]) == 0, capsys.readouterr().err
+    assert main(["resume", "-q"]) == 0, capsys.readouterr().err
     assert np.array_equal(data[::2], np.load("b.npy"))
 
 

@@ -199,7 +199,7 @@ def convert(
             kept["chunks"] = None
         result = Result(shape, kind, kept, array.path)
         plan = copying("convert", shape, (array.dtype, kind), section=selected)
-        arguments = {"dtype": kind, "casting": casting}
+        arguments: dict[str, Any] = {"dtype": kind, "casting": casting}
         if selected is not None:
             arguments["section"] = selected.key
         operation = Operation("convert", (array,), (result,), plan, arguments, out_name="dst")
