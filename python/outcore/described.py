@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+import outcore
 from outcore import formats
 from outcore.formats.layout import Chunked, ShardSource
-from outcore.layouts import ResidentLayout
 from outcore.report import counted, human
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Described:
         return tuple(codec.name for codec in layout.codecs) if isinstance(layout, Chunked) else ()
 
     @property
-    def layout(self) -> ResidentLayout:
+    def layout(self) -> outcore.ResidentLayout:
         """
         How it lies on disk, and why: `str` tells what ``create(..., chunks="auto")`` compared.
 
@@ -102,6 +102,8 @@ class Described:
         >>> a.layout.chunks == a.chunks, a.layout.typical
         (True, (((500, 500), 1),))
         """
+        from outcore.layouts import ResidentLayout  # it is seldom asked for
+
         array = cast("DiskArray", self)
         if array._layout is not None:
             return replace(array._layout, format=array.format, chunks=array.chunks)

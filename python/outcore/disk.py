@@ -22,8 +22,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from types import TracebackType
-from typing import Any, Literal, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -35,13 +36,15 @@ from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked
 from outcore.growth import as_elements, check_seen, continued, refill
 from outcore.hints import Hints, check_environment
-from outcore.layouts import ResidentLayout
 from outcore.operators import Operators
 from outcore.phases import Seconds
 from outcore.report import BlocksReport, Report, human
 from outcore.requests import IORequest, Started
 from outcore.selecting import Selecting
 from outcore.walking import Walking
+
+if TYPE_CHECKING:
+    from outcore.layouts import ResidentLayout
 
 __all__ = ["DiskArray", "Mode"]
 
@@ -68,6 +71,9 @@ class DiskArray(Selecting, Walking, Described, Operators):
     >>> a.close()
     """
 
+    #: What `stats` tells the seconds of.
+    _phases: tuple[str, ...] = ("read", "write", "flush")
+
     def __init__(
         self, info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any]
     ) -> None:
@@ -80,7 +86,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
         self._files = [os.path.abspath(name) for name in info.extra.get("files", ())]
         self._turns: dict[int, _Turn] = {}
         self._started = Started()
-        self._seconds = Seconds("read", "write", "flush")
+        self._seconds = Seconds()
         #: Why it lies as it does, if that was chosen.
         self._layout: ResidentLayout | None = None
         self._info = info
@@ -509,7 +515,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
         >>> after["read_seconds"] > before["read_seconds"]
         True
         """
-        return {**self._core.stats(), **self._seconds.told()}
+        return {**self._core.stats(), **self._seconds.told(*self._phases)}
 
     # As an array of NumPy
 
@@ -677,8 +683,9 @@ class DiskArray(Selecting, Walking, Described, Operators):
         """
         self._started.finish_writes()
         if self.writable:
-            with self._seconds.spent("flush"):
-                self._core.flush(True)
+            began = perf_counter()
+            self._core.flush(True)
+            self._seconds["flush", threading.get_ident()] += perf_counter() - began
 
     def close(self) -> None:
         """

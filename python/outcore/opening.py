@@ -15,13 +15,13 @@ import operator
 import os
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import outcore
-from outcore import _core, formats, layouts, likeness
+from outcore import _core, formats
 from outcore.disk import DiskArray, Mode
 from outcore.errors import (
     AlreadyExistsError,
@@ -34,6 +34,9 @@ from outcore.formats.layout import ArrayInfo, Codec
 from outcore.formats.paths import path_names
 from outcore.formats.spec import as_dtype
 from outcore.hints import Hints
+
+if TYPE_CHECKING:
+    from outcore.layouts import ResidentLayout
 
 __all__ = ["create", "open", "open_many"]
 
@@ -198,7 +201,7 @@ def _is_raw(path: Path, format: str | None) -> bool:
 
 def _must_be(found: DiskArray, options: Mapping[str, Any]) -> None:
     """Refuse an array that is there with another shape or dtype than was asked for."""
-    words = {} if options.get("like") is None else likeness.words_of(options["like"])
+    words = _words_of(options.get("like"))
     data = options.get("data")
     if data is not None:
         data = data if hasattr(data, "dtype") else np.asarray(data)
@@ -370,7 +373,7 @@ def _digest(options: Mapping[str, Any]) -> int:
     said.pop("data", None)
     like = said.pop("like", None)
     if like is not None:
-        said = {**likeness.words_of(like), **{k: v for k, v in said.items() if v is not None}}
+        said = {**_words_of(like), **{k: v for k, v in said.items() if v is not None}}
     if isinstance(said.get("shape"), SupportsIndex):
         said["shape"] = [said["shape"]]
     if said.get("dtype") is not None:
@@ -503,7 +506,7 @@ def create(
             "open(path, mode, ...)",
             code="unknown-option",
         )
-    words = {} if like is None else likeness.words_of(like)
+    words = _words_of(like)
     if data is not None:
         # What can be refused is refused before anything is replaced.
         if isinstance(data, DiskArray):
@@ -526,7 +529,10 @@ def create(
     # What it takes to open it again; the rest was only for creating it.
     array = DiskArray(info, "x" if exclusive else "w", resolved, {"format": info.format})
     array._layout = layout
-    likeness.tell_lost(array, lost, kept, info.path, getattr(like, "path", type(like).__name__))
+    if lost:
+        from outcore.likeness import tell_lost
+
+        tell_lost(array, lost, kept, info.path, getattr(like, "path", type(like).__name__))
     if data is not None:
         try:
             array.write(..., data)
@@ -544,10 +550,13 @@ def _made(
     words: Mapping[str, Any],
     typical: Any,
     options: Mapping[str, Any],
-) -> tuple[ArrayInfo, layouts.ResidentLayout | None, tuple[str, ...], Mapping[str, Any]]:
+) -> tuple[ArrayInfo, ResidentLayout | None, tuple[str, ...], Mapping[str, Any]]:
     """A new array on disk, its chosen layout; what is lost of another array, and what it should keep."""
-    said, kept = dict(options), {}
+    said, kept, layout = dict(options), {}, None
+    # Most arrays are made without either, and need none of these modules.
     if words:
+        from outcore import likeness
+
         name = path_names(path)[0]
         if said.get("format") is None and not _tells_format(name):
             said["format"] = words.get("format")
@@ -557,15 +566,28 @@ def _made(
         if formats.format_of_new(formats.split_path(name)[0], said.get("format")) != "hdf5":
             kept.pop("maxshape", None)
         said = {k: v for k, v in said.items() if v is not None or k not in kept}
-    layout = layouts.automatic(path_names(path)[0], shape, dtype, {**kept, **said}, typical)
-    if layout is not None:
-        said["chunks"] = layout.chunks
+    if typical is not None or isinstance(said.get("chunks"), str):
+        from outcore import layouts
+
+        layout = layouts.automatic(path_names(path)[0], shape, dtype, {**kept, **said}, typical)
+        said["chunks"] = said["chunks"] if layout is None else layout.chunks
 
     def make(more: Mapping[str, Any]) -> ArrayInfo:
         return formats.create_info(path, shape, dtype, exclusive=exclusive, **{**more, **said})
 
-    info, lost = likeness.kept_by(make, kept) if kept else (make({}), ())
+    if not kept:
+        return make({}), layout, (), kept
+    info, lost = likeness.kept_by(make, kept)
     return info, layout, lost, kept
+
+
+def _words_of(like: Any) -> dict[str, Any]:
+    """What an array says of itself; nothing of None."""
+    if like is None:
+        return {}
+    from outcore import likeness
+
+    return likeness.words_of(like)
 
 
 def _tells_format(name: str) -> bool:

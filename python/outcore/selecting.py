@@ -11,6 +11,7 @@ Invariants. Results have the values, shape and dtype that NumPy's methods give f
 from __future__ import annotations
 
 import operator
+from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast
 
@@ -446,7 +447,7 @@ class Selecting:
     # Keys of `DiskArray`: the core is asked first. What it refuses has moved nothing.
 
     def _read_key(self, key: Any, out: NDArray[Any] | None) -> Any:
-        began = perf_counter()  # no context: it would take as long as a small read
+        began = perf_counter()
         try:
             try:
                 return self._disk._core.read(key, out)
@@ -456,14 +457,14 @@ class Selecting:
 
             return points.read_key(self._disk, key, out, "numpy", refused)
         finally:
-            self._seconds.add("read", perf_counter() - began)
+            self._seconds["read", get_ident()] += perf_counter() - began
 
     def _write_key(self, key: Any, value: Any) -> None:
         began = perf_counter()
         try:
             self._write_any(key, value)
         finally:
-            self._seconds.add("write", perf_counter() - began)
+            self._seconds["write", get_ident()] += perf_counter() - began
 
     def _write_any(self, key: Any, value: Any) -> None:
         array = self._disk

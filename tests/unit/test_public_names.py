@@ -98,6 +98,7 @@ def test_what_is_imported_later_is_what_type_checkers_see():
 AT_IMPORT = {
     *("_core", "attributes", "disk", "errors", "formats", "growth", "hints", "measured", "opening"),
     *("operators", "report", "requests", "selecting"),
+    *("bars", "described", "phases", "walking"),
     *(f"formats.{name}" for name in ("durable", "growing", "layout", "paths", "spec")),
 }
 # Libraries that are long to import, beside those that NumPy brings.

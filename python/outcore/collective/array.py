@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from threading import get_ident
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -23,14 +25,10 @@ from outcore.disk import DiskArray, Mode
 from outcore.errors import UsageError
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
-from outcore.phases import Seconds
 from outcore.transport import Transport
 from outcore.transport.timeouts import DeferredInterrupt
 
 __all__ = ["CollectiveArray"]
-
-# What `stats` tells the seconds of.
-_PHASES = ("read", "write", "flush", "agree", "plan", "disk", "exchange", "wait")
 
 
 class CollectiveArray(DiskArray):
@@ -58,6 +56,8 @@ class CollectiveArray(DiskArray):
     [30, 20, 10, 0]
     """
 
+    _phases = (*DiskArray._phases, "agree", "plan", "disk", "exchange", "wait")
+
     def __init__(
         self,
         info: ArrayInfo,
@@ -71,7 +71,6 @@ class CollectiveArray(DiskArray):
         self._place = 0
         self._reader = Reader(transport)
         super().__init__(info, mode, hints, options)
-        self._seconds = Seconds(*_PHASES)
 
     def _own_hints(self) -> Hints:
         # That nobody else writes is said of all ranks together: each of them is somebody else.
@@ -150,8 +149,11 @@ class CollectiveArray(DiskArray):
         if has_arrays(key):
             schedule = CollectiveSchedule(self, key, transport=self._transport, once=True)
             return schedule.gather_all(out, method=MANNERS.get(method, method))
-        with self._seconds.spent("read"):
+        began = perf_counter()
+        try:
             return self._reader.read(self, key, out, method)
+        finally:
+            self._seconds["read", get_ident()] += perf_counter() - began
 
     def write_all(self, key: Any, value: Any, *, method: Method = "auto") -> None:
         """
@@ -220,8 +222,11 @@ class CollectiveArray(DiskArray):
         def bring() -> list[items.Item]:
             return [items.writing(self, key, value)]
 
-        with self._seconds.spent("write"):
+        began = perf_counter()
+        try:
             run(self._transport, "write_all", bring, method, lambda: self._hints, one=True)
+        finally:
+            self._seconds["write", get_ident()] += perf_counter() - began
 
     def iread_all(
         self, key: Any = ..., *, out: NDArray[Any] | None = None, method: Method = "auto"
@@ -488,7 +493,8 @@ class CollectiveArray(DiskArray):
         def tell() -> str:
             return f"flush_all of {self.path!r}"
 
-        with DeferredInterrupt(), self._seconds.spent("flush"):
+        began = perf_counter()
+        with DeferredInterrupt():
             records = together(self._transport, "flush_all", prepare, tell, same=1)
             with Announced(self._transport, "flush_all"):
                 said = np.array([records.setting(1 + k) for k in range(WORDS)], np.int64).T
@@ -496,3 +502,4 @@ class CollectiveArray(DiskArray):
             if failure is not None:
                 own = None if isinstance(failure, Elsewhere) else failure
                 fail_together(self._transport, own, "flush_all")
+        self._seconds["flush", get_ident()] += perf_counter() - began

@@ -24,6 +24,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import get_ident
 from time import perf_counter
 from typing import Any
 
@@ -332,7 +333,8 @@ def run(
                     what,
                     tries=answer is None and (write or group.size > 1),
                 )
-                _seconds_of(mine).add("agree", perf_counter() - began)
+                seconds, me = _seconds_of(mine), get_ident()
+                seconds["agree", me] += perf_counter() - began
                 failure: BaseException | None = None
                 try:
                     # Whatever the ranks make of the records, it ends with a step.
@@ -345,14 +347,15 @@ def run(
                             return told
                         at_once = None if write else records.unplanned()
                         with _DisksAreShared(group):
+                            began = perf_counter()
                             if at_once is not None:
-                                with _seconds_of(mine).spent("disk"):
-                                    failure = independent.each_independently(
-                                        group, mine, at_once[0], write=False
-                                    )
+                                failure = independent.each_independently(
+                                    group, mine, at_once[0], write=False
+                                )
+                                seconds["disk", me] += perf_counter() - began
                             else:
-                                with _seconds_of(mine).spent("plan"):
-                                    shared = _synchronise(group, records, mine, write=write)
+                                shared = _synchronise(group, records, mine, write=write)
+                                seconds["plan", me] += perf_counter() - began
                                 failure = _as_chosen(group, shared, write=write)
                 finally:
                     with Unsure(group, what):
@@ -420,8 +423,8 @@ def _with_known_disks(
 def _as_chosen(group: Transport, shared: SharedPlan, *, write: bool) -> BaseException | None:
     """Do what was planned; returns this rank's failure, if any rank failed."""
     durable = write and shared.records.durable
+    seconds = _seconds_of(shared.mine)
     if shared.choice[0] == "two-phase":
-        seconds = _seconds_of(shared.mine)
         work = Work(
             group,
             shared.plan,
@@ -436,10 +439,11 @@ def _as_chosen(group: Transport, shared: SharedPlan, *, write: bool) -> BaseExce
     else:
         have = [(n, a) for n, a in enumerate(shared.arrays) if durable and a is not None]
         apart = [a for n, a in have if shared.plan.apart(n)]
-        with _seconds_of(shared.mine).spent("disk"):
-            failure = independent.each_independently(
-                group, shared.left, shared.choice[0], write=write, send=apart
-            )
+        began = perf_counter()
+        failure = independent.each_independently(
+            group, shared.left, shared.choice[0], write=write, send=apart
+        )
+        seconds["disk", get_ident()] += perf_counter() - began
     if durable and failure is None:
         return flush_what_asks(group, shared.arrays, shared.mine)
     return failure

@@ -28,6 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import get_ident
+from time import perf_counter
 
 from outcore import _core
 from outcore.collective.agreement import Elsewhere, Failures, Unsure
@@ -116,8 +118,9 @@ class Work:
 
     def agree(self, failures: Failures, number: int) -> int | None:
         """Agree on the largest number of any rank; None if a rank failed."""
-        with self.seconds.spent("wait"):
-            largest = self.transport.agree(number if failures.first is None else _FAILED)
+        began = perf_counter()
+        largest = self.transport.agree(number if failures.first is None else _FAILED)
+        self.seconds["wait", get_ident()] += perf_counter() - began
         return None if largest == _FAILED else largest
 
     def synchronise(self, failures: Failures) -> bool:
@@ -126,8 +129,9 @@ class Work:
 
     def finish(self, place: _InSlot, failures: Failures) -> None:
         """Wait for what goes on in a slot; how it ended counts."""
-        with self.seconds.spent("disk"):
-            place.finish(failures)
+        began = perf_counter()
+        place.finish(failures)
+        self.seconds["disk", get_ident()] += perf_counter() - began
 
     def copy(self, step: Step, slots: Slots, *, write: bool = False) -> None:
         """Copy between this rank's sections and the slots of its node."""
@@ -243,12 +247,16 @@ def _exchange(
         if meanwhile is not None:
             with failures.caught():
                 meanwhile()
-        with work.seconds.spent("exchange"), failures.caught():
+        began = perf_counter()
+        with failures.caught():
             copy()
+        work.seconds["exchange", get_ident()] += perf_counter() - began
         return False
     with Packets(work, step, slots.mine(step.k), write=write) as packets:
-        with work.seconds.spent("exchange"), failures.caught():
+        began = perf_counter()
+        with failures.caught():
             packets.make()
+        work.seconds["exchange", get_ident()] += perf_counter() - began
         need = work.agree(failures, packets.need)
         if need is None:
             return True
@@ -256,8 +264,10 @@ def _exchange(
             with failures.caught():
                 meanwhile()
         what = "a collective write" if write else "a collective read"
-        with Unsure(work.transport, what), work.seconds.spent("exchange"):
+        began = perf_counter()
+        with Unsure(work.transport, what):
             packets.exchange(need, copy, failures)
+        work.seconds["exchange", get_ident()] += perf_counter() - began
     return False
 
 
