@@ -497,8 +497,8 @@ def create(
     >>> with outcore.create("field.npy", (1000, 3000), "f4") as a:
     ...     a[0] = np.arange(3000)
     >>> b = outcore.create("same.zarr", like=outcore.open("field.npy"), chunks=100)
-    >>> b.shape, b.dtype, b.chunks
-    ((1000, 3000), dtype('float32'), (100, 100))
+    >>> b.shape, b.dtype.name, b.chunks
+    ((1000, 3000), 'float32', (100, 100))
     """
     if "mode" in options:
         raise UsageError(
