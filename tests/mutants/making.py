@@ -22,13 +22,6 @@ MUTANTS = [
         why="a program would write into an array of another shape or dtype than it has asked for",
     ),
     Mutant(
-        file="python/outcore/opening.py",
-        before="            if isinstance(error, FormatError) and error.code not in _NO_ARRAY:\n                raise\n",
-        after="",
-        killed_by=f"{MAKING}::test_damaged_files_are_not_replaced",
-        why="a file that cannot be read would be taken for one that is not there",
-    ),
-    Mutant(
         file="python/outcore/ooc/copies/convert.py",
         before='            arguments["section"] = selected.key\n',
         after="            pass\n",
