@@ -6,7 +6,8 @@ Idea. Tiles of whole chunks (`outcore.tiling`), in the order of the file. While 
 the next is read in the background. What neighbouring blocks share is copied from the last block
 instead of being read again (``read_with_reuse`` of the PASSION papers). Where not even one chunk, or a
 slab of them, fits, chunks are cut and decoded again: the report of the loop says how often, and what
-budget would do.
+budget would do. A section is walked through as an array of its own, in tiles that suit the chunks it has
+parts of; where they lie in the array is arithmetic (`sections`).
 
 Invariants. At most three blocks exist at once (the one the caller may still hold, the one being
 handed out, the one being read); two, if the caller releases one before he asks for the next. A loop
@@ -34,7 +35,8 @@ from outcore import _core, tiling
 from outcore.errors import UsageError
 from outcore.formats.layout import share_bytes
 from outcore.report import BlocksReport
-from outcore.schedule import Block, Buffer, Load, Reuse, Run, Schedule, Step
+from outcore.schedule import Block, Buffer, Load, Reuse, Run, Schedule, Step, lengths
+from outcore.sections import Selection
 from outcore.tiling import Side, Tiling
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Blocks", "copy_blocks", "copy_section", "walk"]
 
-Key = tuple[slice, ...]
+#: Of a section of an array that has other axes also with integers and None.
+Key = tuple[Any, ...]
 
 # Blocks that exist at once: while the caller may hold one, and where he does not.
 _ALIVE, _COPIED = 3, 2
@@ -73,8 +76,40 @@ class Blocks(Iterator[tuple[Key, NDArray[Any]]]):
         steps: Generator[tuple[Key, NDArray[Any]], None, None],
         loop: _core.Loop | None,
         report: Callable[[], BlocksReport],
+        section: Selection | None = None,
     ) -> None:
         self._steps, self._loop, self._report = steps, loop, report
+        self._section = section
+        self._within: tuple[slice, ...] | None = None
+
+    @property
+    def within(self) -> tuple[slice, ...]:
+        """
+        Where the block that came last lies in the section: a slice for each axis of ``a[key]``.
+
+        Of a loop over the whole array that is the key itself.
+
+        Raises
+        ------
+        UsageError
+            ``bad-blocks``: no block has come yet.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.arange(10.0))
+        >>> loop, half = a.blocks(shape=2, key=np.s_[::2]), np.zeros(5)
+        >>> for key, data in loop:
+        ...     half[loop.within] = data
+        >>> key, loop.within, half
+        ((slice(8, 9, None),), (slice(4, 5, None),), array([0., 2., 4., 6., 8.]))
+        """
+        if self._within is None:
+            raise UsageError(
+                "no block has come yet of this loop; ask where one lies after next()",
+                code="bad-blocks",
+            )
+        return self._within
 
     @property
     def report(self) -> BlocksReport:
@@ -82,7 +117,9 @@ class Blocks(Iterator[tuple[Key, NDArray[Any]]]):
         return self._report()
 
     def __next__(self) -> tuple[Key, NDArray[Any]]:
-        return next(self._steps)
+        part, data = next(self._steps)
+        self._within = part
+        return part if self._section is None else self._section.within(part), data
 
     def close(self) -> None:
         """
@@ -118,6 +155,18 @@ class _Way:
     besides: int = 0
     #: The blocks, if the caller said what they are.
     given: Tiling | None = None
+    #: What is walked through, if it is not all of the array.
+    section: Selection | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what is walked through."""
+        return self.array.shape if self.section is None else self.section.shape
+
+    @property
+    def size(self) -> int:
+        """Elements of that."""
+        return math.prod(self.shape)
 
     def held(self, tiles: Tiling) -> int:
         """Bytes of all blocks that exist at once."""
@@ -154,21 +203,17 @@ class _Way:
     def enough(self) -> int:
         """Bytes of the blocks with which each chunk is handled once."""
         source, target = self.source, self.target
-        most = tiling.smallest(
-            self.array.shape, source, target, axis=self.axis, overlap=self.overlap
-        )
+        most = tiling.smallest(self.shape, source, target, axis=self.axis, overlap=self.overlap)
         blocks = self.alive * most * self.array.dtype.itemsize
         return min(blocks, self.held(self._whole())) + self.besides
 
     def _of(self, most: int, *, cut: bool) -> Tiling | int:
-        shape = self.array.shape
+        shape = self.shape
         how: dict[str, Any] = {"axis": self.axis, "overlap": self.overlap, "cut": cut}
         return tiling.choose(shape, self.source, self.target, most, **how)
 
     def _whole(self) -> Tiling:
-        return Tiling(
-            self.array.shape, tuple(max(n, 1) for n in self.array.shape), self.target.order
-        )
+        return Tiling(self.shape, tuple(max(n, 1) for n in self.shape), self.target.order)
 
     def _is_once(self, tiles: Tiling) -> bool:
         return self.work(tiles) == self.work(self._whole())
@@ -185,16 +230,16 @@ class _Way:
 
     def _least(self) -> int:
         """Elements of the smallest blocks that are worth reading."""
-        array = self.array
-        if not array.shape:
+        shape, item = self.shape, max(self.array.dtype.itemsize, 1)
+        if not shape:
             return 1
         if self.axis is not None:
-            length = max(array.shape[self.axis], 1)
-            return array.size // length * min(1 + self.overlap, length)
-        row = array.size // max(array.shape[_slowest(array)], 1)
+            length = max(shape[self.axis], 1)
+            return self.size // length * min(1 + self.overlap, length)
+        row = self.size // max(shape[_slowest(self.array, len(shape))], 1)
         side = self.target if self.target.whole else self.source
         chunk = math.prod(side.chunks) if side.chunks and side.whole else row
-        return max(min(row, chunk, _SMALLEST // max(array.dtype.itemsize, 1)), 1)
+        return max(min(row, chunk, _SMALLEST // item), 1)
 
 
 def walk(
@@ -202,9 +247,11 @@ def walk(
     axis: SupportsIndex | Sequence[int | None] | None = None,
     shape: Sequence[int | None] | int | None = None,
     overlap: Sequence[int] | int = 0,
+    key: Any = None,
 ) -> Blocks:
     """Begin a loop; see `DiskArray.blocks`."""
-    return _begin(_way(array, axis, shape, overlap), None)
+    section = None if key is None else Selection.of_disk(array, key)
+    return _begin(_way(array, axis, shape, overlap, section), None)
 
 
 def copy_section(array: DiskArray, target: DiskArray, key: Any) -> None:
@@ -257,7 +304,7 @@ def _begin(way: _Way, target: DiskArray | None) -> Blocks:
     array = way.array
     chosen = way.chosen(0)
     loop = None
-    if array.size:
+    if way.size:
 
         def held(room: int) -> int:
             nonlocal chosen
@@ -267,12 +314,12 @@ def _begin(way: _Way, target: DiskArray | None) -> Blocks:
         loop = array._core.begin_loop(held, None if target is None else target._core)
     least = 0 if loop is None else loop.least
     others = max(_core.memory_state()[0] - way.held(chosen), 0)
-    steps = _iterate(array, chosen, loop)
+    steps = _iterate(array, chosen, loop, way.section)
 
     def report() -> BlocksReport:
         return _told(way, chosen, least, others, target)
 
-    return Blocks(steps, loop, report)
+    return Blocks(steps, loop, report, way.section)
 
 
 def _told(
@@ -287,7 +334,7 @@ def _told(
         target=None if target is None else target.path,
         shape=tiles.largest,
         blocks=len(tiles),
-        bytes=array.nbytes,
+        bytes=way.size * array.dtype.itemsize,
         held_bytes=way.held(tiles),
         least_bytes=least,
         chunks=chunks,
@@ -307,8 +354,8 @@ def _read(array: DiskArray) -> Side:
     return replace(Side.of(array.info), shards=None)
 
 
-def _slowest(array: DiskArray) -> int:
-    return 0 if array.order == "C" else array.ndim - 1
+def _slowest(array: DiskArray, ndim: int) -> int:
+    return 0 if array.order == "C" else ndim - 1
 
 
 def _way(
@@ -316,9 +363,11 @@ def _way(
     axis: SupportsIndex | Sequence[int | None] | None,
     shape: Sequence[int | None] | int | None,
     overlap: Sequence[int] | int,
+    section: Selection | None = None,
 ) -> _Way:
-    ndim = array.ndim
-    side = _read(array)
+    full = array.shape if section is None else section.shape
+    ndim = len(full)
+    side = _read(array) if section is None else section.side(_read(array))
     if axis is not None and shape is not None:
         raise UsageError("blocks() takes axis= or shape=, not both", code="bad-blocks")
     if isinstance(axis, Sequence):
@@ -336,11 +385,12 @@ def _way(
             )
         sizes = tuple(
             length if n is None else min(n, max(length, 1))
-            for n, length in zip(given, array.shape, strict=True)
+            for n, length in zip(given, full, strict=True)
         )
-        _check_overlap(array, sizes, shared)
-        return _Way(array, side, side, given=_regular(array, sizes, shared))
-    slow = _slowest(array)
+        _check_overlap(full, sizes, shared)
+        regular = _regular(full, array.order, sizes, shared)
+        return _Way(array, side, side, given=regular, section=section)
+    slow = _slowest(array, ndim)
     if axis is not None:
         # What is no integer is no axis.
         slow = operator.index(axis) if hasattr(axis, "__index__") else ndim
@@ -351,23 +401,25 @@ def _way(
         )
     slow %= max(ndim, 1)
     shared = _per_axis(overlap, ndim, (slow,))
-    _check_overlap(array, array.shape, shared)
+    _check_overlap(full, full, shared)
     both = shared[slow] if ndim else 0
     # Slabs if they were asked for, and where neighbours share something: others may be cut anywhere.
     slabs = ndim > 0 and (axis is not None or both > 0)
-    return _Way(array, side, side, axis=slow if slabs else None, overlap=both)
+    return _Way(array, side, side, axis=slow if slabs else None, overlap=both, section=section)
 
 
-def _regular(array: DiskArray, sizes: tuple[int, ...], shared: tuple[int, ...]) -> Tiling:
+def _regular(
+    shape: tuple[int, ...], order: str, sizes: tuple[int, ...], shared: tuple[int, ...]
+) -> Tiling:
     """Blocks of these sizes, the last ones smaller, that share so many elements."""
-    axes = list(zip(array.shape, sizes, shared, strict=True))
+    axes = list(zip(shape, sizes, shared, strict=True))
     both = tuple(n if length > size else 0 for length, size, n in axes)
     tile = tuple(max(size - n, 1) for size, n in zip(sizes, both, strict=True))
-    return Tiling(array.shape, tile, array.order, tuple(-n for n in both), both)
+    return Tiling(shape, tile, order, tuple(-n for n in both), both)
 
 
-def _check_overlap(array: DiskArray, sizes: tuple[int, ...], shared: tuple[int, ...]) -> None:
-    for d, (size, both, length) in enumerate(zip(sizes, shared, array.shape, strict=True)):
+def _check_overlap(shape: tuple[int, ...], sizes: tuple[int, ...], shared: tuple[int, ...]) -> None:
+    for d, (size, both, length) in enumerate(zip(sizes, shared, shape, strict=True)):
         if both < 0:
             raise UsageError(
                 f"blocks: an overlap of {both} on axis {d}; it is at least 0", code="bad-blocks"
@@ -402,14 +454,14 @@ def _integers(value: Any, ndim: int, name: str, wanted: str) -> list[int | None]
 
 
 def _iterate(
-    array: DiskArray, tiles: Tiling, loop: _core.Loop | None
+    array: DiskArray, tiles: Tiling, loop: _core.Loop | None, section: Selection | None
 ) -> Generator[tuple[Key, NDArray[Any]], None, None]:
-    """Yield ``(key, data)`` for all blocks, reading one ahead."""
+    """Yield ``(part, data)`` for all blocks (of the section, if there is one), reading one ahead."""
     if loop is None:
         return
     memory = _Buffers(array, tiles.largest)
     try:
-        with Run(_walking(array, tiles), (array,), memory=memory) as run:
+        with Run(_walking(array, tiles, section), (array,), memory=memory) as run:
             for number in range(len(tiles)):
                 loop.step()
                 blocks = run.load()
@@ -421,8 +473,14 @@ def _iterate(
         loop.release()
 
 
-def _walking(array: DiskArray, tiles: Tiling) -> Schedule:
+def _walking(array: DiskArray, tiles: Tiling, section: Selection | None) -> Schedule:
     """The schedule of a loop: a step for each block, which takes what it shares with the one before."""
+
+    def load(part: Key, at: Key | None = None) -> Load:
+        if section is None:
+            return Load(0, part, 0, at)
+        there = section.of_array(part)
+        return Load(0, there, 0, at, shape=None if section.keeps_axes else lengths(there))
 
     def step(number: int) -> Step:
         key = tiles.key(number)
@@ -431,7 +489,7 @@ def _walking(array: DiskArray, tiles: Tiling) -> Schedule:
         axis = _moving_axis(before, key)
         shared = 0 if axis is None else before[axis].stop - key[axis].start
         if axis is None or shared <= 0:
-            return Step(block, (Load(0, key, 0),))
+            return Step(block, (load(key),))
         there, here, rest, place = (list(_whole(key)) for _ in range(4))
         length = before[axis].stop - before[axis].start
         there[axis], here[axis] = slice(length - shared, length), slice(0, shared)
@@ -440,7 +498,7 @@ def _walking(array: DiskArray, tiles: Tiling) -> Schedule:
         rest[axis] = slice(key[axis].start + shared, key[axis].stop)
         return Step(
             block,
-            (Load(0, tuple(rest), 0, tuple(place)),),
+            (load(tuple(rest), tuple(place)),),
             reuses=(Reuse(0, tuple(here), 0, tuple(there)),),
         )
 

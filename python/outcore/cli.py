@@ -208,7 +208,7 @@ def _parser() -> argparse.ArgumentParser:
         ("format", "name of the new format"),
         ("dtype", "such as f4 or '>i2'"),
         ("order", "C or F"),
-        ("chunks", "such as 100,200"),
+        ("chunks", "such as 100,200, or auto"),
         ("shards", "such as 1000,2000"),
         ("compression", "such as zstd, zstd:3, gzip, none"),
         ("where", "folders for parts, such as /disk1,/disk2"),
@@ -218,6 +218,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         allowed = ("safe", "same_kind", "unsafe") if name == "casting" else None
         convert.add_argument(f"--{name}", help=text, choices=allowed)
+    convert.add_argument("--section", help="copy only this part, such as '0:100,::2'")
     convert.add_argument("--resume", action="store_true", help="go on after an interruption")
     convert.add_argument("--overwrite", action="store_true", help="replace the target")
     whole = convert.add_argument_group("whole files and groups")
@@ -373,7 +374,8 @@ def _convert(words: Any) -> int:
     names = ("format", "dtype", "order", "compression", "casting")
     options = {name: getattr(words, name) for name in names if getattr(words, name) is not None}
     for name in ("chunks", "shards"):
-        lengths = parse_lengths(getattr(words, name), name)
+        text = getattr(words, name)
+        lengths = "auto" if (name, text) == ("chunks", "auto") else parse_lengths(text, name)
         if lengths is not None:
             options[name] = lengths
     for name in ("parts", "stripe"):
@@ -382,6 +384,8 @@ def _convert(words: Any) -> int:
             options[name] = lengths
     if words.where is not None:
         options["where"] = words.where.split(",")
+    if words.section is not None:
+        options["section"] = parse_section(words.section)
     if "," in (words.compression or ""):
         options["compression"] = words.compression.split(",")
     source = parse_options(words.set)

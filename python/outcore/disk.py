@@ -22,33 +22,39 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from types import TracebackType
-from typing import Any, Literal, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-import outcore
 from outcore import _core, formats
 from outcore.attributes import Attributes
+from outcore.described import Described
 from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked
 from outcore.growth import as_elements, check_seen, continued, refill
 from outcore.hints import Hints, check_environment
 from outcore.operators import Operators
+from outcore.phases import Seconds
 from outcore.report import BlocksReport, Report, human
 from outcore.requests import IORequest, Started
 from outcore.selecting import Selecting
+from outcore.walking import Walking
+
+if TYPE_CHECKING:
+    from outcore.layouts import ResidentLayout
 
 __all__ = ["DiskArray", "Mode"]
 
-Mode = Literal["r", "r+", "w", "x"]
+Mode = Literal["r", "r+", "w", "x", "a"]
 _Turn = AbstractContextManager[bool]
 # Integers, slices, ..., None, arrays of integers or booleans, or a tuple of them.
 Key = Any
 
 
-class DiskArray(Selecting, Operators):
+class DiskArray(Selecting, Walking, Described, Operators):
     """
     An array on disk. Made by `outcore.open` and `outcore.create`.
 
@@ -65,6 +71,9 @@ class DiskArray(Selecting, Operators):
     >>> a.close()
     """
 
+    #: What `stats` tells the seconds of.
+    _phases: tuple[str, ...] = ("read", "write", "flush")
+
     def __init__(
         self, info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any]
     ) -> None:
@@ -77,6 +86,9 @@ class DiskArray(Selecting, Operators):
         self._files = [os.path.abspath(name) for name in info.extra.get("files", ())]
         self._turns: dict[int, _Turn] = {}
         self._started = Started()
+        self._seconds = Seconds()
+        #: Why it lies as it does, if that was chosen.
+        self._layout: ResidentLayout | None = None
         self._info = info
         self._core = _core.Array(info, self.writable, self._own_hints())
 
@@ -192,7 +204,7 @@ class DiskArray(Selecting, Operators):
 
     @property
     def mode(self) -> str:
-        """``"r"``, ``"r+"``, ``"w"`` or ``"x"``."""
+        """``"r"``, ``"r+"``, ``"w"`` or ``"x"``; of an array opened with ``"a"`` it is ``"r+"``."""
         return self._mode
 
     @property
@@ -472,9 +484,9 @@ class DiskArray(Selecting, Operators):
         with contextlib.closing(blocks.copy_blocks(source, self, key)) as loop:
             return loop.report
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, Any]:
         """
-        Count what was really done since the array was opened in this process.
+        Count what was really done since the array was opened in this process, and how long it took.
 
         Returns
         -------
@@ -482,6 +494,14 @@ class DiskArray(Selecting, Operators):
             ``reads``, ``read_bytes``, ``writes``, ``written_bytes``, ``mapped_bytes``, ``decodes``,
             ``encodes``, ``kept``, ``rounds``: as in `Report`, summed over all accesses. Of the bytes
             that were copied out of and into mapped files, ``mapped_written_bytes`` are the latter.
+
+            ``read_seconds``, ``write_seconds``, ``flush_seconds``: spent in these calls by all threads,
+            those of requests and loops in the background as well; with overlap their sum is more than
+            the time that passed. Of a `CollectiveArray` these include collective calls, whose phases on
+            this rank are: ``agree_seconds`` (all ranks tell what they want, waiting for those that come
+            later included), ``plan_seconds``, ``disk_seconds`` (waiting for its own reads and writes),
+            ``exchange_seconds`` (copying and messages) and ``wait_seconds`` (for other ranks between
+            rounds). A collective call on several arrays counts for the first one.
 
         Examples
         --------
@@ -492,81 +512,12 @@ class DiskArray(Selecting, Operators):
         >>> after = a.stats()
         >>> after["read_bytes"] - before["read_bytes"] == told.read_bytes
         True
+        >>> after["read_seconds"] > before["read_seconds"]
+        True
         """
-        return self._core.stats()
+        return {**self._core.stats(), **self._seconds.told(*self._phases)}
 
-    # Walking through it
-
-    def blocks(
-        self,
-        axis: SupportsIndex | Sequence[int | None] | None = None,
-        *,
-        shape: Sequence[int | None] | int | None = None,
-        overlap: Sequence[int] | int = 0,
-    ) -> outcore.Blocks:
-        """
-        Walk through the array in blocks that fit the memory budget.
-
-        Parameters
-        ----------
-        axis
-            Cut slabs across this axis, as thick as the budget allows. Or, if it is a tuple, the shape of
-            the blocks. By default blocks are cut wherever it suits the file: see below.
-        shape
-            Blocks of this shape (None: the whole axis). The last ones may be smaller.
-        overlap
-            Elements that neighbouring blocks share, along the cut axis (by default the one that runs
-            slowest in the file) or per axis. What a block shares with the one before is kept in memory,
-            not read again. A stencil of radius r needs an overlap of 2 r.
-
-        Returns
-        -------
-        Blocks
-            An iterator of ``(key, data)``: `key`, a tuple of slices, says where the block lies; `data`,
-            a `numpy.ndarray`, has its elements. They are yours to change; the memory is used again
-            once you release it. Its ``report`` tells what the loop does, and what it costs.
-
-        Raises
-        ------
-        BudgetError
-            At the start: the blocks, or the thinnest slabs, do not fit beside what reading them takes;
-            ``needed`` says what would do. A loop that begins is not refused memory later, unless the
-            budget is lowered meanwhile.
-        UsageError
-            An impossible axis, shape or overlap.
-
-        Notes
-        -----
-        A chunk that goes through a codec is decoded whole, so blocks are made of whole chunks. By
-        default these are slabs across the axis that runs slowest in the file, if slabs of whole chunks
-        fit the budget, else blocks that are cut along more axes: ``key`` says where each lies. With
-        `axis` or `overlap` they are slabs in any case (with an overlap the first may be smaller).
-        Where whole chunks do not fit they are cut, and decoded once for each block that has a part of
-        them: ``report.decodes`` says how often, ``report.needed`` what budget would do.
-
-        The next block is read in the background. Three blocks and the buffers to read them fit the
-        budget together. While other loops hold much of it, blocks are smaller; blocks of a given shape
-        wait until other threads' loops have ended. A thread never waits for a loop that it has open
-        itself, as in nested loops: if there is not enough for both, the inner one is refused.
-
-        Examples
-        --------
-        >>> import numpy as np, outcore
-        >>> a = outcore.create("field.npy", data=np.arange(10.0))
-        >>> [float(data.sum()) for key, data in a.blocks(shape=4, overlap=1)]
-        [6.0, 18.0, 30.0]
-        >>> a.blocks().report.blocks
-        1
-        """
-        from outcore import blocks
-
-        return blocks.walk(self, axis, shape, overlap)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Rows, read in slabs: ``blocks(0).report`` tells what that costs."""
-        if not self.shape:
-            raise TypeError("iteration over an array without axes")
-        return (row for _, data in self.blocks(0) for row in data)
+    # As an array of NumPy
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -732,7 +683,9 @@ class DiskArray(Selecting, Operators):
         """
         self._started.finish_writes()
         if self.writable:
+            began = perf_counter()
             self._core.flush(True)
+            self._seconds["flush", threading.get_ident()] += perf_counter() - began
 
     def close(self) -> None:
         """

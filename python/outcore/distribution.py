@@ -33,17 +33,21 @@ __all__ = [
     "Distribution",
     "Ghosts",
     "Key",
+    "Periodic",
     "ProcessGrid",
     "like",
     "part_of",
     "slices",
     "views",
     "widths",
+    "wraps",
 ]
 
 Key = tuple[slice, ...]
 # One width for all axes, or per axis a width or a pair (before, behind).
 Ghosts = int | Sequence[int | tuple[int, int]]
+# Whether ghosts go round, of all axes or of each.
+Periodic = bool | Sequence[bool]
 Format = str | tuple[str, Any]
 _INT64 = 2**63
 
@@ -374,7 +378,9 @@ class Distribution:
         found = self._core.global_indices(integer(rank, "rank", "bad-grid"), rows)
         return _columns(found, shape)
 
-    def local_shape(self, rank: int, ghosts: Ghosts = 0) -> tuple[int, ...]:
+    def local_shape(
+        self, rank: int, ghosts: Ghosts = 0, *, periodic: Periodic = False
+    ) -> tuple[int, ...]:
         """
         Shape of the memory in which a rank stores its part.
 
@@ -385,6 +391,8 @@ class Distribution:
         ghosts
             Widths of the overlap with neighbours: one for all axes, or per axis a width or a pair
             (before, behind). Cut off at the ends of the array; 0 on CYCLIC axes.
+        periodic
+            Whether ghosts go round at the ends of the array instead: for all axes, or one word for each.
 
         Returns
         -------
@@ -395,7 +403,7 @@ class Distribution:
         ------
         DistributionError
             ``bad-grid``: there is no such rank; ``bad-distribution``: ghosts on a CYCLIC axis, or
-            widths that are none.
+            widths or words that are none.
 
         Examples
         --------
@@ -403,9 +411,17 @@ class Distribution:
         >>> blocks = Distribution((8, 8), ["block", "block"], (2, 2))
         >>> blocks.local_shape(0), blocks.local_shape(0, ghosts=1), blocks.local_shape(0, [(0, 2), 0])
         ((4, 4), (5, 5), (6, 4))
+        >>> blocks.local_shape(0, ghosts=1, periodic=[True, False])
+        (6, 5)
         """
         rank = integer(rank, "rank", "bad-grid")
-        return tuple(self._core.local_shape(rank, widths(ghosts, self.ndim)))
+        pairs, round_ = widths(ghosts, self.ndim), wraps(periodic, self.ndim)
+        shape = self._core.local_shape(rank, pairs)
+        owned = self._core.local_shape(rank, []) if pairs else shape
+        return tuple(
+            n + sum(pairs[d]) if pairs and n and round_[d] else shape[d]
+            for d, n in enumerate(owned)
+        )
 
     def sections(self, rank: int, ghosts: Ghosts = 0) -> tuple[Key, ...]:
         """
@@ -610,6 +626,42 @@ def views(memory: NDArray[Any], sections: NDArray[np.int64]) -> list[NDArray[Any
     """
     keys: list[tuple[Any, ...]] = [(*key, ...) for key in slices(sections)]  # ...: a view, always
     return [memory[key] for key in keys]
+
+
+def wraps(periodic: Periodic, ndim: int) -> tuple[bool, ...]:
+    """
+    Which axes are periodic, one word for each.
+
+    Parameters
+    ----------
+    periodic
+        One word for all axes, or one per axis.
+    ndim
+        Number of axes.
+
+    Returns
+    -------
+    tuple of bool
+        One per axis.
+
+    Raises
+    ------
+    DistributionError
+        ``bad-distribution``: no such words, or another number of them.
+
+    Examples
+    --------
+    >>> wraps(True, 2), wraps([False, True], 2)
+    ((True, True), (False, True))
+    """
+    words = [periodic] * ndim if isinstance(periodic, bool | np.bool) else periodic
+    if (
+        not isinstance(words, Sequence | np.ndarray)
+        or len(words) != ndim
+        or not all(isinstance(one, bool | np.bool) for one in words)
+    ):
+        raise _bad(f"periodic={periodic!r} for {ndim} axes; give True or False, or one per axis")
+    return tuple(map(bool, words))
 
 
 def widths(ghosts: Ghosts, ndim: int) -> list[tuple[int, int]]:

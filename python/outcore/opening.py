@@ -15,7 +15,7 @@ import operator
 import os
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -23,11 +23,20 @@ from numpy.typing import DTypeLike, NDArray
 import outcore
 from outcore import _core, formats
 from outcore.disk import DiskArray, Mode
-from outcore.errors import PathTypeError, UsageError
-from outcore.formats.layout import Codec
+from outcore.errors import (
+    AlreadyExistsError,
+    FormatError,
+    NotFoundError,
+    PathTypeError,
+    UsageError,
+)
+from outcore.formats.layout import ArrayInfo, Codec
 from outcore.formats.paths import path_names
 from outcore.formats.spec import as_dtype
 from outcore.hints import Hints
+
+if TYPE_CHECKING:
+    from outcore.layouts import ResidentLayout
 
 __all__ = ["create", "open", "open_many"]
 
@@ -69,14 +78,17 @@ def open(
         A file, ``file.h5::/group/name``, or a Zarr folder.
     mode
         ``"r"`` reads, ``"r+"`` reads and writes, ``"w"`` creates or replaces, ``"x"`` creates and
-        refuses to replace. The last two need ``shape=`` and ``dtype=``; see `create`.
+        refuses to replace. The last two need ``shape=`` and ``dtype=``; see `create`. ``"a"`` opens for
+        reading and writing what is there, and creates what is not if it is told how: ``shape=`` and
+        ``dtype=`` (``data=``, ``like=``) have to be those of the array that is there, other words for
+        `create` count only where it makes one. Of several processes that do so at once one creates it.
     hints
         Hints; they never change results.
     comm
         A communicator of mpi4py, or a transport: all its ranks open the array together, and get a
         `CollectiveArray`. Collective: all return, or all raise `CollectiveError`, also if they name
-        different files, modes, shapes or other options. With ``"w"`` and ``"x"`` the lowest rank
-        creates the file.
+        different files, modes, shapes or other options. With ``"w"``, ``"x"`` and ``"a"`` the lowest
+        rank creates the file.
     options
         For the format: ``format=`` by name; ``dtype``, ``shape``, ``offset``, ``order`` for raw
         files.
@@ -94,7 +106,8 @@ def open(
         The file cannot be opened: `NotFoundError`, `PermissionDeniedError`, ..., which are a
         `FileNotFoundError` and a `PermissionError` as well.
     UsageError
-        Unknown mode, hint or option.
+        Unknown mode, hint or option; ``other-array``: with ``"a"``, what is there has another shape or
+        dtype.
     CollectiveError
         With `comm`, on all ranks: a rank failed, or called something else (``mismatched-call``).
         ``__cause__`` is the failure, also on ranks that did not fail themselves.
@@ -114,6 +127,8 @@ def open(
     >>> with outcore.open("field.npy") as a:
     ...     a[:, 1]
     array([1, 4])
+    >>> with outcore.open("log.zarr", "a", shape=(0, 3), dtype="f8") as a:  # the first time it is made
+    ...     a.append([1, 2, 3])
     """
     if comm is not None:
         from outcore.transport import transport
@@ -121,10 +136,94 @@ def open(
         return _open_together(transport(comm), path, mode, hints, options)
     if mode in ("w", "x"):
         return create(path, exclusive=mode == "x", hints=hints, **options)
+    if mode == "a":
+        return _open_or_create(path, hints, options)
     _check_mode(mode)
     resolved = Hints.of(hints)
     info = formats.open_info(path, writable=mode == "r+", **options)
     return DiskArray(info, mode, resolved, options)
+
+
+def _open_or_create(
+    path: Path, hints: Hints | Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> DiskArray:
+    """Mode ``"a"``: what is there, or else a new array."""
+    raw = _is_raw(path, options.get("format"))
+    known = {k: v for k, v in options.items() if k == "format" or (raw and k in _RAW)}
+    makes = ("data" in options or "like" in options) or {"shape", "dtype"} <= set(options)
+    for last in (False, True):
+        try:
+            found: DiskArray = open(path, "r+", hints=hints, **known)
+        except (NotFoundError, FormatError) as error:
+            if isinstance(error, FormatError) and error.code not in _NO_ARRAY:
+                raise
+            missing = error
+        else:
+            try:
+                _must_be(found, options)
+            except BaseException:
+                found.close()
+                raise
+            return found
+        if not makes:
+            raise NotFoundError(
+                f"there is no array {_told(path)}, and mode 'a' makes one only if it is told how: give "
+                "shape= and dtype=, data= or like=",
+                code="not-found",
+            ) from missing
+        try:
+            made = create(path, exclusive=True, hints=hints, **options)
+        except AlreadyExistsError:
+            # Somebody else was faster; or what is there is no array, which opening it has told.
+            if last:
+                raise missing from None
+            continue
+        made._mode = "r+"
+        return made
+    raise AssertionError("two attempts end in one of these ways")
+
+
+# Codes of "there is a file, but no such array in it".
+_NO_ARRAY = ("no-such-array", "not-an-array")
+
+
+def _is_raw(path: Path, format: str | None) -> bool:
+    """Whether a new array of this name is a raw file, which does not say what it holds."""
+    if not isinstance(path, str | os.PathLike):
+        return True
+    if format is None:
+        try:
+            format = formats.format_of_new(formats.split_path(os.fspath(path))[0])
+        except UsageError:
+            return False
+    return format == "raw"
+
+
+def _must_be(found: DiskArray, options: Mapping[str, Any]) -> None:
+    """Refuse an array that is there with another shape or dtype than was asked for."""
+    words = _words_of(options.get("like"))
+    data = options.get("data")
+    if data is not None:
+        data = data if hasattr(data, "dtype") else np.asarray(data)
+        words = {"shape": data.shape, "dtype": data.dtype}
+    words |= {k: options[k] for k in ("shape", "dtype") if options.get(k) is not None}
+    kind, shape = words.get("dtype"), words.get("shape")
+    below: tuple[int, ...] = ()
+    if kind is not None:
+        kind = as_dtype(kind, found.path)
+        kind, below = kind.base, kind.shape
+    if shape is not None:
+        shape = (*(tuple(shape) if np.iterable(shape) else (shape,)), *below)
+    same = shape is None or shape == found.shape
+    if same and (kind is None or kind.newbyteorder("=") == found.dtype.newbyteorder("=")):
+        return
+    raise UsageError(
+        f"{found.path!r} is there with shape {found.shape} and dtype {found.dtype}, not "
+        f"{found.shape if shape is None else shape} and {kind or found.dtype}; open it with 'r+', or "
+        "replace it with 'w'",
+        code="other-array",
+        path=found.path,
+    )
 
 
 def open_many(
@@ -211,7 +310,7 @@ def _open_together(
         return [_MODES.index(mode), place_of(path, resolved=resolved), means]
 
     resolved = functools.partial(words, resolved=True)
-    if mode in ("w", "x"):
+    if mode in ("w", "x", "a"):
         # Nothing is replaced before all ranks mean the same.
         together(group, "outcore.open", words, tell, same=3, again=resolved)
 
@@ -237,7 +336,7 @@ def _open_together(
         fair = _with_threads(max(1, len(os.sched_getaffinity(0)) // here))
         settings = Hints.of(hints).over(fair)
         info = formats.open_info(path, writable=mode != "r", **known)
-        found.append(CollectiveArray(info, mode, settings, known, group))
+        found.append(CollectiveArray(info, "r+" if mode == "a" else mode, settings, known, group))
         return words()
 
     try:
@@ -272,6 +371,9 @@ def _digest(options: Mapping[str, Any]) -> int:
     said = {"order": "C", "offset": 0, "fill_value": None, **options}
     # Of its elements those of the rank that creates the array count.
     said.pop("data", None)
+    like = said.pop("like", None)
+    if like is not None:
+        said = {**_words_of(like), **{k: v for k, v in said.items() if v is not None}}
     if isinstance(said.get("shape"), SupportsIndex):
         said["shape"] = [said["shape"]]
     if said.get("dtype") is not None:
@@ -301,14 +403,15 @@ def _with_threads(threads: int) -> Hints:
     return Hints(threads=threads)
 
 
-_MODES = ("r", "r+", "w", "x")
+_MODES = ("r", "r+", "w", "x", "a")
 _FORMATS = [module.NAME for module in formats.ALL]
 
 
 def _check_mode(mode: str) -> None:
     if mode not in _MODES:
         raise UsageError(
-            f"mode {mode!r} is not known; modes: r, r+ (write as well), w (replace), x (create)",
+            f"mode {mode!r} is not known; modes: r, r+ (write as well), w (replace), x (create), a "
+            "(r+, or create what is not there)",
             code="bad-mode",
         )
 
@@ -323,6 +426,8 @@ def create(
     dtype: DTypeLike | None = None,
     *,
     data: Any = None,
+    like: Any = None,
+    typical: Any = None,
     exclusive: bool = False,
     hints: Hints | Mapping[str, Any] | None = None,
     **options: Any,
@@ -340,13 +445,22 @@ def create(
     data
         Array to store: anything NumPy can make an array of, or another `DiskArray`, which is copied
         block by block.
+    like
+        Take from this array what is not said: shape, dtype, order, chunks, shards, codecs, fill value,
+        names of axes, attributes (and the format, if the suffix tells none), but no elements, as
+        `numpy.empty_like` does. An array of outcore, h5py or zarr, or of NumPy and others, of which
+        shape, dtype and order are taken. What the format cannot keep is left out, with a warning unless
+        it is only a matter of layout.
+    typical
+        For ``chunks="auto"``: the sections that will be read and written, as for `disk_array`.
     exclusive
         Refuse to replace anything.
     hints
         Hints; they never change results.
     options
         ``format`` (a name, instead of the suffix); ``order`` (``"C"`` or ``"F"``); ``chunks`` and
-        ``shards`` (an integer per axis, -1 or None for the whole axis; one integer counts for all axes);
+        ``shards`` (an integer per axis, -1 or None for the whole axis; one integer counts for all axes),
+        or ``chunks="auto"`` (see below);
         ``compression`` (``"zstd"``, ``"zstd:3"`` with a level, a `Codec`, or a sequence of these in the
         order in which they encode); ``fill_value`` (one element); ``dims`` (a name or None per axis);
         ``attrs`` (a mapping); and what the format offers: ``files``, ``offset`` (raw), ``resizable``,
@@ -355,7 +469,8 @@ def create(
     Returns
     -------
     DiskArray
-        Open for reading and writing. Elements not written yet read as the fill value (zero).
+        Open for reading and writing. Elements not written yet read as the fill value (zero, without
+        `like`).
 
     Raises
     ------
@@ -366,11 +481,24 @@ def create(
     UnsupportedError
         The format cannot keep what was asked.
 
+    Notes
+    -----
+    ``chunks="auto"`` takes the chunks with which the typical sections cost least on this disk, by its
+    figures and the memory budget, out of all that the format offers, no chunks included; what was
+    compared, ``print(a.layout)`` tells. Without `typical` these are planes across each axis in turn
+    (rows and columns), of a vector all of it; and chunks that pass a codec, which are read whole, are
+    about cubes of 1 MiB then.
+
+    The prices are those of disk resident arrays: Nieplocha, Foster, *Disk Resident Arrays*, section 4.
+
     Examples
     --------
     >>> import numpy as np, outcore
     >>> with outcore.create("field.npy", (1000, 3000), "f4") as a:
     ...     a[0] = np.arange(3000)
+    >>> b = outcore.create("same.zarr", like=outcore.open("field.npy"), chunks=100)
+    >>> b.shape, b.dtype.name, b.chunks
+    ((1000, 3000), 'float32', (100, 100))
     """
     if "mode" in options:
         raise UsageError(
@@ -378,6 +506,7 @@ def create(
             "open(path, mode, ...)",
             code="unknown-option",
         )
+    words = _words_of(like)
     if data is not None:
         # What can be refused is refused before anything is replaced.
         if isinstance(data, DiskArray):
@@ -389,12 +518,21 @@ def create(
             shape = data.shape
         elif as_dtype(dtype, str(path)).subdtype is None:
             _must_fit(data, shape)
+    shape = words.get("shape") if shape is None else shape
+    dtype = words.get("dtype") if dtype is None else dtype
     if shape is None or dtype is None:
-        raise UsageError("a new array needs shape= and dtype=, or data=", code="missing-argument")
+        raise UsageError(
+            "a new array needs shape= and dtype=, data=, or like=", code="missing-argument"
+        )
     resolved = Hints.of(hints)
-    info = formats.create_info(path, shape, dtype, exclusive=exclusive, **options)
+    info, layout, lost, kept = _made(path, shape, dtype, exclusive, words, typical, options)
     # What it takes to open it again; the rest was only for creating it.
     array = DiskArray(info, "x" if exclusive else "w", resolved, {"format": info.format})
+    array._layout = layout
+    if lost:
+        from outcore.likeness import tell_lost
+
+        tell_lost(array, lost, kept, info.path, getattr(like, "path", type(like).__name__))
     if data is not None:
         try:
             array.write(..., data)
@@ -402,6 +540,62 @@ def create(
             array.close()
             raise
     return array
+
+
+def _made(
+    path: Path,
+    shape: Any,
+    dtype: Any,
+    exclusive: bool,
+    words: Mapping[str, Any],
+    typical: Any,
+    options: Mapping[str, Any],
+) -> tuple[ArrayInfo, ResidentLayout | None, tuple[str, ...], Mapping[str, Any]]:
+    """A new array on disk, its chosen layout; what is lost of another array, and what it should keep."""
+    said, kept, layout = dict(options), {}, None
+    # Most arrays are made without either, and need none of these modules.
+    if words:
+        from outcore import likeness
+
+        name = path_names(path)[0]
+        if said.get("format") is None and not _tells_format(name):
+            said["format"] = words.get("format")
+        asked = {"shape": shape, "dtype": as_dtype(dtype, name), **said}
+        kept = likeness.adapted(words, asked)
+        kept.pop("format", None)
+        if formats.format_of_new(formats.split_path(name)[0], said.get("format")) != "hdf5":
+            kept.pop("maxshape", None)
+        said = {k: v for k, v in said.items() if v is not None or k not in kept}
+    if typical is not None or isinstance(said.get("chunks"), str):
+        from outcore import layouts
+
+        layout = layouts.automatic(path_names(path)[0], shape, dtype, {**kept, **said}, typical)
+        said["chunks"] = said["chunks"] if layout is None else layout.chunks
+
+    def make(more: Mapping[str, Any]) -> ArrayInfo:
+        return formats.create_info(path, shape, dtype, exclusive=exclusive, **{**more, **said})
+
+    if not kept:
+        return make({}), layout, (), kept
+    info, lost = likeness.kept_by(make, kept)
+    return info, layout, lost, kept
+
+
+def _words_of(like: Any) -> dict[str, Any]:
+    """What an array says of itself; nothing of None."""
+    if like is None:
+        return {}
+    from outcore import likeness
+
+    return likeness.words_of(like)
+
+
+def _tells_format(name: str) -> bool:
+    try:
+        formats.check_new(name, None, {})
+    except UsageError:
+        return False
+    return True
 
 
 def _refuse_to_replace(source: DiskArray, path: Path) -> None:

@@ -24,12 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.collective.traffic import COMBINE, Run, Transfer
+from outcore.collective.traffic import COMBINE, Run, Traffic, Transfer
 from outcore.distribution import Distribution
 from outcore.errors import UnsupportedError
+from outcore.periodic import Torus
 from outcore.transport import DeferredInterrupt, Transport
 
-__all__ = ["Combination", "Part", "accumulate_all", "bring_all"]
+__all__ = ["Combination", "Part", "accumulate_all", "bring_all", "go_round_all"]
 
 #: What is done with an element of the owner and a ghost of it.
 Combination = Literal["add", "minimum", "maximum", "last"]
@@ -47,18 +48,22 @@ class Part:
     widths
         Widths of the ghosts, a pair (before, behind) per axis; empty if there are none.
     memory
-        The elements of this rank, ghosts included.
+        The elements of this rank, ghosts included, those beyond the ends of the array left out.
+    periodic
+        Which axes have such; empty if none has.
     """
 
     distribution: Distribution
     widths: list[tuple[int, int]]
     memory: NDArray[Any]
+    periodic: tuple[bool, ...] = ()
 
     @property
     def meaning(self) -> tuple[object, ...]:
         """What is equal on all ranks."""
         distribution = self.distribution
-        return distribution.shape, self.memory.dtype, str(distribution), self.widths
+        words = distribution.shape, self.memory.dtype, str(distribution), self.widths
+        return (*words, self.periodic) if any(self.periodic) else words
 
 
 def bring_all(
@@ -98,7 +103,7 @@ def bring_all(
     def transfer() -> Transfer:
         target = make()
 
-        def plan(limit: int | None) -> _core.Traffic:
+        def plan(limit: int | None) -> Traffic:
             return _core.exchange_plan(
                 source.distribution._core,
                 source.widths,
@@ -115,7 +120,42 @@ def bring_all(
     _run(group, operation, transfer)
 
 
-def accumulate_all(group: Transport, operation: Combination, part: Part) -> None:
+def go_round_all(group: Transport, part: Part, torus: Torus, memory: NDArray[Any]) -> None:
+    """
+    Set all ghosts to what their owners have, those beyond the ends of periodic axes as well. Collective.
+
+    Parameters
+    ----------
+    group
+        The ranks that have the array.
+    part
+        What this rank has.
+    torus, memory
+        Whose ghosts are copies of what, and the memory of this rank with all of them.
+
+    Raises
+    ------
+    DistributionError, CollectiveError
+        On all ranks; see `DistArray.redistribute_all`.
+    """
+
+    def transfer() -> Transfer:
+        def plan(limit: int | None) -> Traffic:
+            return torus.update(group.rank, limit)
+
+        # Another view of it: what a rank has itself is copied from one to the other.
+        return Transfer(plan, memory, memory[...], (part.meaning, part.meaning, None))
+
+    _run(group, "update_ghosts_all", transfer)
+
+
+def accumulate_all(
+    group: Transport,
+    operation: Combination,
+    part: Part,
+    torus: Torus | None = None,
+    memory: NDArray[Any] | None = None,
+) -> None:
     """
     Combine the ghosts of all ranks with the elements of their owners. Collective.
 
@@ -127,6 +167,8 @@ def accumulate_all(group: Transport, operation: Combination, part: Part) -> None
         What is done with them; on all ranks the same.
     part
         What this rank has. Its ghosts are sent, and do not change.
+    torus, memory
+        As for `go_round_all`, if there are periodic axes.
 
     Raises
     ------
@@ -147,11 +189,14 @@ def accumulate_all(group: Transport, operation: Combination, part: Part) -> None
                 code="bad-dtype",
             ) from error
 
-        def plan(limit: int | None) -> _core.Traffic:
+        def plan(limit: int | None) -> Traffic:
+            if torus is not None:
+                return torus.accumulate(operation, group.rank, limit)
             distribution = part.distribution._core
             return _core.accumulate_plan(distribution, part.widths, operation, group.rank, limit)
 
-        return Transfer(plan, part.memory, part.memory, part.meaning)
+        whole = part.memory if memory is None else memory
+        return Transfer(plan, whole, whole, part.meaning)
 
     _run(group, "accumulate_ghosts_all", transfer)
 

@@ -7,9 +7,12 @@ the access is made: the share that is in the page cache, a sample, and which dec
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["BlocksReport", "Report", "counted", "human", "human_time"]
+from outcore.bars import Drawn, Group
+
+__all__ = ["BlocksReport", "Report", "counted", "human", "human_time", "thousands"]
 
 
 def human(count: int) -> str:
@@ -56,8 +59,18 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("s") else "s")
 
 
+def thousands(number: int) -> str:
+    """
+    A number for people.
+
+    >>> thousands(1234567)
+    '1,234,567'
+    """
+    return f"{number:,}"
+
+
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Drawn):
     """
     The plan of one read or write, in numbers and in words (`str`).
 
@@ -163,9 +176,22 @@ class Report:
         lines.append(("disk", f"{self.disk}: {figures}"))
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
+    def _groups(self) -> Sequence[Group]:
+        moved = [("read", self.read_bytes), ("written", self.written_bytes)]
+        moved.append(("copied from mapping", self.mapped_bytes))
+        numbers = [("reads", self.reads), ("writes", self.writes)]
+        numbers += [("decoded", self.decodes), ("encoded", self.encodes), ("kept", self.kept)]
+        return (
+            Group("bytes", [("wanted", self.useful_bytes), *_some(moved)], human),
+            Group("requests and chunks", _some(numbers), thousands),
+            Group(
+                "memory", [("besides the result", self.peak_bytes), ("budget", self.budget)], human
+            ),
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class BlocksReport:
+class BlocksReport(Drawn):
     """
     A loop over the blocks of an array, or a copy of one array into another, in numbers and in words.
 
@@ -240,3 +266,18 @@ class BlocksReport:
         elif not self.once:
             lines.append(("advice", "blocks of whole chunks handle each chunk once"))
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
+
+    def _groups(self) -> Sequence[Group]:
+        chunks = [("chunks read", self.chunks), ("decoded", self.decodes)]
+        chunks += [("chunks written", self.written_chunks), ("encoded", self.encodes)]
+        chunks += [("shards", self.shards), ("shard writes", self.shard_writes)]
+        held = [("blocks", self.held_bytes), ("beside them", self.least_bytes)]
+        return (
+            Group("chunks", _some(chunks), thousands),
+            Group("memory", [*held, ("budget", self.budget)], human),
+        )
+
+
+def _some(bars: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Those that are not 0."""
+    return [(name, value) for name, value in bars if value]

@@ -11,6 +11,8 @@ Invariants. Results have the values, shape and dtype that NumPy's methods give f
 from __future__ import annotations
 
 import operator
+from threading import get_ident
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast
 
 import numpy as np
@@ -18,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import outcore
 from outcore.errors import SectionError, UsageError
+from outcore.phases import Seconds
 from outcore.report import Report
 
 if TYPE_CHECKING:
@@ -67,6 +70,8 @@ class Indexer:
 
 class Selecting:
     """What an array on disk does with arrays of indices."""
+
+    _seconds: Seconds
 
     @property
     def _disk(self) -> DiskArray:
@@ -442,15 +447,26 @@ class Selecting:
     # Keys of `DiskArray`: the core is asked first. What it refuses has moved nothing.
 
     def _read_key(self, key: Any, out: NDArray[Any] | None) -> Any:
+        began = perf_counter()
         try:
-            return self._disk._core.read(key, out)
-        except SectionError as error:
-            refused = _with_arrays(error)
-        from outcore import points
+            try:
+                return self._disk._core.read(key, out)
+            except SectionError as error:
+                refused = _with_arrays(error)
+            from outcore import points
 
-        return points.read_key(self._disk, key, out, "numpy", refused)
+            return points.read_key(self._disk, key, out, "numpy", refused)
+        finally:
+            self._seconds["read", get_ident()] += perf_counter() - began
 
     def _write_key(self, key: Any, value: Any) -> None:
+        began = perf_counter()
+        try:
+            self._write_any(key, value)
+        finally:
+            self._seconds["write", get_ident()] += perf_counter() - began
+
+    def _write_any(self, key: Any, value: Any) -> None:
         array = self._disk
         try:
             if isinstance(value, Selecting):

@@ -51,7 +51,7 @@ def test_a_file_that_is_missing_on_one_rank(world, folder):
             outcore.open(own, comm=t)
         assert caught.value.ranks == (1,) and "[not-found]" in str(caught.value)
         with pytest.raises(CollectiveError) as caught:
-            outcore.open(folder / "0.npy", "a" if t.rank else "r", comm=t)
+            outcore.open(folder / "0.npy", "rw" if t.rank else "r", comm=t)
         assert caught.value.ranks == tuple(range(1, t.size)) and "[bad-mode]" in str(caught.value)
         with outcore.open(folder / "0.npy", comm=t) as array:
             assert array.shape == (3, 4)
@@ -80,7 +80,7 @@ def test_headers_that_are_alike_are_read_once(tmp_path, monkeypatch):
         outcore.open(tmp_path / "1.npy")
     assert caught.value.code == "file-too-short" and len(seen) == 4
     with pytest.raises(UsageError):
-        outcore.open(tmp_path / "0.npy", "a")
+        outcore.open(tmp_path / "0.npy", "rw")
 
 
 def test_names_of_arrays_look_at_each_folder_once(tmp_path, monkeypatch):

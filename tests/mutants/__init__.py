@@ -24,6 +24,7 @@ LISTS = (
     "groups",
     "indexing",
     "lengths",
+    "making",
     "listed",
     "replaced",
     "accesses",

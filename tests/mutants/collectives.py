@@ -72,7 +72,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/collective/rounds.py",
-        before="            places[number % ahead].finish(failures)\n",
+        before="            work.finish(places[number % ahead], failures)\n",
         after="            pass\n",
         killed_by="tests/unit/test_rounds.py::test_what_goes_on_in_a_slot_is_waited_for",
         why="ranks would copy out of a slot that is still being read, or into one that is being written",
@@ -92,7 +92,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/collective/rounds.py",
-        before="        for place in places:\n            place.finish(failures)\n    if not failed:",
+        before="        for place in places:\n            work.finish(place, failures)\n    if not failed:",
         after="        pass\n    if not failed:",
         killed_by="tests/unit/test_rounds.py::test_what_goes_on_in_a_slot_is_waited_for",
         why="a write that fails at the end would not be told, and slots would be used while it runs",

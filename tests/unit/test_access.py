@@ -280,7 +280,7 @@ def test_what_is_done_is_what_explain_said(tmp_path, name, method, write):
             a[key] = data[key]
         else:
             np.testing.assert_array_equal(data[key], a[key])
-        done = a.stats()
+        done = a._core.stats()
     said = {field: getattr(report, field) for field in done}
     if name[0] in "cd" and write:
         # How small chunks become when encoded is not known before.
@@ -419,7 +419,7 @@ def test_a_cold_sparse_write_reads_its_pages_many_at_once(tmp_path, hints):
                 said = a.explain(key, write=True)
                 data[key] = np.random.default_rng(2).random(data[key].shape, dtype=np.float32)
                 a[key] = data[key]
-                done = a.stats()
+                done = a._core.stats()
             assert {field: getattr(said, field) for field in done} == done
             if key == np.s_[:, 5]:
                 assert done["reads"] == 512

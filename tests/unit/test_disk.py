@@ -583,7 +583,7 @@ def test_create_needs_shape_and_dtype(tmp_path):
     with pytest.raises(outcore.UsageError, match="shape"):
         outcore.create(tmp_path / "a.npy")
     with pytest.raises(outcore.UsageError, match="mode"):
-        outcore.open(tmp_path / "a.npy", "a")
+        outcore.open(tmp_path / "a.npy", "rw")
     outcore.open(tmp_path / "a.npy", "x", shape=(2,), dtype="f8").close()
     with pytest.raises(outcore.OutcoreError):
         outcore.open(tmp_path / "a.npy", "x", shape=(2,), dtype="f8")

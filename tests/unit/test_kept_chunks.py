@@ -66,7 +66,8 @@ def counted(a, key):
     """Elements of a section, and what was done for them."""
     before = a.stats()
     result = a[key]
-    return result, {name: n - before[name] for name, n in a.stats().items() if n != before[name]}
+    counts = {name: n for name, n in a.stats().items() if not name.endswith("_seconds")}
+    return result, {name: n - before[name] for name, n in counts.items() if n != before[name]}
 
 
 def numbers(report):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from threading import get_ident
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,8 @@ class CollectiveArray(DiskArray):
     >>> SimWorld(4).run(work)
     [30, 20, 10, 0]
     """
+
+    _phases = (*DiskArray._phases, "agree", "plan", "disk", "exchange", "wait")
 
     def __init__(
         self,
@@ -145,7 +149,11 @@ class CollectiveArray(DiskArray):
         if has_arrays(key):
             schedule = CollectiveSchedule(self, key, transport=self._transport, once=True)
             return schedule.gather_all(out, method=MANNERS.get(method, method))
-        return self._reader.read(self, key, out, method)
+        began = perf_counter()
+        try:
+            return self._reader.read(self, key, out, method)
+        finally:
+            self._seconds["read", get_ident()] += perf_counter() - began
 
     def write_all(self, key: Any, value: Any, *, method: Method = "auto") -> None:
         """
@@ -214,7 +222,11 @@ class CollectiveArray(DiskArray):
         def bring() -> list[items.Item]:
             return [items.writing(self, key, value)]
 
-        run(self._transport, "write_all", bring, method, lambda: self._hints, one=True)
+        began = perf_counter()
+        try:
+            run(self._transport, "write_all", bring, method, lambda: self._hints, one=True)
+        finally:
+            self._seconds["write", get_ident()] += perf_counter() - began
 
     def iread_all(
         self, key: Any = ..., *, out: NDArray[Any] | None = None, method: Method = "auto"
@@ -481,6 +493,7 @@ class CollectiveArray(DiskArray):
         def tell() -> str:
             return f"flush_all of {self.path!r}"
 
+        began = perf_counter()
         with DeferredInterrupt():
             records = together(self._transport, "flush_all", prepare, tell, same=1)
             with Announced(self._transport, "flush_all"):
@@ -489,3 +502,4 @@ class CollectiveArray(DiskArray):
             if failure is not None:
                 own = None if isinstance(failure, Elsewhere) else failure
                 fail_together(self._transport, own, "flush_all")
+        self._seconds["flush", get_ident()] += perf_counter() - began

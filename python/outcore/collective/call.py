@@ -22,8 +22,10 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import get_ident
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,7 @@ from outcore.disk import DiskArray
 from outcore.errors import CollectiveError, UsageError
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
+from outcore.phases import Seconds
 from outcore.transport import Transport
 from outcore.transport.sharing import unpin_slots
 from outcore.transport.timeouts import DeferredInterrupt
@@ -316,6 +319,7 @@ def run(
     with DeferredInterrupt():
         try:
             heads = attempt.heads if attempt is not None else None
+            began = perf_counter()
             records = gather(group, record, name_of, settled, heads=heads, what=what)
             group.synchronised = written
             with Unsure(group, what):
@@ -329,6 +333,8 @@ def run(
                     what,
                     tries=answer is None and (write or group.size > 1),
                 )
+                seconds, me = _seconds_of(mine), get_ident()
+                seconds["agree", me] += perf_counter() - began
                 failure: BaseException | None = None
                 try:
                     # Whatever the ranks make of the records, it ends with a step.
@@ -341,12 +347,15 @@ def run(
                             return told
                         at_once = None if write else records.unplanned()
                         with _DisksAreShared(group):
+                            began = perf_counter()
                             if at_once is not None:
                                 failure = independent.each_independently(
                                     group, mine, at_once[0], write=False
                                 )
+                                seconds["disk", me] += perf_counter() - began
                             else:
                                 shared = _synchronise(group, records, mine, write=write)
+                                seconds["plan", me] += perf_counter() - began
                                 failure = _as_chosen(group, shared, write=write)
                 finally:
                     with Unsure(group, what):
@@ -360,6 +369,11 @@ def run(
     if write or results is None:
         return None
     return results[0] if one else results
+
+
+def _seconds_of(items: Sequence[Item]) -> Seconds:
+    """Where what this rank takes counts: the first array that it has brought."""
+    return items[0].array._seconds if items else Seconds()
 
 
 class _DisksAreShared:
@@ -409,17 +423,27 @@ def _with_known_disks(
 def _as_chosen(group: Transport, shared: SharedPlan, *, write: bool) -> BaseException | None:
     """Do what was planned; returns this rank's failure, if any rank failed."""
     durable = write and shared.records.durable
+    seconds = _seconds_of(shared.mine)
     if shared.choice[0] == "two-phase":
         work = Work(
-            group, shared.plan, shared.arrays, shared.mine, shared.groups, shared.slots, shared.room
+            group,
+            shared.plan,
+            shared.arrays,
+            shared.mine,
+            shared.groups,
+            shared.slots,
+            shared.room,
+            seconds,
         )
         failure = write_rounds(work) if write else read_rounds(work)
     else:
         have = [(n, a) for n, a in enumerate(shared.arrays) if durable and a is not None]
         apart = [a for n, a in have if shared.plan.apart(n)]
+        began = perf_counter()
         failure = independent.each_independently(
             group, shared.left, shared.choice[0], write=write, send=apart
         )
+        seconds["disk", get_ident()] += perf_counter() - began
     if durable and failure is None:
         return flush_what_asks(group, shared.arrays, shared.mine)
     return failure

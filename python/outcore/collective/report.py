@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outcore import _core
+from outcore.bars import Drawn, Group
 from outcore.collective.planning import Choice
-from outcore.report import counted, human, human_time
+from outcore.report import counted, human, human_time, thousands
 
 __all__ = ["ArrayReport", "CollectiveReport", "ManyReport", "OwnerReport", "tell"]
-# So many lines of a kind are told.
-_LINES = 8
+# So many lines of a kind are told, and so many owners drawn.
+_LINES, _DRAWN = 8, 32
 
 
 @dataclass(frozen=True, slots=True)
-class CollectiveReport:
+class CollectiveReport(Drawn):
     """
     The plan of a collective, equal on all ranks; `str` is for people.
 
@@ -85,6 +87,17 @@ class CollectiveReport:
             )
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
+    def _groups(self) -> Sequence[Group]:
+        wanted = ("all ranks want", self.wanted_bytes)
+        if self.method != "two-phase":
+            return (Group("bytes", [wanted], human),)
+        tiles = [(f"rank {rank}", number) for rank, number, _ in self.domains[:_DRAWN]]
+        return (
+            Group("bytes", [wanted, ("owners hold", self.domain_bytes)], human),
+            Group("tiles of each owner", tiles, thousands),
+            Group("memory", [("slots of a rank", self.slots * self.slot_bytes)], human),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ArrayReport:
@@ -139,7 +152,7 @@ class OwnerReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ManyReport:
+class ManyReport(Drawn):
     """
     The plan of a collective of many arrays, equal on all ranks; `str` is for people.
 
@@ -209,6 +222,16 @@ class ManyReport:
         saved = f"price {ours} together, {apart} with a call for each array"
         lines.append(("instead", f"{saved}: {self._alone()}"))
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
+
+    def _groups(self) -> Sequence[Group]:
+        prices = [("together", self.ns), ("a call for each", self.alone_ns)]
+        traffic = [("wanted", self.wanted_bytes), ("between ranks", self.traffic)]
+        loads = [(f"rank {owner.rank}", owner.load) for owner in self.owners[:_DRAWN]]
+        return (
+            Group("price", prices, human_time),
+            Group("bytes", traffic, human),
+            Group("load of each owner", loads if self.method == "two-phase" else [], human),
+        )
 
     def _assigned(self) -> list[tuple[str, str]]:
         if self.assignment:

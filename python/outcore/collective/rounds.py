@@ -27,13 +27,16 @@ Arrays", sections 3.1 (reading), 3.2 (writing); No and others, "Irregular Collec
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import get_ident
+from time import perf_counter
 
 from outcore import _core
 from outcore.collective.agreement import Elsewhere, Failures, Unsure
 from outcore.collective.items import Item
 from outcore.collective.packets import Packets
 from outcore.disk import DiskArray
+from outcore.phases import Seconds
 from outcore.transport import Transport
 from outcore.transport.sharing import Slots, slots_of
 
@@ -89,6 +92,8 @@ class Work:
         How many slots a rank has.
     room
         Bytes that the slots of a rank may have, all together.
+    seconds
+        Takes what each phase has taken on this rank.
     """
 
     transport: Transport
@@ -98,6 +103,7 @@ class Work:
     groups: int = 1
     slots: int = 2
     room: int = 0
+    seconds: Seconds = field(default_factory=Seconds)
 
     def __post_init__(self) -> None:
         nodes = self.transport.nodes
@@ -112,12 +118,20 @@ class Work:
 
     def agree(self, failures: Failures, number: int) -> int | None:
         """Agree on the largest number of any rank; None if a rank failed."""
+        began = perf_counter()
         largest = self.transport.agree(number if failures.first is None else _FAILED)
+        self.seconds["wait", get_ident()] += perf_counter() - began
         return None if largest == _FAILED else largest
 
     def synchronise(self, failures: Failures) -> bool:
         """Agree on whether any rank failed."""
         return self.agree(failures, 0) is None
+
+    def finish(self, place: _InSlot, failures: Failures) -> None:
+        """Wait for what goes on in a slot; how it ended counts."""
+        began = perf_counter()
+        place.finish(failures)
+        self.seconds["disk", get_ident()] += perf_counter() - began
 
     def copy(self, step: Step, slots: Slots, *, write: bool = False) -> None:
         """Copy between this rank's sections and the slots of its node."""
@@ -206,7 +220,7 @@ def _in_slots(
     finally:
         # However this ends: nothing is under way in a slot that is reclaimable, or used otherwise.
         for place in places:
-            place.finish(failures)
+            work.finish(place, failures)
     if not failed:
         # Also the synchronisation after which slots may be used for something else.
         failed = work.synchronise(failures)
@@ -230,22 +244,30 @@ def _exchange(
     if not work.far_ranks:
         if work.agree(failures, 0) is None:
             return True
-        for each in (meanwhile, copy):
+        if meanwhile is not None:
             with failures.caught():
-                if each is not None:
-                    each()
+                meanwhile()
+        began = perf_counter()
+        with failures.caught():
+            copy()
+        work.seconds["exchange", get_ident()] += perf_counter() - began
         return False
     with Packets(work, step, slots.mine(step.k), write=write) as packets:
+        began = perf_counter()
         with failures.caught():
             packets.make()
+        work.seconds["exchange", get_ident()] += perf_counter() - began
         need = work.agree(failures, packets.need)
         if need is None:
             return True
         if meanwhile is not None:
             with failures.caught():
                 meanwhile()
-        with Unsure(work.transport, "a collective write" if write else "a collective read"):
+        what = "a collective write" if write else "a collective read"
+        began = perf_counter()
+        with Unsure(work.transport, what):
             packets.exchange(need, copy, failures)
+        work.seconds["exchange", get_ident()] += perf_counter() - began
     return False
 
 
@@ -276,7 +298,7 @@ def _read_rounds(work: Work, slots: Slots, places: list[_InSlot], failures: Fail
     for number in range(work.steps):
         step = work.step(number)
         if step.mine:
-            places[number % ahead].finish(failures)
+            work.finish(places[number % ahead], failures)
 
         def go_on(following: int = number + ahead) -> None:
             read(following)
@@ -297,13 +319,13 @@ def _write_rounds(work: Work, slots: Slots, places: list[_InSlot], failures: Fai
         step = work.step(number)
         place = places[step.k % slots.number]
         if step.mine:
-            place.finish(failures)
+            work.finish(place, failures)
         if _exchange(work, slots, step, failures, write=True):
             return True
         if work.groups > 1:
             # The next group begins to write after this synchronisation.
             for other in places:
-                other.finish(failures)
+                work.finish(other, failures)
         if work.synchronise(failures):
             return True
         with failures.caught():
@@ -321,7 +343,7 @@ def _fill_first(work: Work, slots: Slots, places: list[_InSlot], failures: Failu
                     place.write(work, slots, k)
         if work.groups > 1:
             for place in places:
-                place.finish(failures)
+                work.finish(place, failures)
             if work.synchronise(failures):
                 return True
     return False

@@ -26,7 +26,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ from outcore.distribution import views
 from outcore.errors import BudgetError, CollectiveError, DistributionError
 from outcore.transport import DeferredInterrupt, Exchange, Transport
 
-__all__ = ["COMBINE", "PackedExchange", "Run", "Transfer"]
+__all__ = ["COMBINE", "PackedExchange", "Run", "Traffic", "Transfer"]
 
 Bytes = NDArray[np.uint8]
 #: What combines two elements; any other operation sets them.
@@ -113,6 +113,38 @@ class PackedExchange:
             self._unpack(self.receive)
 
 
+class Traffic(Protocol):
+    """What one rank sends and receives in each round: `_core.Traffic`, `outcore.periodic.BoxTraffic`."""
+
+    @property
+    def operation(self) -> str:
+        """What is done with what comes."""
+
+    @property
+    def rounds(self) -> int:
+        """How many it takes part in."""
+
+    @property
+    def elements(self) -> tuple[int, int]:
+        """Elements that it sends and that it receives."""
+
+    @property
+    def own(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Sections of its memory that it copies itself, from where and to where."""
+
+    def bound(self, limit: int) -> int:
+        """Elements in buffers at once, at most, if rounds are cut with a limit."""
+
+    def limit(self, room: int) -> int:
+        """A limit with which so many elements are enough, or 1."""
+
+    def sends(self, round: int, /) -> list[tuple[int, NDArray[np.int64]]]:
+        """What goes to each peer in a round."""
+
+    def receives(self, round: int, /) -> list[tuple[int, NDArray[np.int64]]]:
+        """What comes from each peer in a round, unpacked in this order."""
+
+
 @dataclass(frozen=True)
 class Transfer:
     """
@@ -129,7 +161,7 @@ class Transfer:
         What is equal on all ranks that mean the same; told apart by its `repr`.
     """
 
-    plan: Callable[[int | None], _core.Traffic]
+    plan: Callable[[int | None], Traffic]
     source: NDArray[Any]
     target: NDArray[Any]
     meaning: object

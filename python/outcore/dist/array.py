@@ -30,9 +30,9 @@ from outcore.collective.planning import Method
 from outcore.collective.request import CollectiveRequest, start
 from outcore.disk import DiskArray
 from outcore.dist.whole import WholeArrays
-from outcore.distribution import Distribution, Ghosts
+from outcore.distribution import Distribution, Ghosts, Periodic
 from outcore.errors import DistributionError
-from outcore.redistribution import Combination, accumulate_all
+from outcore.redistribution import Combination, accumulate_all, go_round_all
 
 __all__ = ["DistArray"]
 
@@ -54,12 +54,16 @@ class DistArray(WholeArrays):
     ghosts
         Elements of the neighbours of which a copy is kept: one width for all axes, or per axis a
         width or a pair (before, behind). Cut off at the ends of the array; 0 on CYCLIC axes.
+    periodic
+        Whether the array goes round, for all axes or per axis: ghosts beyond an end are then copies of
+        elements from the other end, as ``numpy.pad(mode="wrap")`` has them, also where they are wider than
+        the part of a neighbour, or than the array. Every rank has as many then, the first and the last too.
 
     Raises
     ------
     DistributionError
         ``bad-grid``: the distribution is for another number of ranks; ``bad-distribution``: the memory
-        is for another part, or there can be no such ghosts.
+        is for another part, or there can be no such ghosts, or words for `periodic`.
     UnsupportedError
         ``object-dtype``: elements that have no fixed size.
 
@@ -255,7 +259,9 @@ class DistArray(WholeArrays):
                 path=array.path,
             )
 
-    def redistribute_all(self, distribution: Distribution, *, ghosts: Ghosts = 0) -> DistArray:
+    def redistribute_all(
+        self, distribution: Distribution, *, ghosts: Ghosts = 0, periodic: Periodic = False
+    ) -> DistArray:
         """
         The same array in another distribution. Every rank must call this.
 
@@ -263,7 +269,7 @@ class DistArray(WholeArrays):
         ----------
         distribution
             The new one, for an array of the same shape on as many ranks.
-        ghosts
+        ghosts, periodic
             Ghosts of the new array; they are filled as well.
 
         Returns
@@ -305,19 +311,27 @@ class DistArray(WholeArrays):
                [32, 33]])
         """
         make = partial(
-            DistArray.empty, distribution, self.dtype, transport=self._transport, ghosts=ghosts
+            DistArray.empty,
+            distribution,
+            self.dtype,
+            transport=self._transport,
+            ghosts=ghosts,
+            periodic=periodic,
         )
-        return self._bring_all("redistribute_all", make)
+        made = self._bring_all("redistribute_all", make)
+        if made._torus is not None:
+            made.update_ghosts_all()
+        return made
 
     def iredistribute_all(
-        self, distribution: Distribution, *, ghosts: Ghosts = 0
+        self, distribution: Distribution, *, ghosts: Ghosts = 0, periodic: Periodic = False
     ) -> CollectiveRequest[DistArray]:
         """
         Start to make the same array in another distribution. Every rank must call this.
 
         Parameters
         ----------
-        distribution, ghosts
+        distribution, ghosts, periodic
             As for `redistribute_all`. Do not change `local` before the request is done.
 
         Returns
@@ -332,14 +346,15 @@ class DistArray(WholeArrays):
         >>> a.iredistribute_all(Distribution(4, ["cyclic"], 1)).wait().local
         array([0, 1, 4, 9])
         """
-        call = partial(self.redistribute_all, distribution, ghosts=ghosts)
+        call = partial(self.redistribute_all, distribution, ghosts=ghosts, periodic=periodic)
         return self._start("redistribution", call)
 
     def update_ghosts_all(self) -> None:
         """
         Set the ghosts to what their owners have now. Every rank must call this.
 
-        Corners are set as well, and ghosts that are wider than the part of a neighbour.
+        Corners are set as well, and ghosts that are wider than the part of a neighbour; those beyond the
+        ends of a periodic axis to what is at its other end.
 
         Raises
         ------
@@ -366,8 +381,19 @@ class DistArray(WholeArrays):
         ...     return a.local.tolist()
         >>> SimWorld(3).run(ranks_around)
         [[0, 0, 1], [0, 1, 1, 2], [1, 2, 2]]
+        >>> def on_a_ring(comm):
+        ...     blocks = Distribution(6, ["block"], comm.size)
+        ...     a = DistArray.zeros(blocks, "i8", transport=comm, ghosts=1, periodic=True)
+        ...     a.owned[...] = comm.rank
+        ...     a.update_ghosts_all()
+        ...     return a.local.tolist()
+        >>> SimWorld(3).run(on_a_ring)
+        [[2, 0, 0, 1], [0, 1, 1, 2], [1, 2, 2, 0]]
         """
-        self._bring_all("update_ghosts_all", lambda: self)
+        if self._torus is not None:
+            go_round_all(self._transport, self._part(), self._torus, self.local)
+        else:
+            self._bring_all("update_ghosts_all", lambda: self)
 
     def iupdate_ghosts_all(self) -> CollectiveRequest[None]:
         """
@@ -411,8 +437,8 @@ class DistArray(WholeArrays):
 
         Notes
         -----
-        To the element come the ghosts of other ranks, in the order of ranks: sums have the same bits
-        whatever comes first and however large the memory budget is. Of an array with copies each is
+        To the element come the ghosts of other ranks (of a periodic axis also its own), in the order of
+        ranks: sums have the same bits whatever comes first and however large the memory budget is. Of an array with copies each is
         combined with its own ghosts. Memory as for `update_ghosts_all`; because of the order there may
         be more rounds. ``MPI_Accumulate`` of all ghosts at once; in PETSc ``SCATTER_REVERSE``.
 
@@ -428,7 +454,9 @@ class DistArray(WholeArrays):
         >>> SimWorld(3).run(contributions)
         [[1.0, 2.0], [2.0, 2.0], [2.0, 1.0]]
         """
-        accumulate_all(self._transport, operation, self._part())
+        torus = self._torus
+        memory = None if torus is None else self.local
+        accumulate_all(self._transport, operation, self._part(), torus, memory)
 
     def gather_all(self, root: int | None = None) -> NDArray[Any] | None:
         """

@@ -7,6 +7,8 @@ else is there? Idea. They are here, and how elements come to where another array
 `whole` and `array` are what people call.
 
 Invariants. The memory has the shape that the distribution says. What was closed has no memory any more.
+Ghosts beyond the ends of a periodic axis lie around the rest: `_local` is the memory without these, stored
+as the core knows it, and all but ghosts works with that.
 """
 
 from __future__ import annotations
@@ -19,8 +21,18 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore.collective.request import CollectiveRequest, start_call
-from outcore.distribution import Distribution, Ghosts, Key, slices, views, widths
+from outcore.distribution import (
+    Distribution,
+    Ghosts,
+    Key,
+    Periodic,
+    slices,
+    views,
+    widths,
+    wraps,
+)
 from outcore.errors import DistributionError, UnsupportedError, UsageError
+from outcore.periodic import Torus
 from outcore.redistribution import Part, bring_all
 from outcore.requests import Started
 from outcore.transport import Transport
@@ -38,7 +50,7 @@ class Divided:
 
     Parameters
     ----------
-    distribution, local, transport, ghosts
+    distribution, local, transport, ghosts, periodic
         As for `DistArray`.
 
     Examples
@@ -55,6 +67,7 @@ class Divided:
         *,
         transport: Any = None,
         ghosts: Ghosts = 0,
+        periodic: Periodic = False,
     ) -> None:
         self._transport = join(transport)
         if distribution.grid.size != self._transport.size:
@@ -70,13 +83,19 @@ class Divided:
             )
         self._distribution = distribution
         self._widths = widths(ghosts, distribution.ndim)
-        expected = tuple(distribution._core.local_shape(self.rank, self._widths))
+        self._periodic = wraps(periodic, distribution.ndim)
+        expected = distribution.local_shape(self.rank, ghosts, periodic=periodic)
         if local.shape != expected:
             raise DistributionError(
                 f"memory of shape {local.shape} for the part of rank {self.rank}, which has shape "
                 f"{expected}; Distribution.local_shape() tells it",
                 code="bad-distribution",
             )
+        self._torus: Torus | None = None
+        self._inside: tuple[slice, ...] | None = None
+        if self._widths and any(self._periodic):
+            self._torus = Torus(distribution, self._widths, self._periodic)
+            self._inside = self._torus.inside(self.rank)
         self._memory: NDArray[Any] | None = local
         self._dtype = local.dtype
         self._started = Started()
@@ -89,6 +108,7 @@ class Divided:
         *,
         transport: Any = None,
         ghosts: Ghosts = 0,
+        periodic: Periodic = False,
     ) -> Self:
         """
         An array whose elements are not set.
@@ -99,7 +119,7 @@ class Divided:
             Which rank has which elements.
         dtype
             Type of the elements, of fixed size.
-        transport, ghosts
+        transport, ghosts, periodic
             See the class.
 
         Returns
@@ -120,8 +140,9 @@ class Divided:
         """
         transport = join(transport)
         rank = transport.rank
-        shape = distribution.local_shape(rank, ghosts)
-        return cls(distribution, np.empty(shape, dtype), transport=transport, ghosts=ghosts)
+        local = np.empty(distribution.local_shape(rank, ghosts, periodic=periodic), dtype)
+        how: dict[str, Any] = {"ghosts": ghosts, "periodic": periodic}
+        return cls(distribution, local, transport=transport, **how)
 
     @classmethod
     def zeros(
@@ -131,13 +152,14 @@ class Divided:
         *,
         transport: Any = None,
         ghosts: Ghosts = 0,
+        periodic: Periodic = False,
     ) -> Self:
         """
         An array of zeros, ghosts included; else as `empty`.
 
         Parameters
         ----------
-        distribution, dtype, transport, ghosts
+        distribution, dtype, transport, ghosts, periodic
             As for `empty`.
 
         Returns
@@ -158,8 +180,9 @@ class Divided:
         """
         transport = join(transport)
         rank = transport.rank
-        shape = distribution.local_shape(rank, ghosts)
-        return cls(distribution, np.zeros(shape, dtype), transport=transport, ghosts=ghosts)
+        local = np.zeros(distribution.local_shape(rank, ghosts, periodic=periodic), dtype)
+        how: dict[str, Any] = {"ghosts": ghosts, "periodic": periodic}
+        return cls(distribution, local, transport=transport, **how)
 
     @classmethod
     def from_function(
@@ -170,9 +193,12 @@ class Divided:
         *,
         transport: Any = None,
         ghosts: Ghosts = 0,
+        periodic: Periodic = False,
     ) -> Self:
         """
         An array whose elements are a function of their indices, ghosts included.
+
+        Beyond the ends of a periodic axis these are the indices of the elements that ghosts are copies of.
 
         Parameters
         ----------
@@ -180,7 +206,7 @@ class Divided:
             Gets one array of indices per axis (int64), shaped to be broadcast as those of
             `numpy.ogrid`; once for each section of this rank. What it gives is broadcast to the shape of
             the section, and cast to `dtype` as NumPy does on assignment.
-        distribution, dtype, transport, ghosts
+        distribution, dtype, transport, ghosts, periodic
             As for `empty`.
 
         Returns
@@ -203,7 +229,9 @@ class Divided:
         >>> DistArray.from_function(lambda i: i**2, Distribution(5, ["block"], 1), "i8").local
         array([ 0,  1,  4,  9, 16])
         """
-        made = cls.empty(distribution, dtype, transport=transport, ghosts=ghosts)
+        made = cls.empty(
+            distribution, dtype, transport=transport, ghosts=ghosts, periodic=periodic
+        )
         for key, view in made.pieces(ghosts=True):
             indices = [np.arange(s.start, s.stop, s.step or 1) for s in key]
             view[...] = function(*np.ix_(*indices))
@@ -250,6 +278,11 @@ class Divided:
         return tuple(self._widths) or ((0, 0),) * self.ndim
 
     @property
+    def periodic(self) -> tuple[bool, ...]:
+        """Whether ghosts go round at the ends of each axis: a bool per axis."""
+        return self._periodic
+
+    @property
     def local(self) -> NDArray[Any]:
         """
         The elements of this rank, ghosts included: the `numpy.ndarray` that was given, no copy.
@@ -262,10 +295,15 @@ class Divided:
         >>> a.gather_all()
         array([0. , 2.5, 2.5])
         """
-        return self._local
+        return self._all
 
     @property
     def _local(self) -> NDArray[Any]:
+        """Of `local` what is not beyond the ends of the array."""
+        return self._all if self._inside is None else self._all[self._inside]
+
+    @property
+    def _all(self) -> NDArray[Any]:
         if self._memory is None:
             raise UsageError(
                 "this distributed array was closed, and its memory given back; make a new one",
@@ -323,7 +361,8 @@ class Divided:
         Returns
         -------
         list of (tuple of slice, numpy.ndarray)
-            A section of the whole array, and the view of `local` that holds it: no copies.
+            A section of the whole array, and the view of `local` that holds it: no copies. Of ghosts
+            beyond the ends of a periodic axis it is the section that they are copies of.
 
         Examples
         --------
@@ -333,6 +372,9 @@ class Divided:
         ...     print(key, view.shape)
         (slice(0, 5, None),) (5,)
         """
+        if ghosts and self._torus is not None:
+            keys, rows = self._torus.pieces(self.rank)
+            return list(zip(keys, views(self._all, rows), strict=True))
         found, places = self._distribution._core.pieces(self.rank, self._widths, ghosts)
         return list(zip(slices(found), views(self._local, places), strict=True))
 
@@ -351,7 +393,7 @@ class Divided:
         return start_call(self._transport, self._started, f"{what} of a DistArray", call)
 
     def _part(self) -> Part:
-        return Part(self._distribution, self._widths, self._local)
+        return Part(self._distribution, self._widths, self._local, self._periodic)
 
     def __repr__(self) -> str:
         local = "closed" if self._memory is None else f"local {self._memory.shape}"

@@ -31,7 +31,7 @@ from outcore.dist import sums
 from outcore.dist.base import Divided
 from outcore.dist.one_sided import OneSided
 from outcore.dist.products import multiply_all
-from outcore.distribution import Distribution, like
+from outcore.distribution import Distribution, Periodic, like
 from outcore.errors import UnsupportedError, UsageError
 from outcore.process_grid import ProcessGrid
 from outcore.redistribution import Part, bring_all
@@ -162,8 +162,8 @@ class WholeArrays(OneSided):
             made: list[Self] = []
 
             def work() -> None:
-                local = self._local.copy()
-                made.append(self._new(self._distribution, local, self._widths or 0))
+                local = self.local.copy()
+                made.append(self._new(self._distribution, local, self._widths or 0, self._periodic))
 
             self._alike("copy_all", None, work)
             return made[0]
@@ -550,8 +550,15 @@ class WholeArrays(OneSided):
 
     # ---------------------------------------------------------------------------------- parts
 
-    def _new(self, distribution: Distribution, local: NDArray[Any], ghosts: Any = 0) -> Self:
-        return type(self)(distribution, local, transport=self._transport, ghosts=ghosts)
+    def _new(
+        self,
+        distribution: Distribution,
+        local: NDArray[Any],
+        ghosts: Any = 0,
+        periodic: Periodic = False,
+    ) -> Self:
+        how: dict[str, Any] = {"ghosts": ghosts, "periodic": periodic}
+        return type(self)(distribution, local, transport=self._transport, **how)
 
     def _empty(self, distribution: Distribution, dtype: DTypeLike | None = None) -> Self:
         local = np.empty(distribution.local_shape(self.rank), dtype or self.dtype)

@@ -326,6 +326,11 @@ def resize(
     return step(info, full)  # type: ignore[no-any-return]
 
 
+def is_resizable(info: ArrayInfo) -> bool:
+    """Whether the format of an array can change the length of an axis, of some arrays at least."""
+    return hasattr(_by_name(info.format), "resize")
+
+
 def growing(info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
     """
     Keep all others from changing the length of an array, in whatever process.

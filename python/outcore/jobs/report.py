@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from outcore.bars import Drawn, Group
 from outcore.disk import DiskArray
 from outcore.jobs.operation import Bound, Disk, Later, Phase, Program
 from outcore.jobs.patches import Beside, Patches
-from outcore.report import human, human_time
-from outcore.schedule import Schedule, elements
+from outcore.report import human, human_time, thousands
+from outcore.schedule import Schedule, elements, lengths
 from outcore.tiling import Side
 
 __all__ = ["ComputeReport", "Measured", "Moved", "moved", "spread", "told"]
@@ -53,7 +54,7 @@ class Measured:
 
 
 @dataclass(slots=True)
-class ComputeReport:
+class ComputeReport(Drawn):
     """
     What a computation does, in numbers and in words (`str`).
 
@@ -122,6 +123,26 @@ class ComputeReport:
             lines.append(f"{'':<12}{'planned':<{width}}  measured")
         lines += [f"{name:<12}{planned:<{width}}  {run}".rstrip() for name, planned, run in rows]
         return "\n".join(lines)
+
+    def _groups(self) -> Sequence[Group]:
+        done = self.measured
+
+        def both(name: str, planned: float, measured: float) -> list[tuple[str, float]]:
+            run = [(f"{name}, measured", measured)] if done is not None else []
+            return [(f"{name}, planned" if done is not None else name, planned), *run]
+
+        ran = done or Measured()
+        moved = [
+            *both("read", self.read_bytes, ran.read_bytes),
+            *both("written", self.written_bytes, ran.written_bytes),
+        ]
+        seconds = both("time", self.seconds * 1e9, ran.seconds * 1e9)
+        return (
+            Group("bytes", [("must move", self.must_move), *moved], human),
+            Group("requests", both("requests", self.requests, ran.requests), thousands),
+            Group("memory", both("memory", self.peak_bytes, ran.peak_bytes), human),
+            Group("time", seconds, human_time),
+        )
 
 
 def told(
@@ -234,7 +255,7 @@ def _counted(
     if array is None:
         buffer = schedule.buffers[step.blocks[load.block].buffer]
         return 1, elements(load.section) * buffer.dtype.itemsize, 0
-    shape = tuple(part.stop - part.start for part in load.section)
+    shape = lengths(load.section)
     starts = tuple(part.start for part in load.section)
     grid = array.chunks or (1,) * len(shape)
     # Sections that lie alike in their chunks take alike many requests.
@@ -243,6 +264,7 @@ def _counted(
         write,
         shape,
         tuple(n % c for n, c in zip(starts, grid, strict=True)),
+        tuple(part.step for part in load.section),
     )
     side = Side.of(array.info, array._core.past_cache() if write else 0)
     if side.pages is not None or (not write and _chunks(array) <= _LOOKED_AT):

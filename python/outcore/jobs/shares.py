@@ -27,7 +27,7 @@ from outcore.errors import BudgetError
 from outcore.formats.layout import ArrayInfo
 from outcore.jobs.memory import InMemory
 from outcore.jobs.operation import Disk, Later, Operation, Phase, Program, Terms, TooLittle
-from outcore.schedule import Load, Schedule, Store, elements
+from outcore.schedule import Load, Schedule, Store, elements, lengths
 from outcore.tiling import Side
 
 __all__ = ["Cut", "Settled", "least", "sampled", "settle"]
@@ -338,7 +338,7 @@ class _Sharing:
                 step = phase.step(k)
                 for load in (*step.loads, *step.stores):
                     write = isinstance(load, Store)
-                    shape = tuple(part.stop - part.start for part in load.section)
+                    shape = lengths(load.section)
                     array = self.arrays[load.array] if load.array < self.named else None
                     if not isinstance(array, DiskArray) or (load.array, write, shape) in seen:
                         continue

@@ -17,10 +17,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 from outcore import formats
@@ -30,20 +28,17 @@ from outcore.errors import (
     FormatError,
     OutcoreError,
     StorageError,
-    UnsupportedError,
     UsageError,
-    callers_line,
 )
 from outcore.formats import durable
 from outcore.formats.zarr_tree import check_replaceable
 from outcore.hints import Hints
 from outcore.jobs.operation import Result
+from outcore.likeness import kept_by, tell_lost
 from outcore.opening import create, open
 
 __all__ = ["PARTIAL", "WHOLE", "Place", "Target", "discard"]
 
-# Codes of attributes that a format cannot keep.
-_BAD_ATTRIBUTES = ("bad-attribute", "bad-attributes")
 #: In the names of arrays that grow.
 PARTIAL = ".outcore-partial"
 #: In the names of files and stores that grow array by array.
@@ -293,58 +288,19 @@ class Target:
         }
         if "shards" in self.options:
             kept.pop("chunks", None)
-        refusal: UnsupportedError | UsageError | None = None
-        for lost in _subsets(list(kept)):
-            words = {k: v for k, v in kept.items() if k not in lost}
-            try:
-                target = create(
-                    self.place.partial,
-                    self.result.shape,
-                    self.result.dtype,
-                    exclusive=not (self.place.overwrite and self.place.inside),
-                    hints=self.hints(memory),
-                    format=format,
-                    **words,
-                    **self.options,
-                )
-            except (UnsupportedError, UsageError) as error:
-                if isinstance(error, UsageError) and error.code not in _BAD_ATTRIBUTES:
-                    raise
-                refusal = refusal or error
-                continue
-            told = [name for name in lost if name in ("fill_value", "dims")]
-            if "attrs" in lost:
-                told += _attributes_lost(target, kept["attrs"])
-            if told:
-                warnings.warn(
-                    f"{self.place.final!r}: {target.format} cannot keep {', '.join(told)} of "
-                    f"{self.result.source!r}",
-                    stacklevel=callers_line(),
-                )
-            return target
-        raise refusal or UnsupportedError(
-            "no way to create it; name another format=", code="cannot-keep"
-        )
 
+        def make(words: Mapping[str, Any]) -> DiskArray:
+            return create(
+                self.place.partial,
+                self.result.shape,
+                self.result.dtype,
+                exclusive=not (self.place.overwrite and self.place.inside),
+                hints=self.hints(memory),
+                format=format,
+                **words,
+                **self.options,
+            )
 
-def _attributes_lost(target: DiskArray, attrs: Mapping[str, Any]) -> list[str]:
-    """Set one by one what could not be set together; what `target` cannot keep."""
-    lost = []
-    try:
-        for name, value in attrs.items():
-            try:
-                target.attrs[name] = value
-            except UsageError:
-                lost.append(f"attribute {name!r}")
-    except UnsupportedError:
-        return ["attrs"]
-    except BaseException:
-        target.close()
-        raise
-    return lost
-
-
-def _subsets(names: list[str]) -> Iterator[tuple[str, ...]]:
-    """All subsets, the smallest first."""
-    for count in range(len(names) + 1):
-        yield from combinations(names, count)
+        target, lost = kept_by(make, kept)
+        tell_lost(target, lost, kept, self.place.final, self.result.source)
+        return target

@@ -9,7 +9,8 @@ Pictures of collectives: what many ranks want, who reads it, and why that is fas
 | `rounds.py`   | rounds in time, and who gives whom how much |
 | `scene.py`    | the numbers of the plan; colours |
 | `geometry.py` | where elements are, in the file and on the paper |
-| `svg.py`      | a writer of SVG |
+
+The writer of SVG is `outcore.svg`, which pictures of reports (`outcore.bars`) use, too.
 """
 
 from outcore.picture.page import draw

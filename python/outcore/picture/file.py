@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from outcore.collective.dry_run import Disk, Ranges
 from outcore.picture.geometry import Pieces, Window
 from outcore.picture.scene import SHARED, Scene, colour, ink, plural
-from outcore.picture.svg import Svg, Value, boxes
 from outcore.report import human
+from outcore.svg import Svg, Value, boxes
 from outcore.transport.checks import few
 
 __all__ = ["draw_file"]

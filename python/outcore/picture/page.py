@@ -15,8 +15,8 @@ from outcore.picture.array import draw_array
 from outcore.picture.file import draw_file
 from outcore.picture.rounds import draw_matrix, draw_rounds
 from outcore.picture.scene import Scene, plural
-from outcore.picture.svg import Svg
 from outcore.report import human
+from outcore.svg import Svg
 
 __all__ = ["draw"]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from outcore.picture.scene import SHARED, Scene, colour, ink, plural
-from outcore.picture.svg import Box, Svg, boxes
 from outcore.report import human
+from outcore.svg import Box, Svg, boxes
 
 __all__ = ["draw_matrix", "draw_rounds"]
 

@@ -9,15 +9,16 @@ Disk resident arrays: a level of memory of parallel programs.
 | `report.py`    | what would be done: `ResidentReport` |
 | `movement.py`  | how do elements go between memory and disk? |
 | `partner.py`   | which part of a section in memory goes with which part of one on disk? |
-| `layout.py`    | how does it lie on disk, and why? |
 | `temporary.py` | when is a temporary one gone? |
+
+How such an array lies on disk, and why, `outcore.layouts` chooses.
 
 Reference: Nieplocha, Foster, *Disk Resident Arrays: An Array-Oriented I/O Library for Out-of-Core
 Computations*.
 """
 
+from outcore.layouts import LayoutCandidate, ResidentLayout
 from outcore.resident.array import DiskResidentArray
-from outcore.resident.layout import LayoutCandidate, ResidentLayout
 from outcore.resident.making import disk_array
 from outcore.resident.report import ResidentReport
 

@@ -33,7 +33,7 @@ from outcore.collective.request import CollectiveRequest, start
 from outcore.disk import DiskArray
 from outcore.dist import DistArray
 from outcore.errors import OutcoreError
-from outcore.resident.layout import ResidentLayout
+from outcore.layouts import ResidentLayout
 from outcore.resident.movement import Movement, Wanted
 from outcore.resident.naming import new_name, removed, renamed
 from outcore.resident.report import ResidentReport, explained

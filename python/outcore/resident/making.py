@@ -19,7 +19,7 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
-from outcore import _core, formats
+from outcore import _core, formats, layouts
 from outcore.collective.agreement import together, told
 from outcore.collective.items import number_of
 from outcore.disk import DiskArray, Mode
@@ -27,10 +27,9 @@ from outcore.errors import AlreadyExistsError, NotFoundError, UnsupportedError, 
 from outcore.formats.paths import one_name, path_names
 from outcore.formats.spec import as_dtype, check_shape
 from outcore.hints import Hints
+from outcore.layouts import ResidentLayout, Typical
 from outcore.opening import open
-from outcore.resident import layout as layouts
 from outcore.resident.array import DiskResidentArray
-from outcore.resident.layout import ResidentLayout, Typical
 from outcore.resident.temporary import Hold
 from outcore.transport import transport
 

@@ -31,7 +31,8 @@ from outcore.collective.planning import Method
 from outcore.disk import DiskArray
 from outcore.dist import DistArray
 from outcore.errors import BudgetError, CollectiveError
-from outcore.resident.partner import Part, Selection, as_partner, links, parts
+from outcore.resident.partner import Part, as_partner, links, parts
+from outcore.sections import Selection
 from outcore.transport import Transport
 from outcore.transport.timeouts import DeferredInterrupt
 

@@ -3,9 +3,9 @@ The two sides of a movement: a section of an array in memory, and one of an arra
 
 Problem. ``memory[3, ::-1, None]`` and ``disk[10:20, 4:8:2]`` may lie anywhere in their arrays, have
 steps, integers and new axes, and be transposed against each other; of the memory each rank has parts.
-Idea. Both keys become ranges of indices that run upwards (`Selection`). Each axis of the disk array goes
-with one of the memory, or with none; so a part of a rank, which is a product of ranges, is a section of
-the disk array and a view of the rank's memory with the axes of that section. Transposing is a
+Idea. Both keys become ranges of indices that run upwards (`outcore.sections`). Each axis of the disk
+array goes with one of the memory, or with none; so a part of a rank, which is a product of ranges, is a
+section of the disk array and a view of the rank's memory with the axes of that section. Transposing is a
 permutation of strides: nothing is copied for it.
 
 Invariants. The parts of all owners divide the section of the disk array: no element is written twice.
@@ -15,62 +15,25 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcore.collective.items import Ranges
-from outcore.disk import DiskArray
 from outcore.dist import DistArray
 from outcore.distribution import Distribution, views
 from outcore.errors import UsageError
+from outcore.sections import Selection
 from outcore.transport import Transport
 
-__all__ = ["Link", "Part", "Selection", "as_partner", "links", "parts", "permutation"]
+__all__ = ["Link", "Part", "as_partner", "links", "parts", "permutation"]
 
 #: For an axis of the disk array the axis of the memory that goes with it, and whether that runs the
 #: other way.
 Link = tuple[int | None, bool]
 #: A section of the disk array, and the memory of this rank with the axes of that section.
 Part = tuple[Ranges, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Selection:
-    """
-    A section of an array.
-
-    Parameters
-    ----------
-    ranges
-        Start, count and step of each axis of the array, upwards.
-    axes
-        For each axis of the section that of the array, and whether it is walked downwards; None if
-        the key makes it.
-    """
-
-    ranges: tuple[tuple[int, int, int], ...]
-    axes: tuple[tuple[int, bool] | None, ...]
-
-    @classmethod
-    def of_disk(cls, array: DiskArray, key: Any, *, write: bool) -> Selection:
-        """The section of an array on disk that a key means."""
-        words, axes, _ = array._core.section_of(key, write=write)
-        triples = zip(words[::3], words[1::3], words[2::3], strict=True)
-        return cls(tuple(triples), tuple(axes))
-
-    @classmethod
-    def of_memory(cls, array: DistArray, key: Any) -> Selection:
-        """The section of a distributed array that a key means."""
-        ranges, axes = array.distribution._core.section_of(key, "the array in memory")
-        return cls(tuple(ranges), tuple(axes))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Length of each axis of the section."""
-        return tuple(1 if axis is None else self.ranges[axis[0]][1] for axis in self.axes)
 
 
 def as_partner(given: Any, group: Transport) -> DistArray:
@@ -180,7 +143,7 @@ def parts(
     """What this rank has of the section in memory, each part with its section of the disk array."""
     core = array.distribution._core
     members, places = core.patches(array.rank, array._widths, ghosts, list(memory.ranges))
-    each = zip(members.tolist(), views(array.local, places), strict=True)
+    each = zip(members.tolist(), views(array._local, places), strict=True)
     return [(_ranges(numbers, disk, linked), _seen(view, linked)) for numbers, view in each]
 
 

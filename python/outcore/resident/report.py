@@ -9,10 +9,10 @@ import numpy as np
 from outcore.collective.explain import explain_all
 from outcore.collective.report import ManyReport
 from outcore.disk import DiskArray
+from outcore.layouts import ResidentLayout, touched
 from outcore.report import human
-from outcore.resident.layout import ResidentLayout, touched
 from outcore.resident.movement import Movement, Wanted
-from outcore.resident.partner import Selection
+from outcore.sections import Selection
 from outcore.transport import Transport
 
 __all__ = ["ResidentReport", "explained"]

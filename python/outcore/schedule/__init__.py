@@ -19,6 +19,7 @@ from outcore.schedule.value import (
     Step,
     Store,
     elements,
+    lengths,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "divided",
     "elements",
     "left",
+    "lengths",
 ]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from outcore.schedule.value import Block, Load, Schedule, Section, Step
+from outcore.schedule.value import Block, Load, Schedule, Section, Step, Store, lengths
 
 __all__ = ["Broken", "check"]
 
@@ -144,9 +144,10 @@ class _Walk:
                 )
 
     def transfer(self, load: Load, step: Step) -> None:
-        if not _lies_in(load.section, self.shapes[load.array]):
+        named = _lies_in if isinstance(load, Store) else _names
+        if not named(load.section, self.shapes[load.array]):
             raise self.broken(f"{load.section} is no section of {self.schedule.arrays[load.array]}")
-        block, size = step.blocks[load.block], _size(load.section)
+        block, size = step.blocks[load.block], lengths(load.section)
         if load.axes is not None:
             if sorted(load.axes) != list(range(len(size))):
                 raise self.broken(f"{load.axes} permutes no {len(size)} axes")
@@ -206,10 +207,20 @@ def _lies_in(section: Section, shape: Shape) -> bool:
     )
 
 
+def _names(section: Section, shape: Shape) -> bool:
+    """Whether all indices of a section, which may have steps, are those of an array."""
+    return len(section) == len(shape) and all(
+        low == high or 0 <= low < high <= n
+        for (low, high), n in zip(box_of(section), shape, strict=True)
+    )
+
+
 def _divides(shape: Shape, finer: Shape) -> bool:
-    """Whether each axis of `shape` is some axes of `finer` in a row."""
+    """Whether each axis of `shape` is some axes of `finer` in a row, those of length 1 left out."""
     rest = list(finer)
     for n in shape:
+        if n == 1:
+            continue
         length = rest.pop(0) if rest else 0
         while length < n and rest:
             length *= rest.pop(0)
@@ -219,8 +230,16 @@ def _divides(shape: Shape, finer: Shape) -> bool:
 
 
 def box_of(section: Section) -> tuple[tuple[int, int], ...]:
-    """The ends of a section, as a value."""
-    return tuple((part.start, part.stop) for part in section)
+    """The ends of a section, as a value: its first index along each axis, and the one past its last."""
+    return tuple(
+        (part.start, part.stop) if part.step is None else _ends(part, count)
+        for part, count in zip(section, lengths(section), strict=True)
+    )
+
+
+def _ends(part: slice, count: int) -> tuple[int, int]:
+    last = part.start + (count - 1) * part.step
+    return (min(part.start, last), max(part.start, last) + 1) if count else (part.start, part.start)
 
 
 def meet(a: tuple[tuple[int, int], ...], b: tuple[tuple[int, int], ...]) -> int:

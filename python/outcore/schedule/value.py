@@ -37,10 +37,12 @@ __all__ = [
     "Step",
     "Store",
     "elements",
+    "lengths",
 ]
 
 Shape = tuple[int, ...]
-#: First index, and one past the last, along each axis: slices of plain integers without a step.
+#: First index, and one past the last, along each axis: slices of plain integers. What is loaded may have
+#: steps, also downwards; places in blocks, and what is stored, have none.
 Section = tuple[slice, ...]
 
 
@@ -251,4 +253,22 @@ class Schedule:
 
 def elements(section: Section) -> int:
     """Elements of a section."""
-    return math.prod(part.stop - part.start for part in section)
+    return math.prod(lengths(section))
+
+
+def lengths(section: Section) -> Shape:
+    """
+    The shape of a section.
+
+    Examples
+    --------
+    >>> lengths((slice(2, 5), slice(0, 10, 4), slice(5, None, -2)))
+    (3, 3, 3)
+    """
+    return tuple(
+        part.stop - part.start
+        if part.step is None
+        # Downwards to the first index there is no stop that is an index.
+        else len(range(part.start, -1 if part.stop is None else part.stop, part.step))
+        for part in section
+    )

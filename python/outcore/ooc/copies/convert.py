@@ -13,25 +13,33 @@ existing Zarr group). Resuming never mixes two jobs.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from outcore import formats
+from outcore import formats, layouts
 from outcore.disk import DiskArray
-from outcore.errors import UsageError
+from outcore.errors import OutcoreError, UsageError
+from outcore.formats.paths import path_names
 from outcore.formats.spec import as_dtype
 from outcore.groups import Group
 from outcore.jobs import Operation, Planned, Result, again, collective, complete
 from outcore.jobs.ranks import Ranks
 from outcore.ooc.copies.convert_group import convert_group, holds_several
+from outcore.jobs.target import Place
+from outcore.layouts import ResidentLayout
 from outcore.ooc.copies.copying import copying
 from outcore.opening import open
+from outcore.sections import Selection
 
 __all__ = ["convert"]
+
+T = TypeVar("T")
 
 Path = str | os.PathLike[str]
 
@@ -46,7 +54,7 @@ def convert(
     format: str | None = None,
     dtype: DTypeLike | None = None,
     order: str | None = None,
-    chunks: int | Sequence[int | None] | None = None,
+    chunks: int | Sequence[int | None] | Literal["auto"] | None = None,
     shards: int | Sequence[int | None] | None = None,
     compression: Any = None,
     memory: int | str | None = None,
@@ -55,6 +63,8 @@ def convert(
     overwrite: bool = False,
     casting: Literal["no", "equiv", "safe", "same_kind", "unsafe"] = "same_kind",
     source: Mapping[str, Any] | None = None,
+    section: Any = None,
+    typical: Any = None,
     comm: Any = None,
     explain: bool = False,
     whole: bool | None = None,
@@ -62,7 +72,7 @@ def convert(
     **options: Any,
 ) -> Planned | None:
     """
-    Copy an array of any size, or a whole file or group, into another format, chunking, order or dtype.
+    Copy an array, a section of it, or a whole file or group, into another format, chunking, order or dtype.
 
     Parameters
     ----------
@@ -77,8 +87,8 @@ def convert(
     dtype, order
         Of the new array; by default those of the source. Casting follows NumPy's rule `casting`.
     chunks, shards, compression
-        As for `outcore.create`. By default the new array has no compression, and the chunks of the
-        source if both formats have chunks.
+        As for `outcore.create`, ``chunks="auto"`` included. By default the new array has no compression,
+        and the chunks of the source if both formats have chunks.
     memory
         Bytes that the copy may hold, as a number or as text (``"256 MiB"``). By default, and at
         most, what `outcore.memory` allows.
@@ -95,6 +105,11 @@ def convert(
         ``"same_kind"`` allows float64 to float32, ``"unsafe"`` anything, ``"safe"`` no loss.
     source
         Options to open `src` with, such as ``{"dtype": "f4", "shape": (100, 100)}`` for raw files.
+    section
+        Copy ``src[section]`` alone: integers, slices with any step, ``...``, None. ``np.s_[::2, ::2]``
+        is the next level of a pyramid. Chunks of which it has nothing are not read.
+    typical
+        For ``chunks="auto"``: the sections of `dst` that will be read, as for `outcore.create`.
     comm
         A communicator of mpi4py, or a transport: its ranks divide the tiles. Collective.
     explain
@@ -119,7 +134,10 @@ def convert(
     UnsupportedError
         Arrays of a group cannot be read, and `skip` is not set; `dst` cannot hold a group.
     UsageError
-        The dtype cannot be cast, `dst` is `src`, or the journal belongs to another job.
+        The dtype cannot be cast, `dst` is `src`, or the journal belongs to another job (or to another
+        `section` of `src`).
+    SectionError
+        `section` is none of basic indexing, or leaves the array.
     StorageError
         ``already-exists``: `dst` is there and `overwrite` is not set; or the system said no. Nothing is
         lost: call again with ``resume=True``.
@@ -145,6 +163,10 @@ def convert(
     >>> outcore.convert("rows.npy", "columns.npy", order="F")
     >>> np.load("columns.npy").flags.f_contiguous
     True
+    >>> outcore.convert("rows.npy", "few.npy", section=np.s_[::2, 1:3])
+    >>> np.load("few.npy")
+    array([[ 1.,  2.],
+           [ 9., 10.]])
 
     A file with all that is in it:
 
@@ -177,7 +199,13 @@ def convert(
     formats.check_new(dst, format, options)
     ranks = Ranks.of(comm, "convert")
     if ranks.told(lambda: holds_several(src, dst, format, source or {}, whole)):
-        for name, value in (("dtype", dtype), ("explain", explain or None)):
+        single = {
+            "dtype": dtype,
+            "section": section,
+            "typical": typical,
+            "explain": explain or None,
+        }
+        for name, value in single.items():
             if value is not None:
                 raise UsageError(
                     f"{name}= is for one array, and {src!r} is a group; name an array in it",
@@ -207,28 +235,89 @@ def convert(
                 code="bad-cast",
                 path=array.path,
             )
+        selected = None if section is None else Selection.of_disk(array, section)
+        shape = array.shape if selected is None else selected.shape
         kept = {
             "fill_value": array.fill_value,
-            "dims": array.dims,
+            "dims": _of_axes(array.dims, selected, None),
             "attrs": dict(array.attrs) or None,
-            "chunks": array.chunks,
+            "chunks": _of_axes(array.chunks, selected, 1),
             "order": "F" if array.order == "F" else None,
         }
-        result = Result(array.shape, kind, kept, array.path)
-        plan = copying("convert", array.shape, (array.dtype, kind))
-        operation = Operation(
-            "convert",
-            (array,),
-            (result,),
-            plan,
-            {"dtype": kind, "casting": casting},
-            out_name="dst",
-        )
+        if selected is not None and kept["chunks"]:
+            # A section may be shorter than a chunk.
+            pairs = zip(kept["chunks"], shape, strict=True)
+            kept["chunks"] = tuple(min(chunk, max(n, 1)) for chunk, n in pairs)
+        layout = None
+        if isinstance(chunks, str) or typical is not None:
+            words = {"format": format, "order": kept["order"], **_said(new), **options}
+            layout = _chosen(dst, shape, kind, words, typical, resume, Ranks.of(comm, "convert"))
+            new["chunks"] = layout.chunks
+            kept["chunks"] = None
+        result = Result(shape, kind, kept, array.path)
+        plan = copying("convert", shape, (array.dtype, kind), section=selected)
+        arguments: dict[str, Any] = {"dtype": kind, "casting": casting}
+        if selected is not None:
+            arguments["section"] = selected.key
+        operation = Operation("convert", (array,), (result,), plan, arguments, out_name="dst")
         done = complete(operation, dst, {**how, "format": format, **new, **options})
     if isinstance(done, Planned):
+        if layout is not None:
+            done.report.method += f"; {layout}"
         return done
     done.close()
     return None
+
+
+def _of_axes(each: Sequence[T] | None, section: Selection | None, new: T) -> tuple[T, ...] | None:
+    """What is known of each axis of an array, for those of a section of it; `new` of new axes."""
+    if each is None or section is None:
+        return None if each is None else tuple(each)
+    return tuple(new if axis is None else each[axis[0]] for axis in section.axes)
+
+
+def _said(words: Mapping[str, Any]) -> dict[str, Any]:
+    """Words that say something; no compression is none."""
+    return {
+        k: v for k, v in words.items() if v is not None and not (isinstance(v, str) and v == "none")
+    }
+
+
+def _chosen(
+    dst: Path,
+    shape: tuple[int, ...],
+    kind: np.dtype[Any],
+    words: Mapping[str, Any],
+    typical: Any,
+    resume: bool,
+    ranks: Ranks,
+) -> ResidentLayout:
+    """The layout that ``chunks="auto"`` means; of an interrupted job the one that it has begun with."""
+    name = path_names(dst)[0]
+
+    def choose() -> ResidentLayout:
+        found = layouts.automatic(name, shape, kind, words, typical)
+        if found is None:
+            raise UsageError(
+                f"chunks={words.get('chunks')!r} are no chunks; give integers, or 'auto'",
+                code="bad-chunks",
+            )
+        place = Place.of(name, [], True, words.get("format"))
+        if resume and found.format != "raw" and os.path.lexists(place.journal):
+            with (
+                contextlib.suppress(OutcoreError),
+                open(place.partial, format=found.format) as begun,
+            ):
+                return replace(found, chunks=begun.chunks, why="so it was begun")
+        return found
+
+    # Ranks may know the disk differently.
+    made = choose() if ranks.size == 1 else None
+    chunks = ranks.told(lambda: choose().chunks) if made is None else made.chunks
+    if made is None:
+        format, order = words.get("format") or "", words.get("order") or "C"
+        made = ResidentLayout(format, order, chunks and tuple(chunks), "as the first rank chose")
+    return made
 
 
 def _opened(src: Any, options: Mapping[str, Any]) -> DiskArray:

@@ -5,6 +5,7 @@ Problem. Two layouts rarely like the same pieces.
 Idea. `outcore.tiling` cuts the array into the tiles with which both take least time. The core permutes
 axes while it reads, so a tile is in memory once; only where its dtype changes is there a second buffer,
 and a kernel. One tile is read while another is written, unless tiles of twice the size take less time.
+A section is copied as an array of its own, whose tiles suit the chunks that it has parts of.
 
 Reference: PASSION, section 4.1 (slabs), and the transpose of section 4.3.
 """
@@ -21,7 +22,8 @@ from numpy.typing import NDArray
 from outcore import tiling
 from outcore.jobs import SMALLEST, Bound, Program, Terms, TooLittle
 from outcore.report import counted
-from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store, lengths
+from outcore.sections import Selection
 from outcore.tiling import Side, Tiling
 
 __all__ = ["copying"]
@@ -37,6 +39,7 @@ def copying(
     shape: tuple[int, ...],
     dtypes: tuple[np.dtype[Any], np.dtype[Any]],
     axes: Sequence[int] | None = None,
+    section: Selection | None = None,
 ) -> Callable[[Terms], Program]:
     """
     How to plan a copy.
@@ -46,16 +49,20 @@ def copying(
     name
         Of the operation.
     shape
-        Of the source.
+        Of the source, or of the section of it.
     dtypes
         Of the source and of the target.
     axes
         Axis `n` of the target is axis ``axes[n]`` of the source; None: as they are.
+    section
+        Of the source, if not all of it is copied; then without `axes`.
     """
     permutation = tuple(range(len(shape))) if axes is None else tuple(axes)
 
     def plan(terms: Terms) -> Program:
         source = terms.side(0) or Side(dtypes[0].itemsize, "C")
+        if section is not None:
+            source = section.side(source)
         target = (terms.target(1) or Side(dtypes[1].itemsize, "C")).permuted(permutation)
         same = dtypes[0] == dtypes[1]
         per_element = dtypes[0].itemsize + dtypes[1].itemsize
@@ -95,7 +102,7 @@ def copying(
         buffers: tuple[Buffer, ...] = (Buffer(most, dtypes[0], order, copies=copies),)
         if not same:
             buffers += (Buffer(most, dtypes[1], order),)
-        schedule = _schedule(name, tiles, buffers, permutation, reads)
+        schedule = _schedule(name, tiles, buffers, permutation, reads, section)
         runs = " x ".join(map(str, tiles.tile)) or "one element"
         return Program(
             (schedule,),
@@ -109,9 +116,20 @@ def copying(
 
 
 def _schedule(
-    name: str, tiles: Tiling, buffers: tuple[Buffer, ...], axes: tuple[int, ...], reads: int
+    name: str,
+    tiles: Tiling,
+    buffers: tuple[Buffer, ...],
+    axes: tuple[int, ...],
+    reads: int,
+    selected: Selection | None,
 ) -> Schedule:
     plain = axes == tuple(range(len(axes)))
+
+    def load(section: Section) -> Load:
+        if selected is None:
+            return Load(0, section, 0, axes=None if plain else axes)
+        there = selected.of_array(section)
+        return Load(0, there, 0, shape=None if selected.keeps_axes else lengths(there))
 
     def step(number: int) -> Step:
         section = tiles.key(number)
@@ -119,7 +137,7 @@ def _schedule(
         shape = tuple(part.stop - part.start for part in there)
         return Step(
             blocks=tuple(Block(n, shape) for n in range(len(buffers))),
-            loads=(Load(0, section, 0, axes=None if plain else axes),),
+            loads=(load(section),),
             stores=(Store(1, there, len(buffers) - 1),),
             kernel=0 if len(buffers) > 1 else None,
         )

@@ -1,10 +1,11 @@
 """
-How a new disk resident array lies on disk: what is asked of the planner, and what it answered.
+How a new array lies on disk: what is asked of the planner, and what it answered.
 
 Problem. Who makes an array knows which sections will be typical, and not which order or chunks suit them
 on this disk. Idea. The format says what it offers, the core what is known of the disk; the planner
 prices every layout for the typical sections (``crates/plan/src/resident.rs``), and the answer is kept
-with what it was compared with, so that it can be explained.
+with what it was compared with, so that it can be explained. Disk resident arrays are made so, and all
+others with ``chunks="auto"``.
 
 Reference: Nieplocha, Foster, *Disk Resident Arrays*, section 4 (hints of ``DRA_Create``: a typical
 request).
@@ -14,18 +15,21 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from outcore import _core, formats
 from outcore.errors import UsageError
+from outcore.formats.spec import as_dtype, check_order, check_shape, default_chunks
 from outcore.report import human, human_time
 
 __all__ = [
     "LayoutCandidate",
     "ResidentLayout",
     "Typical",
+    "automatic",
     "choose",
     "described",
     "touched",
@@ -84,7 +88,7 @@ class LayoutCandidate:
 @dataclass(frozen=True)
 class ResidentLayout:
     """
-    How a disk resident array lies on disk, and why; `str` is for people.
+    How an array lies on disk, and why; `str` is for people.
 
     Parameters
     ----------
@@ -301,6 +305,103 @@ def described(words: Mapping[str, Any]) -> ResidentLayout:
         words.get("figures", ""),
         words.get("largest_chunk", 0),
     )
+
+
+def automatic(
+    path: str,
+    shape: Any,
+    dtype: Any,
+    options: Mapping[str, Any],
+    typical: Typical | None = None,
+) -> ResidentLayout | None:
+    """
+    The chunks of ``chunks="auto"``, by price; None if something else was said.
+
+    Parameters
+    ----------
+    path
+        Of the new array; its folder tells the disk.
+    shape, dtype
+        Of the array.
+    options
+        Of ``outcore.create``. The order is the one that they say, C if they say none.
+    typical
+        As of `typical_of`; by default planes across each axis in turn. Decoding is not priced: without
+        `typical`, what passes a codec gets the chunks of the formats (`default_chunks`).
+
+    Raises
+    ------
+    UsageError
+        ``bad-typical``: sections that do not fit; or typical sections without ``chunks="auto"``.
+        ``bad-chunks``: shards are asked for, which would have to be chosen as well.
+    """
+    chunks = options.get("chunks")
+    if not (isinstance(chunks, str) and chunks == "auto"):
+        if typical is not None:
+            raise UsageError(
+                "typical= says for which sections chunks='auto' chooses; give that as well, or leave it "
+                "out",
+                code="bad-typical",
+            )
+        return None
+    if options.get("shards") is not None:
+        raise UsageError(
+            f"chunks='auto' with shards={options['shards']!r}: they have to be multiples of chunks; "
+            "give both, or leave shards out",
+            code="bad-chunks",
+        )
+    kind = as_dtype(dtype, path)
+    full, item = check_shape(shape, kind.base.itemsize, path, stored=False), kind.base.itemsize
+    full += kind.shape
+    outer = formats.split_path(path)[0]
+    format = options.get("format") or formats.format_of_new(outer)
+    order = check_order(options.get("order") or "C")
+    offer = _OFFERS.get(format, (True, False, False, False, False))
+    turned = order == "F"
+    plain, chunked = offer[turned], offer[2 + turned]
+    plain = plain and not (chunked and any(options.get(name) for name in _NEED_CHUNKS))
+    sections = typical_of(typical, full)
+    if not chunked or not all(full):
+        why = "it has no elements" if chunked else f"{format} files have no chunks in this order"
+        return ResidentLayout(format, order, None, why)
+    if not sections and options.get("compression"):
+        why = "a chunk that passes a codec is read whole, so that about a cube suits all directions"
+        return ResidentLayout(format, order, default_chunks(full, item), why)
+    sections = sections or typical_of(_planes(full), full)
+    # Elements in Fortran order are those of the array with its axes the other way round, in C order.
+    turn = -1 if turned else 1
+    found = _priced(
+        {"format": format, "order": order, "chunks": None},
+        (plain, False, True, False, offer[4]),
+        os.path.dirname(os.path.abspath(outer)),
+        full[::turn],
+        item,
+        tuple((one[::turn], times) for one, times in sections),
+        _core.memory_limit(),
+        "",
+    )
+    made = described(found)
+    return replace(
+        made,
+        order=order,
+        chunks=made.chunks and made.chunks[::turn],
+        typical=sections,
+        candidates=tuple(
+            replace(one, order=order, chunks=one.chunks and one.chunks[::turn])
+            for one in made.candidates
+        ),
+    )
+
+
+# What asks for chunks, whatever they cost.
+_NEED_CHUNKS = ("compression", "maxshape", "resizable", "unlimited")
+
+
+def _planes(shape: Shape) -> Sequence[Sequence[int]]:
+    """All of a vector; of other arrays what has one index along each axis in turn."""
+    if len(shape) < 2:
+        return [shape]
+    return [tuple(1 if d == axis else n for d, n in enumerate(shape)) for axis in range(len(shape))]
 
 
 def _format_of(path: str) -> str | None:

@@ -1,0 +1,256 @@
+"""
+Arrays that are to be made like another one: what that one says, as words for `outcore.create`.
+
+Problem. ``like=`` may be an array of ours, of NumPy, h5py or zarr; each says otherwise what its chunks
+and codecs are. And the format of the new array may have no word for some of it.
+Idea. Of arrays on disk the metadata are read by the format that owns them, of others their attributes
+are asked. What the new format cannot keep is found by trying: with as little left out as it asks for
+(`kept_by`). An array exists completely or not at all, so a try that fails has changed nothing.
+
+Invariants. No elements are read. What somebody says himself goes before what the other array says.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, TypeVar
+
+import numpy as np
+
+from outcore import formats
+from outcore.errors import UnsupportedError, UsageError, callers_line
+from outcore.formats.layout import ArrayInfo, Chunked, Codec, ShardSource
+
+__all__ = ["adapted", "kept_by", "tell_lost", "words_of"]
+
+T = TypeVar("T")
+
+#: Codes of attributes that a format cannot keep.
+BAD_ATTRIBUTES = ("bad-attribute", "bad-attributes")
+# What says how elements lie, not what they are: to lose it changes no result, and is not told.
+_LAYOUT = ("order", "chunks", "shards", "compression", "maxshape")
+
+
+def words_of(like: Any) -> dict[str, Any]:
+    """
+    What an array says of itself, as words for `outcore.create`, `shape` and `dtype` among them.
+
+    Parameters
+    ----------
+    like
+        An array on disk (of ours, or of h5py or zarr), or anything with a shape and a dtype.
+
+    Raises
+    ------
+    UsageError
+        ``bad-like``: it has neither.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> words_of(np.zeros((2, 3), "i2", order="F"))
+    {'shape': (2, 3), 'dtype': dtype('int16'), 'order': 'F'}
+    """
+    info = getattr(like, "info", None)
+    if isinstance(info, ArrayInfo):
+        return _of_info(info, dict(like.attrs))
+    shape, dtype = getattr(like, "shape", None), getattr(like, "dtype", None)
+    if shape is None or dtype is None:
+        raise UsageError(
+            f"like={like!r:.80} is no array; give one of outcore, NumPy, h5py or zarr, or shape= and "
+            "dtype=",
+            code="bad-like",
+        )
+    module = type(like).__module__.partition(".")[0]
+    if module == "zarr" and (found := _of_zarr(like)) is not None:
+        return found
+    words = {"shape": tuple(shape), "dtype": np.dtype(dtype)}
+    if module == "h5py":
+        return words | _of_h5py(like)
+    if isinstance(like, np.ndarray) and like.flags.fnc:
+        words["order"] = "F"
+    return words
+
+
+def _of_info(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    words: dict[str, Any] = {"shape": info.shape, "dtype": info.dtype, "order": info.order}
+    words["format"] = info.format
+    if isinstance(info.layout, Chunked):
+        words["chunks"] = info.layout.chunks
+        words["compression"] = info.layout.codecs or None
+        if isinstance(info.layout.source, ShardSource):
+            pairs = zip(info.layout.chunks, info.layout.source.per_shard, strict=True)
+            words["shards"] = tuple(chunk * count for chunk, count in pairs)
+    limits = info.extra.get("maxshape")
+    if limits is not None and tuple(limits) != info.shape:
+        words["maxshape"] = tuple(limits)
+    words |= {"fill_value": info.fill_value, "dims": info.dims, "attrs": dict(attrs) or None}
+    return {name: word for name, word in words.items() if word is not None}
+
+
+def _of_zarr(like: Any) -> dict[str, Any] | None:
+    """An array of zarr in a folder, as our own reader sees it; None if it is elsewhere."""
+    root = getattr(getattr(like, "store", None), "root", None)
+    path = getattr(like, "path", None)
+    if root is None or path is None:
+        return None
+    try:
+        info = formats.open_info(f"{os.fspath(root)}::/{path}" if path else os.fspath(root))
+    except (OSError, UnsupportedError, UsageError):
+        return None
+    return _of_info(info, dict(like.attrs))
+
+
+def _of_h5py(like: Any) -> dict[str, Any]:
+    """A dataset of h5py; its file may be open for writing, so that it is not opened again."""
+    from outcore.formats import hdf5_access
+    from outcore.formats.hdf5_attrs import describe_axes, read_attrs
+    from outcore.formats.hdf5_types import codecs_of
+
+    name = f"{like.file.filename}::{like.name}"
+    h5py = hdf5_access.library(like.file.filename)
+    if like.file.mode != "r":
+        like.file.flush()  # attributes are also looked at in the file
+    plist = like.id.get_create_plist()
+    words: dict[str, Any] = {}
+    if like.chunks is not None:
+        words = {"chunks": tuple(like.chunks), "compression": codecs_of(plist, name) or None}
+    if like.maxshape != like.shape:
+        words["maxshape"] = tuple(like.maxshape)
+    if plist.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED:
+        words["fill_value"] = like.fillvalue
+    words["dims"] = describe_axes(like)
+    words["attrs"] = read_attrs(h5py, like, netcdf=False) or None
+    return {key: word for key, word in words.items() if word is not None}
+
+
+def adapted(words: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    What is left of the words of an array beside those that somebody says himself.
+
+    Parameters
+    ----------
+    words
+        Of the other array (`words_of`), without shape and dtype where these were said.
+    said
+        What goes before them; all of it, `shape` and `dtype` as well.
+
+    Examples
+    --------
+    >>> words = {"shape": (100, 80), "dtype": "f8", "chunks": (50, 40), "dims": ("y", "x")}
+    >>> adapted(words, {"shape": (20, 80), "dtype": "f8"})
+    {'chunks': (20, 40), 'dims': ('y', 'x')}
+    >>> adapted(words, {"shape": 7, "dtype": "f8"})
+    {}
+    """
+    left = {k: v for k, v in words.items() if k not in ("shape", "dtype") and said.get(k) is None}
+    shape = said["shape"]
+    shape = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    if len(shape) != len(words["shape"]):
+        for name in ("chunks", "shards", "dims", "maxshape"):
+            left.pop(name, None)
+    elif shape != tuple(words["shape"]):
+        left.pop("maxshape", None)
+        if "shards" in left:
+            # They hold whole chunks; another length asks for another shard.
+            left.pop("shards")
+        if "chunks" in left:
+            pairs = zip(left["chunks"], shape, strict=True)
+            left["chunks"] = tuple(min(chunk, max(n, 1)) for chunk, n in pairs)
+    if said.get("chunks") is not None or said.get("shards") is not None:
+        # One of both that was said does not go with the other one that was not.
+        left.pop("shards", None)
+        left.pop("chunks", None)
+    if "compression" in left and np.dtype(said["dtype"]) != np.dtype(words["dtype"]):
+        left["compression"] = tuple(map(_of_any_size, left["compression"]))
+    return left
+
+
+def _of_any_size(codec: Codec) -> Codec:
+    """A codec that takes elements as long as those of the new array are."""
+    options = {name: value for name, value in codec.options.items() if name != "itemsize"}
+    return replace(codec, options=options)
+
+
+def kept_by(
+    make: Callable[[Mapping[str, Any]], T], wanted: Mapping[str, Any]
+) -> tuple[T, tuple[str, ...]]:
+    """
+    Make something with as many words as its format has a place for; and which were left out.
+
+    Parameters
+    ----------
+    make
+        Makes it with these words, or refuses and has changed nothing.
+    wanted
+        The words.
+
+    Raises
+    ------
+    UnsupportedError, UsageError
+        The first refusal, if nothing helps; and whatever else `make` raises.
+    """
+    refusal: UnsupportedError | UsageError | None = None
+    for lost in _subsets(list(wanted)):
+        try:
+            return make({k: v for k, v in wanted.items() if k not in lost}), lost
+        except UnsupportedError as error:
+            refusal = refusal or error
+        except UsageError as error:
+            if error.code not in BAD_ATTRIBUTES:
+                raise
+            refusal = refusal or error
+    raise refusal or UnsupportedError(
+        "no way to create it; name another format=", code="cannot-keep"
+    )
+
+
+def tell_lost(
+    array: Any, lost: Sequence[str], wanted: Mapping[str, Any], where: str, of: str
+) -> None:
+    """
+    Set attributes one by one that could not be set together, and warn of all that is not kept.
+
+    Parameters
+    ----------
+    array
+        What was made.
+    lost, wanted
+        Words that were left out, of these.
+    where, of
+        The name of the array, and of the one that has all of it.
+    """
+    told = [name for name in lost if name not in ("attrs", *_LAYOUT)]
+    if "attrs" in lost:
+        told += _attributes_lost(array, wanted["attrs"])
+    if told:
+        warnings.warn(
+            f"{where!r}: {array.format} cannot keep {', '.join(told)} of {of!r}",
+            stacklevel=callers_line(),
+        )
+
+
+def _attributes_lost(array: Any, attrs: Mapping[str, Any]) -> list[str]:
+    lost = []
+    try:
+        for name, value in attrs.items():
+            try:
+                array.attrs[name] = value
+            except UsageError:
+                lost.append(f"attribute {name!r}")
+    except UnsupportedError:
+        return ["attrs"]
+    except BaseException:
+        array.close()
+        raise
+    return lost
+
+
+def _subsets(names: list[str]) -> Iterator[tuple[str, ...]]:
+    """All subsets, the smallest first."""
+    for count in range(len(names) + 1):
+        yield from combinations(names, count)
