@@ -161,7 +161,7 @@ def test_compressions_for_zarr_python(tmp_path, compression, shards):
 NUMCODECS = [
     ("Zlib", {"level": 3}), ("Zlib", {"level": -1}), ("GZip", {"level": 2}), ("LZ4", {}), ("Zstd", {}),
     ("Blosc", {"cname": "zstd", "shuffle": -1}), ("Blosc", {"cname": "lz4hc", "shuffle": 2}),
-    ("Shuffle", {"elementsize": 8}), ("CRC32C", {}), ("Fletcher32", {}),
+    ("Shuffle", {"elementsize": 8}), ("CRC32C", {}), ("Fletcher32", {}), ("BZ2", {"level": 2}),
 ]  # fmt: skip
 
 
