@@ -69,8 +69,7 @@ def register(h5py: Any, number: int) -> bool:
         with contextlib.suppress(ImportError, RuntimeError):
             import hdf5plugin
 
-            names = [name for name, code in hdf5plugin.FILTERS.items() if code == number]
-            if not set(names) <= set(hdf5plugin.get_config().registered_filters):
+            if number in hdf5plugin.FILTERS.values():
                 hdf5plugin.register(number, force=True)
             _registered.add(number)
     return bool(h5py.h5z.filter_avail(number))
