@@ -99,7 +99,7 @@ impl Bitshuffle {
 
     /// Bytes of `len` that are in blocks; none if they are no whole number of items.
     fn in_blocks(&self, len: usize) -> Option<usize> {
-        (len % self.item == 0).then(|| len - len % self.item.saturating_mul(EIGHT))
+        len.is_multiple_of(self.item).then(|| len - len % self.item.saturating_mul(EIGHT))
     }
 
     /// The same of a chunk that was stored.
@@ -137,7 +137,7 @@ fn block_bytes(items: usize, item: usize) -> Result<usize, Fault> {
         0 => (TARGET / item / EIGHT * EIGHT).max(LEAST),
         items => items,
     };
-    if items % EIGHT != 0 {
+    if !items.is_multiple_of(EIGHT) {
         return Err(Fault::new(format!("blocks of {items} items are no multiple of {EIGHT}")));
     }
     Ok(items.saturating_mul(item))

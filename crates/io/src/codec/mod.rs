@@ -32,6 +32,7 @@ pub mod blosc;
 pub mod bzip2;
 mod coder;
 pub mod crc32c;
+mod decoder;
 pub mod deflate;
 mod fault;
 pub mod fletcher32;
@@ -46,8 +47,8 @@ mod step;
 pub mod zstd;
 
 pub use coder::{Coder, Encoded};
+pub use decoder::{Decode, Decoder};
 pub use fault::Fault;
-pub use outside::{Decode, Decoder};
 pub use pipeline::Pipeline;
 pub use spec::{CodecSpec, OptionValue};
 pub use step::{Checksum, Codec, Context, Needs, Written};

@@ -3,45 +3,17 @@
 //! Problem. szip, n-bit, scale-offset and most plug-ins of HDF5 exist in its library alone, which is
 //! reached through Python.
 //!
-//! Idea. Whoever describes the pipeline gives the code that decodes ([`Decode`]) as an option of the
+//! Idea. Whoever describes the pipeline gives the code that decodes ([`Decode`](super::Decode)) as an option of the
 //! step. It is a function of bytes like other codecs, so that plans, threads, checksums, masks and kept
 //! chunks know nothing of it.
 //!
 //! Invariants. What comes out has the size that was asked for, or it is an error. What that library holds
 //! meanwhile is counted: three copies of what is stored, five of what comes out. Nothing is encoded.
 
-use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
-
+use super::decoder::Decoder;
 use super::fault::Fault;
 use super::spec::{CodecSpec, OptionValue};
 use super::step::{Codec, Context, Needs, Written};
-
-/// What decodes.
-pub trait Decode: fmt::Debug + Send + Sync {
-    /// Decodes all of `input` into all of `output`.
-    ///
-    /// # Errors
-    /// `Bad` if the input is not what the filter writes; `Other` for what has nothing to do with it.
-    fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<(), Fault>;
-}
-
-/// What decodes, as an option of a codec. What comes out follows from the other options: all are equal.
-#[derive(Debug, Clone)]
-pub struct Decoder(pub Arc<dyn Decode>);
-
-impl PartialEq for Decoder {
-    fn eq(&self, _other: &Decoder) -> bool {
-        true
-    }
-}
-
-impl Eq for Decoder {}
-
-impl Hash for Decoder {
-    fn hash<H: Hasher>(&self, _state: &mut H) {}
-}
 
 /// A filter of HDF5's library.
 #[derive(Debug)]
@@ -98,8 +70,10 @@ impl Codec for Outside {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::codec::Pipeline;
+    use crate::codec::{Decode, Pipeline};
 
     /// Every byte twice.
     #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Codecs as formats name them.
 
+use super::decoder::Decoder;
 use super::fault::Fault;
-use super::outside::Decoder;
 
 /// The value of one option of a codec.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
