@@ -25,9 +25,10 @@ SECTIONS = [
 ]  # fmt: skip
 CODECS = {
     "plain": None, "gzip": "gzip:6", "shuffle+gzip": ["shuffle", "gzip"], "lzf": "lzf", "zstd": "zstd:4",
-    "lz4": "lz4", "blosc": "blosc", "fletcher32": ["shuffle", "gzip:1", "fletcher32"],
+    "lz4": "lz4", "blosc": "blosc", "bzip2": "bzip2:2", "bitshuffle": ["bitshuffle", "fletcher32"],
+    "fletcher32": ["shuffle", "gzip:1", "fletcher32"],
 }  # fmt: skip
-PLUGINS = {"zstd", "lz4", "blosc"}
+PLUGINS = {"zstd", "lz4", "blosc", "bzip2", "bitshuffle"}
 
 
 def field(shape, dtype="f8", seed=0):
@@ -56,7 +57,9 @@ def test_h5py_to_outcore(tmp_path, name, dtype):
     options = {
         "plain": {}, "gzip": {"compression": 6}, "shuffle+gzip": {"compression": 4, "shuffle": True},
         "lzf": {"compression": "lzf"}, "zstd": {"compression": 32015}, "lz4": {"compression": 32004},
-        "blosc": {"compression": 32001}, "fletcher32": {"fletcher32": True, "compression": 1},
+        "blosc": {"compression": 32001}, "bzip2": {"compression": 307},
+        "bitshuffle": {"compression": 32008, "compression_opts": (0, 2), "fletcher32": True},
+        "fletcher32": {"fletcher32": True, "compression": 1},
     }[name]  # fmt: skip
     with h5py.File(tmp_path / "a.h5", "w", userblock_size=512) as file:
         file.create_dataset("x", data=data, chunks=(10, 16), **options)
@@ -91,7 +94,7 @@ def test_outcore_to_h5py(tmp_path, name, dtype):
 def test_incompressible_chunks_skip_the_filter(tmp_path):
     pytest.importorskip("hdf5plugin")
     data = np.random.default_rng(1).integers(0, 256, (64, 64), np.uint8)
-    for number, codec in enumerate(["lzf", "blosc", "lz4", "zstd", "gzip"]):
+    for number, codec in enumerate(["lzf", "blosc", "lz4", "zstd", "gzip", "bitshuffle", "bzip2"]):
         path = f"{tmp_path}/a{number}.h5"
         outcore.create(path, data=data, chunks=(16, 16), compression=codec).close()
         with h5py.File(path) as file:

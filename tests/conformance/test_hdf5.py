@@ -131,7 +131,9 @@ def test_plugin_filters(tmp_path):
             "blosc": plugin.Blosc(cname="zstd", clevel=3, shuffle=2),
             "lz4": plugin.LZ4(nbytes=1024),
             "zstd": plugin.Zstd(clevel=7),
-            "other": plugin.Bitshuffle(),
+            "bits": plugin.Bitshuffle(nelems=64, cname="zstd", clevel=2),
+            "bits4": plugin.Bitshuffle(),
+            "bzip2": plugin.BZip2(blocksize=4),
             "blosc2": plugin.Blosc2(),
         }.items():
             file.create_dataset(name, data=np.arange(100, dtype="f4"), chunks=(30,), **options)
@@ -139,13 +141,17 @@ def test_plugin_filters(tmp_path):
         "blosc": Codec("blosc", {"cname": "zstd", "itemsize": 4, "level": 3, "shuffle": 2}),
         "lz4": Codec("lz4hdf5", {"blocksize": 1024}),
         "zstd": Codec("zstd", {"level": 7}),
+        "bits": Codec("bitshuffle", {"cname": "zstd", "itemsize": 4, "blocksize": 64, "level": 2}),
+        "bits4": Codec("bitshuffle", {"cname": "lz4", "itemsize": 4}),
+        "bzip2": Codec("bzip2", {"level": 4}),
     }
     for name, codec in expected.items():
         assert formats.open_info(tmp_path / "a.h5::" / name).layout.codecs == (codec,)
-    for name, word in {"other": "32008 .bitshuffle", "blosc2": "32026 .blosc2"}.items():
-        with pytest.raises(errors.UnsupportedError, match=word):
-            formats.open_info(tmp_path / f"a.h5::{name}")
-    for name in ["zstd:5", "lz4", "blosc", ["shuffle", "lzf"], ["gzip", "fletcher32"]]:
+    (codec,) = formats.open_info(tmp_path / "a.h5::blosc2").layout.codecs
+    assert (codec.name, codec.options["filter"], codec.options["name"]) == ("hdf5", 32026, "blosc2")
+    names = ["zstd:5", "lz4", "blosc", ["shuffle", "lzf"], ["gzip", "fletcher32"], "bzip2:2"]
+    bits = Codec("bitshuffle", {"cname": "zstd", "level": 2, "blocksize": 16})
+    for name in [*names, "bitshuffle", bits, Codec("bitshuffle", {"cname": "none"})]:
         info = formats.create_info(tmp_path / "b.h5::x", 100, "f8", compression=name, chunks=10)
         again = formats.open_info(tmp_path / "b.h5::x")
         assert info.layout.codecs == again.layout.codecs
@@ -155,6 +161,13 @@ def test_plugin_filters(tmp_path):
         formats.create_info(tmp_path / "b.h5::y", 100, "f8", compression="crc32c")
     with pytest.raises(errors.UsageError, match="levels 0 to 9"):
         formats.create_info(tmp_path / "b.h5::y", 100, "f8", compression="gzip:11")
+    for codec in [
+        "bzip2:10",
+        Codec("bitshuffle", {"blocksize": 12}),
+        Codec("bitshuffle", {"a": 1}),
+    ]:
+        with pytest.raises(errors.UsageError, match=r"bzip2 1 to 9|multiple of 8"):
+            formats.create_info(tmp_path / "b.h5::y", 100, "f8", compression=codec)
     assert [e.path for e in formats.ls(tmp_path / "b.h5")] == [f"{tmp_path}/b.h5::/x"]
 
 
@@ -497,7 +510,7 @@ import numpy as np
 import outcore
 
 data = np.arange(6000.0).reshape(200, 30)
-for codec in ("blosc", "zstd", "lz4"):
+for codec in ("blosc", "zstd", "lz4", "bzip2", "bitshuffle"):
     path = f"{sys.argv[1]}/{codec}.h5"
     outcore.create(path, data=data, chunks=(64, 30), compression=codec).close()
     with h5py.File(path) as file:

@@ -124,6 +124,8 @@ def _codec(codec: Codec):
             return numcodecs.GZip(int(options["level"]))
         case "zstd":
             return numcodecs.Zstd(int(options["level"]), checksum=bool(options["checksum"]))
+        case "bzip2":
+            return numcodecs.BZ2(int(options["level"]))
         case "lz4":
             return numcodecs.LZ4()
         case "blosc":

@@ -10,6 +10,8 @@ KILLED = "tests/crash/test_hdf5_killed.py"
 PREFIXES = "tests/crash/test_prefixes.py"
 LOOKUP = "python/outcore/formats/hdf5_lookup.py"
 CHUNKS = "python/outcore/formats/hdf5_chunks.py"
+FILTERS = "python/outcore/formats/hdf5_filters.py"
+FILTERED = "tests/conformance/test_hdf5_filters.py::test_"
 LOOKED_UP = "tests/unit/test_hdf5_lookup.py::test_"
 TOGETHER = "tests/unit/test_failing_together.py::test_"
 
@@ -221,5 +223,40 @@ MUTANTS = [
         after="    while False:\n",
         killed_by="tests/unit/test_formats.py::test_a_call_that_reads_less_than_was_asked_for_changes_nothing",
         why="a record or a superblock would be believed that was read in part",
+    ),
+    Mutant(
+        file=FILTERS,
+        before='    _expect("the header promises", int.from_bytes(stored[:4], "little"), nbytes)\n',
+        after="",
+        killed_by=f"{FILTERED}damaged_chunks_are_refused_and_named",
+        why="the library would read behind its memory, and that would be taken for elements",
+    ),
+    Mutant(
+        file=FILTERS,
+        before="    _at_least(stored, _SO_HEADER + (count * bits + 7) // 8)\n",
+        after="",
+        killed_by=f"{FILTERED}damaged_chunks_are_refused_and_named",
+        why="the library would unpack what lies behind a chunk that was cut off",
+    ),
+    Mutant(
+        file=FILTERS,
+        before="    if not np.array_equal(out, _read(image",
+        after="    if not len(out) and not np.array_equal(out, _read(image",
+        killed_by=f"{FILTERED}damaged_chunks_are_refused_and_named",
+        why="of a chunk of szip that was cut off, what was in memory would be taken for elements",
+    ),
+    Mutant(
+        file=FILTERS,
+        before='        _expect("there are", len(stored), nbytes)\n        return\n    bits, size',
+        after="        return\n    bits, size",
+        killed_by=f"{FILTERED}parameters_that_lead_the_library_astray_are_refused",
+        why="the library would read behind a chunk that n-bit stored as it was",
+    ),
+    Mutant(
+        file="python/outcore/formats/hdf5_types.py",
+        before='codec.name == "hdf5" and any(c.name not in _KEEP_SIZE for c in codecs)',
+        after='codec.name == "hdf5" and not codecs and any(c.name not in _KEEP_SIZE for c in codecs)',
+        killed_by=f"{FILTERED}a_filter_behind_one_that_changes_sizes_is_refused",
+        why="the library would be told a longer output than the filter gives, and read behind it",
     ),
 ]

@@ -235,6 +235,13 @@ MUTANTS = [
         why="damaged chunks would be read as if they were whole",
     ),
     Mutant(
+        file=f"{IO}/codec/coder.rs",
+        before="                step.check_skipped()?;\n",
+        after="",
+        killed_by="cargo outcore-io codec::outside::tests::it_is_a_step_like_others_and_can_be_left_out_unless_it_converts",
+        why="packed bits would be taken for numbers where n-bit was left out",
+    ),
+    Mutant(
         file=f"{IO}/chunk_cache.rs",
         before="Ok(Seen { stamp, settled: stamp.age() >= quiet })",
         after="Ok(Seen { stamp, settled: stamp.age() >= quiet || quiet >= 0 })",

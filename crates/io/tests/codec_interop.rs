@@ -32,6 +32,10 @@ fn encode(specs: &[CodecSpec], chunk: &[u8]) -> Vec<u8> {
 fn streams_of_numcodecs_and_hdf5_decode() {
     let new = CodecSpec::new;
     let shuffle = || new("shuffle").int("itemsize", 4);
+    let bits = |cname, block| {
+        let spec = new("bitshuffle").int("itemsize", 4).text("cname", cname);
+        spec.int("blocksize", block)
+    };
     let mut cases = vec![
         ("zlib".to_owned(), vec![new("deflate")]),
         ("gzip".to_owned(), vec![new("gzip")]),
@@ -48,6 +52,12 @@ fn streams_of_numcodecs_and_hdf5_decode() {
         ("h5_lz4_blocks".to_owned(), vec![new("lz4hdf5")]),
         ("h5_blosc".to_owned(), vec![new("blosc")]),
         ("h5_zstd".to_owned(), vec![new("zstd")]),
+        ("bz2".to_owned(), vec![new("bzip2")]),
+        ("h5_bzip2".to_owned(), vec![new("bzip2")]),
+        ("h5_bitshuffle_none".to_owned(), vec![bits("none", 0)]),
+        ("h5_bitshuffle_lz4".to_owned(), vec![bits("lz4", 0)]),
+        ("h5_bitshuffle_zstd".to_owned(), vec![bits("zstd", 0)]),
+        ("h5_bitshuffle_blocks".to_owned(), vec![bits("lz4", 64)]),
     ];
     for cname in ["blosclz", "lz4", "lz4hc", "zlib", "zstd"] {
         for shuffle in 0..3 {
@@ -65,6 +75,7 @@ fn shuffles_and_checksums_are_the_same_bytes() {
     for (name, spec, chunk) in [
         ("shuffle4", new("shuffle").int("itemsize", 4), chunk()),
         ("shuffle10", new("shuffle").int("itemsize", 10), chunk()),
+        ("h5_bitshuffle_none", new("bitshuffle").int("itemsize", 4).text("cname", "none"), chunk()),
         ("crc32c", new("crc32c"), chunk()),
         ("fletcher32", new("fletcher32"), chunk()),
         ("fletcher32_odd", new("fletcher32"), chunk()[..2001].to_vec()),

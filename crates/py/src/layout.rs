@@ -12,7 +12,7 @@ use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use outcore_access::described::{Described as Core, Identities, Originals, Shard, Source};
 use outcore_access::guard::Guard;
 use outcore_io::chunk_cache::Stamp;
-use outcore_io::codec::{CodecSpec, OptionValue, Pipeline};
+use outcore_io::codec::{CodecSpec, Decoder, OptionValue, Pipeline};
 use outcore_io::original::{FileId, Original};
 use outcore_io::store::root::{Found, Identity};
 use outcore_io::{Arena, StorageError};
@@ -22,7 +22,7 @@ use pyo3::types::PyDict;
 
 use crate::calls::python;
 use crate::errors::{Class, Fault};
-use crate::library::{Calls, Locks};
+use crate::library::{Calls, Filter, Locks};
 
 /// Elements of so many bytes are counted in the budget where one is kept.
 const LARGE_ITEM: i64 = 4096;
@@ -214,13 +214,14 @@ pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
         }
         described.fill = fill_bytes(py, &info.getattr("fill_value")?, &dtype)?;
         let chunk: Vec<i64> = layout.getattr("chunks")?.extract()?;
-        described.source = Some(source(&layout.getattr("source")?)?);
+        let chunks = layout.getattr("source")?;
+        described.source = Some(source(&chunks)?);
         let bytes = chunk.iter().try_fold(item, |n, c| n.checked_mul(*c));
         let bytes = bytes.and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
             let text = format!("chunks of shape {chunk:?} hold more bytes than memory can");
             Fault::new(Class::Format, "bad-layout", text).at(&described.path)
         })?;
-        let codecs = codecs(&layout.getattr("codecs")?)?;
+        let codecs = codecs(&layout.getattr("codecs")?, &chunks)?;
         described.pipeline = Pipeline::new(&codecs, bytes).map_err(Fault::from)?;
         let encoded = !described.pipeline.is_empty();
         let bound = i64::try_from(described.pipeline.encoded_bound()).unwrap_or(i64::MAX);
@@ -267,7 +268,10 @@ fn parts(
     Ok(parts)
 }
 
-fn codecs(list: &Bound<'_, PyAny>) -> PyResult<Vec<CodecSpec>> {
+/// The name of codecs that the format's own library decodes.
+const OF_LIBRARY: &str = "hdf5";
+
+fn codecs(list: &Bound<'_, PyAny>, chunks: &Bound<'_, PyAny>) -> PyResult<Vec<CodecSpec>> {
     let mut codecs = vec![];
     for codec in list.try_iter()? {
         let codec = codec?;
@@ -280,6 +284,13 @@ fn codecs(list: &Bound<'_, PyAny>) -> PyResult<Vec<CodecSpec>> {
                 Err(_) => OptionValue::Text(value.extract()?),
             };
             spec.options.push((name.extract()?, value));
+        }
+        let decode = chunks.getattr_opt("decode")?.filter(|decode| !decode.is_none());
+        if let Some(decode) = decode.filter(|_| spec.name == OF_LIBRARY) {
+            let options = codec.getattr("options")?.unbind();
+            let filter = Filter { decode: decode.unbind(), options };
+            let decoder = OptionValue::Decoder(Decoder(Arc::new(filter)));
+            spec.options.push(("decode".into(), decoder));
         }
         codecs.push(spec);
     }

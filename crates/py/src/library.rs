@@ -8,11 +8,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use outcore_access::guard::{Held, Keeper};
 use outcore_access::table::{Library, Staged};
+use outcore_io::codec::{Decode, Fault as Refused};
 use outcore_io::store::listing::Listed;
 use outcore_io::store::Cells;
 use outcore_io::StorageError;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
-use pyo3::types::{PySlice, PyTuple};
+use pyo3::types::{PyBytes, PySlice, PyTuple};
 
 use crate::calls::python;
 use crate::errors::{foreign, of_python};
@@ -131,6 +133,45 @@ impl EncodedChunks {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A filter that the format's library decodes: `decode` of a `TableSource`, with the options of the codec.
+#[derive(Debug)]
+pub struct Filter {
+    /// `decode(options, stored, nbytes)`.
+    pub decode: Py<PyAny>,
+    /// Options of the `Codec`.
+    pub options: Py<PyAny>,
+}
+
+impl Decode for Filter {
+    fn decode(&self, input: &[u8], output: &mut [u8]) -> Result<(), Refused> {
+        python(|py| {
+            let arguments = (&self.options, PyBytes::new(py, input), output.len());
+            let bytes: Bound<'_, PyArray1<u8>> = self
+                .decode
+                .bind(py)
+                .call1(arguments)
+                .and_then(|decoded| Ok(decoded.cast_into()?))
+                .map_err(|error| refused(py, error))?;
+            let bytes = bytes.readonly();
+            match bytes.as_slice() {
+                Ok(bytes) if bytes.len() == output.len() => {
+                    output.copy_from_slice(bytes);
+                    Ok(())
+                }
+                _ => Err(Refused::Bad(format!("no {} bytes came out", output.len()))),
+            }
+        })
+    }
+}
+
+/// What the library said of a chunk; an interrupt is raised as it was.
+fn refused(py: Python<'_>, error: PyErr) -> Refused {
+    match error.is_instance_of::<PyException>(py) {
+        true => Refused::Bad(error.value(py).to_string()),
+        false => Refused::Other(Box::new(foreign(error))),
+    }
 }
 
 /// The callables of a `Guard`.

@@ -24,7 +24,7 @@ import numpy as np
 
 from outcore import _core
 from outcore.errors import FormatError, StorageError, UnsupportedError
-from outcore.formats import durable, hdf5_origin
+from outcore.formats import durable, hdf5_filters, hdf5_origin
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import Attributes, describe_axes, is_bare_dimension, is_scale
 from outcore.formats.hdf5_chunks import ChunkTable, no_places, nothing_stored
@@ -128,7 +128,7 @@ class Home:
         self.path = path
         self.userblock = access.userblock(dset)
         self.guard = access.guard(path)
-        self._h5py = h5py
+        self.h5py = h5py
         with durable.os_errors("opening", path), contextlib.ExitStack() as held:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             held.callback(os.close, self._fd)
@@ -138,7 +138,7 @@ class Home:
 
     def seen(self, dset: Any) -> hdf5_origin.Seen:
         """Which file it is, and the object header of a dataset, as `hdf5_origin.seen` tells them."""
-        at = self.userblock + hdf5_origin.address(self._h5py, dset)
+        at = self.userblock + hdf5_origin.address(self.h5py, dset)
         with durable.os_errors("reading", self.path):
             return self._id, hdf5_origin.header(self._fd, at)
 
@@ -453,7 +453,9 @@ def _chunked(
         )
     chunk_bytes = math.prod(full) * base.itemsize
     grid = tuple(-(-n // c) for n, c in zip(axes, chunks, strict=True))
-    codecs = codecs_of(plist, f"{path}::{name}")
+    codecs = codecs_of(home.h5py, dset.id.get_type(), dtype, plist, f"{path}::{name}")
+    if writable:
+        hdf5_filters.refuse_writing(codecs, f"{path}::{name}")
     stretch = axes if axes != dset.shape else None
     words = (path, name, grid, chunks, chunk_bytes, bool(codecs))
     meaning = hdf5_origin.meaning(dset, plist)
@@ -482,7 +484,15 @@ def table_source(
     commit = table.commit if writable else None
     stretch = functools.partial(table.stretch, axes) if writable and axes is not None else None
     calls = (table.fetch, table.stored, commit, table.load, table.forget)
-    return TableSource(path, *calls, guard, stretch, check=table.check, nbytes=table.nbytes)
+    return TableSource(
+        path,
+        *calls,
+        guard,
+        stretch,
+        check=table.check,
+        nbytes=table.nbytes,
+        decode=hdf5_filters.decode,
+    )
 
 
 def lacks_space(h5py: Any, dset: Any) -> bool:

@@ -12,33 +12,22 @@ References: HDF5 File Format Specification 3.0, section IV.A.2.d; the registry o
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import numpy as np
 
 from outcore.errors import UnsupportedError, UsageError
+from outcore.formats import hdf5_filters
 from outcore.formats.layout import Codec
 from outcore.formats.spec import check_dtype
 
 _BLOSC_NAMES = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
 _DEFLATE, _SHUFFLE, _FLETCHER32 = 1, 2, 3
-_LZF, _BLOSC, _LZ4, _ZSTD = 32000, 32001, 32004, 32015
-# Filters that this process has of hdf5plugin.
-_REGISTERED: set[int] = set()
-# Names for the message that refuses.
-_OTHERS = {
-    4: "szip",
-    5: "nbit",
-    6: "scaleoffset",
-    307: "bzip2",
-    32008: "bitshuffle",
-    32013: "zfp",
-    32017: "sz",
-    32019: "fcidecomp",
-    32024: "sz3",
-    32026: "blosc2",
-}
+_BZIP2, _LZF, _BLOSC, _LZ4, _BITSHUFFLE, _ZSTD = 307, 32000, 32001, 32004, 32008, 32015
+# Of bitshuffle: what compresses the blocks.
+_BLOCKS = {0: "none", 2: "lz4", 3: "zstd"}
+# Codecs whose output is as long as their input, or longer by a known number of bytes.
+_KEEP_SIZE = ("shuffle", "fletcher32")
 
 
 def dtype_of(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
@@ -59,7 +48,9 @@ def dtype_of(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
             code="hdf5-type",
             path=path,
         )
-    if not _same_bytes(h5py, kind, dtype):
+    if not _same_bytes(h5py, kind, dtype) and not hdf5_filters.converts(
+        h5py, dset.id.get_create_plist(), kind, dtype
+    ):
         raise UnsupportedError(
             f"{path!r}: HDF5 type {_word(kind)} differs in its bytes from NumPy's {dtype}; "
             "convert it with h5py",
@@ -153,12 +144,30 @@ def file_type(h5py: Any, dtype: np.dtype[Any], path: str) -> Any:
     return kind
 
 
-def codecs_of(plist: Any, path: str) -> tuple[Codec, ...]:
+def codecs_of(
+    h5py: Any, kind: Any, dtype: np.dtype[Any], plist: Any, path: str
+) -> tuple[Codec, ...]:
     """The filters of a dataset, in the order in which they are applied when writing."""
-    return tuple(_codec(*plist.get_filter(k), path=path) for k in range(plist.get_nfilters()))
+    codecs: list[Codec] = []
+    for k in range(plist.get_nfilters()):
+        number, *rest = plist.get_filter(k)
+        codec = _codec(h5py, number, *rest, path=path)
+        if codec.name == "hdf5" and any(c.name not in _KEEP_SIZE for c in codecs):
+            raise UnsupportedError(
+                f"{path!r}: HDF5 filter {number} ({codec.options['name']}) comes behind another one "
+                "that changes sizes; repack the file: h5repack -f GZIP=4",
+                code="hdf5-filter",
+                path=path,
+            )
+        if k == 0 and codec.name == "hdf5" and not _same_bytes(h5py, kind, dtype):
+            codec = hdf5_filters.with_type(codec, kind)
+        codecs.append(codec)
+    return tuple(codecs)
 
 
-def _codec(number: int, flags: int, values: tuple[int, ...], name: bytes, *, path: str) -> Codec:
+def _codec(
+    h5py: Any, number: int, flags: int, values: tuple[int, ...], name: bytes, *, path: str
+) -> Codec:
     padded: list[int] = [*values, *[0] * 7]
     if number == _DEFLATE:
         return Codec("deflate", {"level": min(padded[0], 9)})
@@ -183,13 +192,21 @@ def _codec(number: int, flags: int, values: tuple[int, ...], name: bytes, *, pat
                 "shuffle": min(padded[5], 2),
             },
         )
-    known = _OTHERS.get(number) or name.decode("utf-8", "replace").strip("\0") or "unknown"
-    raise UnsupportedError(
-        f"{path!r}: HDF5 filter {number} ({known}) cannot be decoded; repack the file, for example "
-        "h5repack -f GZIP=4",
-        code="hdf5-filter",
-        path=path,
-    )
+    if number == _BZIP2:
+        return Codec("bzip2", {"level": padded[0]} if 1 <= padded[0] <= 9 else {})
+    if number == _BITSHUFFLE and padded[4] in _BLOCKS:
+        return _bitshuffle(padded)
+    return hdf5_filters.codec_of(h5py, number, values, name, path)
+
+
+def _bitshuffle(values: list[int]) -> Codec:
+    """Parameters: versions, size of an item, items of a block, what compresses blocks, its level."""
+    options: dict[str, int | str] = {"cname": _BLOCKS[values[4]], "itemsize": max(values[2], 1)}
+    if values[3]:
+        options["blocksize"] = values[3]
+    if options["cname"] == "zstd" and 1 <= values[5] <= 22:
+        options["level"] = values[5]
+    return Codec("bitshuffle", options)
 
 
 def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) -> None:
@@ -211,6 +228,22 @@ def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) ->
         options.pop("checksum", None)
     elif codec.name in ("lz4", "lz4hdf5"):
         number, values = _LZ4, [int(options.pop("blocksize", 0))]
+    elif codec.name == "bzip2":
+        number, values = _BZIP2, [9 if level is None else int(level)]
+    elif codec.name == "bitshuffle":
+        compressors = {name: code for code, name in _BLOCKS.items()}
+        cname = str(options.pop("cname", "lz4"))
+        items = int(options.pop("blocksize", 0))
+        if cname not in compressors or items % 8 or items < 0:
+            raise UsageError(
+                f"{path!r}: bitshuffle with cname={cname!r}, blocksize={items}; cname is one of "
+                f"{', '.join(compressors)}, blocksize a multiple of 8 items (0: chosen)",
+                code="bad-compression",
+                path=path,
+            )
+        number, values = _BITSHUFFLE, [items, compressors[cname]]
+        if cname == "zstd":
+            values.append(3 if level is None else int(level))
     elif codec.name == "blosc":
         cname = str(options.pop("cname", "lz4"))
         shuffle = int(options.pop("shuffle", 1))
@@ -228,13 +261,14 @@ def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) ->
     else:
         raise UnsupportedError(
             f"{path!r}: HDF5 has no filter for codec {codec.name!r}; use gzip, zstd, lz4, blosc, lzf, "
-            "shuffle or fletcher32",
+            "bitshuffle, bzip2, shuffle or fletcher32",
             code="bad-compression",
             path=path,
         )
-    if options or (number == _DEFLATE and not 0 <= values[0] <= 9):
+    if options or not _level_fits(number, values):
         raise UsageError(
-            f"{path!r}: {codec.name} does not take {dict(codec.options)}; deflate has levels 0 to 9",
+            f"{path!r}: {codec.name} does not take {dict(codec.options)}; deflate has levels 0 to 9, "
+            "bzip2 1 to 9, Zstandard in bitshuffle 1 to 22",
             code="bad-compression",
             path=path,
         )
@@ -249,17 +283,17 @@ def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) ->
         plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, tuple(values))
 
 
+def _level_fits(number: int, values: list[int]) -> bool:
+    if number == _DEFLATE:
+        return 0 <= values[0] <= 9
+    if number == _BZIP2:
+        return 1 <= values[0] <= 9
+    return number != _BITSHUFFLE or all(1 <= level <= 22 for level in values[2:])
+
+
 def _need_filter(h5py: Any, number: int, name: str, path: str) -> None:
     """HDF5 creates datasets only with filters that are registered in this process."""
-    if number in (_BLOSC, _LZ4, _ZSTD) and number not in _REGISTERED:
-        # HDF5 looks for plugins in a folder that netCDF4 names, once that is imported: those call
-        # the HDF5 of netCDF4, and fail. So what may be there already is replaced.
-        with contextlib.suppress(ImportError):
-            import hdf5plugin
-
-            hdf5plugin.register(number, force=True)
-            _REGISTERED.add(number)
-    if not h5py.h5z.filter_avail(number):
+    if not hdf5_filters.register(h5py, number):
         raise UnsupportedError(
             f"{path!r}: to create datasets with {name}, HDF5 needs its plugin: pip install hdf5plugin",
             code="missing-library",

@@ -89,11 +89,13 @@ class Codec:
     name
         One of ``deflate`` (zlib framing), ``gzip``, ``zstd``, ``lz4`` (numcodecs framing: size as
         little-endian u32), ``lz4hdf5`` (HDF5 filter 32004 framing), ``blosc``, ``shuffle`` (byte
-        shuffle, HDF5 and numcodecs), ``crc32c``, ``fletcher32``, ``lzf``.
+        shuffle, HDF5 and numcodecs), ``bitshuffle`` (HDF5), ``bzip2``, ``crc32c``, ``fletcher32``,
+        ``lzf``; ``hdf5`` in files that are read: a filter that only HDF5's library decodes.
     options
         Integers and strings: ``level``, ``itemsize`` (shuffle, blosc; by default that of the array),
-        ``cname`` (blosc: ``lz4``, ``lz4hc``, ``blosclz``, ``zlib``, ``zstd``), ``shuffle`` (blosc: 0
-        none, 1 bytes, 2 bits), ``blocksize``, ``checksum`` (zstd, 0 or 1).
+        ``cname`` (blosc: ``lz4``, ``lz4hc``, ``blosclz``, ``zlib``, ``zstd``; bitshuffle: ``lz4``,
+        ``zstd``, ``none``), ``shuffle`` (blosc: 0 none, 1 bytes, 2 bits), ``blocksize`` (bytes;
+        bitshuffle: items, a multiple of 8), ``checksum`` (zstd, 0 or 1).
 
     Examples
     --------
@@ -129,6 +131,8 @@ class TableSource:
     `check()` raises a `FormatError` for what is wrong with the table as a whole and does not keep
     chunks from being read.
     `nbytes()` returns the bytes of all stored chunks.
+    `decode(options, stored, nbytes)` decodes a chunk, or what a later codec made of it, by a filter that
+    only the library has (codec ``hdf5``), to `nbytes` bytes (uint8). The core calls it from any thread.
     Without a `guard` the core takes no lock: whoever made the source keeps others out.
     """
 
@@ -143,6 +147,7 @@ class TableSource:
     log: str | None = None
     check: Callable[[], None] | None = None
     nbytes: Callable[[], int] | None = None
+    decode: Callable[[Mapping[str, int | str], bytes, int], NDArray[np.uint8]] | None = None
     kind: str = "table"
 
 

@@ -222,6 +222,10 @@ def _numcodecs_gzip(options: Document, item: int, judge: Judge) -> Codec:
     return Codec("gzip", {"level": judge.integer(options.get("level", 1), "level", 0, 9)})
 
 
+def _numcodecs_bz2(options: Document, item: int, judge: Judge) -> Codec:
+    return Codec("bzip2", {"level": judge.integer(options.get("level", 1), "level", 1, 9)})
+
+
 def _numcodecs_lz4(options: Document, item: int, judge: Judge) -> Codec:
     judge.integer(options.get("acceleration", 1), "acceleration", -(2**31), 2**31 - 1)
     return Codec("lz4")
@@ -251,6 +255,7 @@ _NUMCODECS: dict[str, Callable[[Document, int, Judge], Codec]] = {
     "zlib": _numcodecs_zlib,
     "gzip": _numcodecs_gzip,
     "zstd": lambda options, item, judge: _zstd(options, judge),
+    "bz2": _numcodecs_bz2,
     "lz4": _numcodecs_lz4,
     "blosc": _numcodecs_blosc,
     "shuffle": _numcodecs_shuffle,
@@ -372,6 +377,8 @@ def _to_step(codec: Codec, item: int, path: str) -> Document:
             typesize=_frame_item(int(options.get("itemsize", item))),
             blocksize=int(options.get("blocksize", 0)),
         )
+    if name == "bzip2":
+        return _named("numcodecs.bz2", level=_level(codec, 9, 1, 9, path))
     if name == "crc32c":
         return _named("crc32c")
     if name == "shuffle":
@@ -390,7 +397,7 @@ def _level(codec: Codec, default: int, low: int, high: int, path: str) -> int:
 
 def _bad_codec(what: str, path: str) -> UsageError:
     return UsageError(
-        f"{path!r}: Zarr cannot keep {what}; compressions: none, zstd, gzip, blosc, lz4, with "
+        f"{path!r}: Zarr cannot keep {what}; compressions: none, zstd, gzip, blosc, lz4, bzip2, with "
         "shuffle, crc32c, fletcher32",
         code="bad-compression",
         path=path,

@@ -173,6 +173,7 @@ impl<'a> Coder<'a> {
         let mut input: &[u8] = stored;
         for (k, step) in pipeline.steps.iter().enumerate().rev() {
             if skipped(mask, k) {
+                step.check_skipped()?;
                 continue;
             }
             match step {

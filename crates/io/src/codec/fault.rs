@@ -12,6 +12,8 @@ pub enum Fault {
     Incompressible,
     /// The library needs more memory than was to be expected, and it is not there.
     Memory(BudgetFailure),
+    /// Code above this crate that decodes failed, and not because of the input.
+    Other(Box<StorageError>),
 }
 
 impl Fault {
@@ -23,6 +25,7 @@ impl Fault {
         let why = match self {
             Fault::Bad(why) => why,
             Fault::Memory(failure) => return StorageError::Budget(failure),
+            Fault::Other(error) => return *error,
             Fault::Incompressible => "the chunk cannot be compressed".to_owned(),
         };
         StorageError::Codec(CodecFailure {

@@ -22,12 +22,12 @@ use super::step::{at_most, promised, Codec, Context, Written};
 const LARGEST: usize = 0x7e00_0000;
 
 /// The most bytes that LZ4 makes of `len` bytes (`LZ4_compressBound`).
-fn block_bound(len: usize) -> usize {
+pub(super) fn block_bound(len: usize) -> usize {
     len.saturating_add(len / 255).saturating_add(16)
 }
 
 /// Encode one block; `None` if it does not fit in `output`.
-fn encode_block(input: &[u8], output: &mut [u8]) -> Option<usize> {
+pub(super) fn encode_block(input: &[u8], output: &mut [u8]) -> Option<usize> {
     let from = c_int::try_from(input.len()).ok()?;
     let room = c_int::try_from(output.len()).unwrap_or(c_int::MAX);
     // SAFETY: pointers and lengths are those of two slices that cannot overlap (`room` is no more
@@ -39,7 +39,7 @@ fn encode_block(input: &[u8], output: &mut [u8]) -> Option<usize> {
 }
 
 /// Decode one block that must fill `output`.
-fn decode_block(input: &[u8], output: &mut [u8]) -> Result<(), Fault> {
+pub(super) fn decode_block(input: &[u8], output: &mut [u8]) -> Result<(), Fault> {
     let sizes = c_int::try_from(input.len()).ok().zip(c_int::try_from(output.len()).ok());
     let Some((from, room)) = sizes else {
         return Err(Fault::new(format!("a block of {} bytes is too large", output.len())));
@@ -114,7 +114,8 @@ impl Lz4Hdf5 {
     }
 }
 
-fn take<const N: usize>(input: &mut &[u8]) -> Result<[u8; N], Fault> {
+/// The next bytes of a header.
+pub(super) fn take<const N: usize>(input: &mut &[u8]) -> Result<[u8; N], Fault> {
     let Some((head, rest)) = input.split_first_chunk::<N>() else {
         return Err(Fault::new("the input ends inside a header"));
     };

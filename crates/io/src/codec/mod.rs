@@ -15,6 +15,9 @@
 //! | `lz4`, `lz4hdf5` | [`lz4`] | LZ4 blocks in numcodecs' or HDF5's framing |
 //! | `blosc` | [`blosc`] | Blosc 1 buffer |
 //! | `lzf` | [`lzf`] | LZF stream as h5py writes it |
+//! | `bzip2` | [`bzip2`] | bzip2 streams |
+//! | `bitshuffle` | [`bitshuffle`] | blocks of bits regrouped, each perhaps compressed |
+//! | `hdf5` | [`outside`] | whatever a filter of the HDF5 library writes; decoded only |
 //! | `shuffle` | [`shuffle`] | bytes regrouped by their place in the item |
 //! | `crc32c`, `fletcher32` | [`crc32c`], [`fletcher32`] | the input and four bytes |
 //!
@@ -24,14 +27,18 @@
 //!
 //! To add one: a file beside `shuffle.rs`, and a line in `registry.rs`.
 
+pub mod bitshuffle;
 pub mod blosc;
+pub mod bzip2;
 mod coder;
 pub mod crc32c;
+mod decoder;
 pub mod deflate;
 mod fault;
 pub mod fletcher32;
 pub mod lz4;
 pub mod lzf;
+pub mod outside;
 mod pipeline;
 mod registry;
 pub mod shuffle;
@@ -40,6 +47,7 @@ mod step;
 pub mod zstd;
 
 pub use coder::{Coder, Encoded};
+pub use decoder::{Decode, Decoder};
 pub use fault::Fault;
 pub use pipeline::Pipeline;
 pub use spec::{CodecSpec, OptionValue};

@@ -3,7 +3,9 @@
 use super::fault::Fault;
 use super::spec::CodecSpec;
 use super::step::{Codec, Step};
-use super::{blosc, crc32c, deflate, fletcher32, lz4, lzf, shuffle, zstd};
+use super::{
+    bitshuffle, blosc, bzip2, crc32c, deflate, fletcher32, lz4, lzf, outside, shuffle, zstd,
+};
 use crate::error::StorageError;
 
 /// The list of all codecs.
@@ -21,6 +23,9 @@ pub(super) fn build(spec: &CodecSpec) -> Result<Step, StorageError> {
         "lz4" => codec("lz4", lz4::Lz4::new(spec)),
         "lz4hdf5" => codec("lz4hdf5", lz4::Lz4Hdf5::new(spec)),
         "blosc" => codec("blosc", blosc::Blosc::new(spec)),
+        "bzip2" => codec("bzip2", bzip2::Bzip2::new(spec)),
+        "bitshuffle" => codec("bitshuffle", bitshuffle::Bitshuffle::new(spec)),
+        "hdf5" => codec("hdf5", outside::Outside::new(spec)),
         "lzf" => codec("lzf", Ok(lzf::Lzf)),
         "shuffle" => codec("shuffle", shuffle::Shuffle::new(spec)),
         "crc32c" => Ok(Step::Checksum(Box::new(crc32c::Crc32c))),
@@ -29,7 +34,7 @@ pub(super) fn build(spec: &CodecSpec) -> Result<Step, StorageError> {
             what: "this codec",
             why: format!(
                 "there is no codec named {other:?}; known are deflate, gzip, zstd, lz4, lz4hdf5, \
-                 blosc, lzf, shuffle, crc32c and fletcher32"
+                 blosc, bzip2, bitshuffle, lzf, shuffle, crc32c, fletcher32 and hdf5"
             ),
         }),
     }

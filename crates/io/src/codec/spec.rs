@@ -1,5 +1,6 @@
 //! Codecs as formats name them.
 
+use super::decoder::Decoder;
 use super::fault::Fault;
 
 /// The value of one option of a codec.
@@ -9,6 +10,8 @@ pub enum OptionValue {
     Int(i64),
     /// A word, such as the name of Blosc's inner compressor.
     Text(String),
+    /// What decodes, where a library above this crate does.
+    Decoder(Decoder),
 }
 
 /// A codec as the format names it: see `Codec` in `python/outcore/formats/layout.py`.
@@ -49,9 +52,7 @@ impl CodecSpec {
             Some(OptionValue::Int(value)) => {
                 Err(Fault::new(format!("option {key} is {value}, outside {lo}..={hi}")))
             }
-            Some(OptionValue::Text(text)) => {
-                Err(Fault::new(format!("option {key} is the text {text:?}, not a number")))
-            }
+            Some(other) => Err(Fault::new(format!("option {key} is {other:?}, not a number"))),
         }
     }
 
@@ -59,9 +60,7 @@ impl CodecSpec {
         match self.get(key) {
             None => Ok(default),
             Some(OptionValue::Text(text)) => Ok(text),
-            Some(OptionValue::Int(value)) => {
-                Err(Fault::new(format!("option {key} is the number {value}, not a text")))
-            }
+            Some(other) => Err(Fault::new(format!("option {key} is {other:?}, not a text"))),
         }
     }
 }

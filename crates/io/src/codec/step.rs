@@ -86,6 +86,11 @@ pub trait Codec: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Whether what was stored without this step means the same.
+    fn may_be_skipped(&self) -> bool {
+        true
+    }
+
     /// What encoding at most `len` bytes takes.
     fn encoder(&self, _len: usize) -> Needs {
         Needs::default()
@@ -149,6 +154,17 @@ impl Step {
         match self {
             Step::Codec(codec) => codec.name(),
             Step::Checksum(sum) => sum.name(),
+        }
+    }
+
+    /// Refuses a chunk for which a step was skipped that must not be.
+    pub(super) fn check_skipped(&self) -> Result<(), StorageError> {
+        match self {
+            Step::Codec(codec) if !codec.may_be_skipped() => {
+                let why = "it was left out for this chunk, whose elements have another type then";
+                Err(Fault::new(why).of(codec.name()))
+            }
+            _ => Ok(()),
         }
     }
 }

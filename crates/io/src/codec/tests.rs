@@ -31,6 +31,16 @@ fn pipelines() -> Vec<Vec<CodecSpec>> {
     for item in [1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 1000] {
         all.push(vec![new("shuffle").int("itemsize", item)]);
     }
+    for item in [1, 2, 3, 4, 8, 100] {
+        for cname in ["none", "lz4", "zstd"] {
+            let bits = || new("bitshuffle").int("itemsize", item).text("cname", cname);
+            all.push(vec![bits()]);
+            all.push(vec![bits().int("blocksize", 24).int("level", 1), new("fletcher32")]);
+        }
+    }
+    for level in [1, 9] {
+        all.push(vec![new("bzip2").int("level", level)]);
+    }
     for cname in ["blosclz", "lz4", "lz4hc", "zlib", "zstd"] {
         for shuffle in 0..=2 {
             let blosc = new("blosc").text("cname", cname).int("shuffle", shuffle);
@@ -171,8 +181,12 @@ fn options_and_names_are_checked() {
         (CodecSpec::new("zstd").int("level", 99), "level is 99"),
         (CodecSpec::new("blosc").text("cname", "snappy"), "snappy"),
         (CodecSpec::new("shuffle"), "itemsize is missing"),
+        (CodecSpec::new("bzip2").int("level", 0), "level is 0"),
+        (CodecSpec::new("bitshuffle"), "itemsize is missing"),
+        (CodecSpec::new("bitshuffle").int("itemsize", 4).int("blocksize", 12), "no multiple of 8"),
+        (CodecSpec::new("bitshuffle").int("itemsize", 4).text("cname", "lzf"), "\"lzf\""),
         (CodecSpec::new("deflate").text("level", "high"), "not a number"),
-        (CodecSpec::new("bzip2"), "no codec named \"bzip2\""),
+        (CodecSpec::new("brotli"), "no codec named \"brotli\""),
     ] {
         let error = Pipeline::new(&[spec], 100).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");

@@ -48,6 +48,10 @@ impl Drop for Guarded {
 fn pipelines() -> Vec<Vec<CodecSpec>> {
     let new = CodecSpec::new;
     let shuffle = |item| new("shuffle").int("itemsize", item);
+    let bits = |cname| {
+        let spec = new("bitshuffle").int("itemsize", 2).int("blocksize", 64);
+        spec.text("cname", cname)
+    };
     let mut all = vec![
         vec![new("deflate")],
         vec![new("gzip")],
@@ -65,6 +69,11 @@ fn pipelines() -> Vec<Vec<CodecSpec>> {
         vec![new("fletcher32"), shuffle(2), new("deflate")],
         vec![new("zstd"), new("crc32c")],
         vec![new("gzip"), new("lz4"), new("zstd"), new("blosc")],
+        vec![new("bzip2").int("level", 1)],
+        vec![bits("none")],
+        vec![bits("lz4")],
+        vec![bits("zstd"), new("crc32c")],
+        vec![bits("none"), new("bzip2")],
     ];
     for cname in ["blosclz", "lz4", "lz4hc", "zlib", "zstd"] {
         for shuffle in 0..3 {
