@@ -58,10 +58,10 @@ if TYPE_CHECKING:
     )
     from outcore.disk import DiskArray
     from outcore.dist import Align, DistArray, Distribution, PatchLock, ProcessGrid
-    from outcore.formats.groups import GroupInfo
-    from outcore.groups import Group, Tree, open_group
     from outcore.formats import Entry, ls
+    from outcore.formats.groups import GroupInfo
     from outcore.formats.layout import ArrayInfo, Chunked, Codec, Origin, Part, Strided
+    from outcore.groups import Group, Tree, open_group
     from outcore.hints import Hints, MemoryLimit, memory
     from outcore.index_schedule import IndexSchedule
     from outcore.jobs import ComputeReport, Measured, Planned

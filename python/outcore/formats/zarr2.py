@@ -130,13 +130,13 @@ def document_of(folder: str, file: str) -> Document | None:
 
 def node(folder: str) -> Node | None:
     """What a folder is, if it is an array or a group."""
-    array, attrs = _read(folder, _ARRAY), _read(folder, _ATTRS) or {}
+    array, attrs = document_of(folder, _ARRAY), document_of(folder, _ATTRS) or {}
     if array is not None:
         return Node(True, array, attrs, frozenset())
     everything = os.path.join(folder, _ALL)
     members = _members(read_document(everything) or {}, everything)
     told = frozenset(key.split("/")[0] for key in members if "/" in key)
-    if not told and _read(folder, _GROUP) is None:
+    if not told and document_of(folder, _GROUP) is None:
         return None
     return Node(False, {}, attrs, told)
 

@@ -30,9 +30,9 @@ from outcore.formats.spec import as_dtype
 from outcore.groups import Group
 from outcore.jobs import Operation, Planned, Result, again, collective, complete
 from outcore.jobs.ranks import Ranks
-from outcore.ooc.copies.convert_group import convert_group, holds_several
 from outcore.jobs.target import Place
 from outcore.layouts import ResidentLayout
+from outcore.ooc.copies.convert_group import convert_group, holds_several
 from outcore.ooc.copies.copying import copying
 from outcore.opening import open
 from outcore.sections import Selection
@@ -72,7 +72,7 @@ def convert(
     **options: Any,
 ) -> Planned | None:
     """
-    Copy an array, a section of it, or a whole file or group, into another format, chunking, order or dtype.
+    Copy an array, a section, or a whole file or group into another format, chunking, order or dtype.
 
     Parameters
     ----------
