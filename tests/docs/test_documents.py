@@ -10,6 +10,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import outcore
@@ -66,6 +67,26 @@ def test_documents_with_code_are_found():
 def test_documents_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run((ROOT / name).read_text(), name)
+
+
+def test_the_way_to_a_section_of_a_file_of_ones_own(tmp_path, monkeypatch, capsys):
+    """The first part of the README, with the file that it speaks of."""
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed: the README is NOT tried")
+    monkeypatch.chdir(tmp_path)
+    data = np.arange(300 * 70.0).reshape(300, 70)
+    with h5py.File("mine.h5", "w") as file:
+        file["run/temperature"] = data
+    part = (ROOT / "README.md").read_text().partition("\n## From nothing")[2].partition("\n## ")[0]
+    commands = commands_of(part)
+    assert [words[0] for words in commands] == ["ls", "info"]
+    assert [main(words) for words in commands] == [0, 0]
+    assert capsys.readouterr().out.count("/run/temperature") >= 2
+    *before, last = re.findall(r"^>>> (.+)$", part, re.M)
+    names = {}
+    for line in before:
+        exec(line, names)
+    np.testing.assert_array_equal(data[100:200, ::7], eval(last, names))
+    names["a"].close()
 
 
 WITH_COMMANDS = [
