@@ -50,10 +50,12 @@ def skip_what_is_inherited(
     """Members that others document (of exceptions, mappings, ...) are left out."""
     for inner in ("fget", "func", "__func__"):  # of properties, cached ones, class methods
         member = getattr(member, inner, None) or member
-    if not callable(member):
-        return None
-    home = str(getattr(inspect.unwrap(member), "__module__", None) or "outcore")
-    return None if home.startswith("outcore") else True
+    definer = getattr(member, "__objclass__", None)  # of what is written in C
+    if callable(member) and not inspect.isclass(member):
+        home = getattr(inspect.unwrap(member), "__module__", None) or "builtins"
+    else:
+        home = "outcore" if definer is None else definer.__module__
+    return None if str(home).startswith("outcore") else True
 
 
 def setup(app: Any) -> None:

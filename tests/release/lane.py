@@ -100,6 +100,9 @@ def make(*, native: bool, sdist: bool) -> None:
 
         env["CARGO_ZIGBUILD_ZIG_PATH"] = str(Path(ziglang.__file__).parent / "zig")
         env["CARGO_ZIGBUILD_CACHE_DIR"] = str(FOLDER / "zig")
+        # Clang 18 to 21 want to be told that what uses AVX-512 (libdeflate, where a processor has it)
+        # may use its long vectors; nothing else is compiled differently.
+        env["CFLAGS_x86_64_unknown_linux_gnu"] = "-mevex512"
         words += ["--zig", "--compatibility", PLATFORM]
     say(f"the wheel, for {'this machine' if native else PLATFORM} (minutes the first time)")
     run(*maturin, "build", *words, env=env)
