@@ -97,7 +97,14 @@ def index_of(made: list[Group]) -> str:
     lines = [head, "=" * len(head), ""]
     lines += ["Every public name, by what it is for. Most are used as ``outcore.NAME``.", ""]
     for group in made:
-        lines += [group.title, "-" * len(group.title), "", ".. autosummary::", ""]
+        lines += [
+            group.title,
+            "-" * len(group.title),
+            "",
+            ".. autosummary::",
+            "   :nosignatures:",
+            "",
+        ]
         lines += [f"   ~{name}" for name in group.names] + [""]
     lines += [".. toctree::", "   :hidden:", "   :glob:", "", "   classes/*", "   functions/*", ""]
     return "\n".join(lines)
