@@ -8,16 +8,16 @@ import re
 import runpy
 import shlex
 import sys
-import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import outcore
-from outcore.cli import main
+from docs.blocks import FLAGS, blocks_of, commands_of, run
+from outcore.cli import _parse, main
 
 ROOT = Path(__file__).resolve().parents[2]
-FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 DOCUMENTS = sorted(
     path
     for pattern in ("*.md", "docs/**/*.md", "crates/*/*.md", "bench/*.md")
@@ -49,18 +49,12 @@ def run_doctest(test, capsys):
     assert runner.failures == 0, capsys.readouterr().out
 
 
-def blocks_of(path):
-    """The Python blocks of a document, also those within lists."""
-    found = re.findall(
-        r"^( *)```(?:python|py|pycon)\b.*?\n(.*?)^ *```", path.read_text(), re.S | re.M
-    )
-    return [textwrap.dedent(block) for _, block in found]
-
-
 # Whose blocks are parts of test files.
 FRAGMENTS = {"CONTRIBUTING.md"}
 WITH_CODE = [
-    name for path in DOCUMENTS if blocks_of(path) and (name := told(path)) not in FRAGMENTS
+    name
+    for path in DOCUMENTS
+    if blocks_of(path.read_text()) and (name := told(path)) not in FRAGMENTS
 ]
 
 
@@ -70,19 +64,51 @@ def test_documents_with_code_are_found():
 
 
 @pytest.mark.parametrize("name", WITH_CODE)
-def test_documents_run(name, tmp_path, monkeypatch, capsys):
-    """A document imports what it uses: it has no names but its own."""
+def test_documents_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {"__name__": "__main__"}
-    for number, block in enumerate(blocks_of(ROOT / name)):
-        if ">>>" in block:
-            test = doctest.DocTestParser().get_doctest(block, names, name, name, number)
-            test.globs = names
-            runner = doctest.DocTestRunner(optionflags=FLAGS)
-            runner.run(test, clear_globs=False)
-            assert runner.failures == 0, capsys.readouterr().out
-        else:
-            exec(compile(block, f"{name} (block {number})", "exec"), names)
+    run((ROOT / name).read_text(), name)
+
+
+def test_the_way_to_a_section_of_a_file_of_ones_own(tmp_path, monkeypatch, capsys):
+    """The first part of the README, with the file that it speaks of."""
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed: the README is NOT tried")
+    monkeypatch.chdir(tmp_path)
+    data = np.arange(300 * 70.0).reshape(300, 70)
+    with h5py.File("mine.h5", "w") as file:
+        file["run/temperature"] = data
+    part = (ROOT / "README.md").read_text().partition("\n## From nothing")[2].partition("\n## ")[0]
+    commands = commands_of(part)
+    assert [words[0] for words in commands] == ["ls", "info"]
+    assert [main(words) for words in commands] == [0, 0]
+    assert capsys.readouterr().out.count("/run/temperature") >= 2
+    *before, last = re.findall(r"^>>> (.+)$", part, re.M)
+    names = {}
+    for line in before:
+        exec(line, names)
+    np.testing.assert_array_equal(data[100:200, ::7], eval(last, names))
+    names["a"].close()
+
+
+WITH_COMMANDS = [
+    told(path) for path in DOCUMENTS if "design" not in path.parts and commands_of(path.read_text())
+]
+
+
+def test_documents_with_commands_are_found():
+    assert {"README.md", "docs/howto/command-line.md", "docs/howto/ranks.md"} <= set(WITH_COMMANDS)
+
+
+@pytest.mark.parametrize("name", WITH_COMMANDS)
+def test_commands_are_those_of_today(name, capsys):
+    """Their arguments are ones that the command takes; the files are made up."""
+    refused = []
+    for words in commands_of((ROOT / name).read_text()):
+        try:
+            _parse(words)
+        except SystemExit as ended:
+            if ended.code:
+                refused.append(f"outcore {shlex.join(words)}: {capsys.readouterr().err}")
+    assert refused == []
 
 
 def test_the_picture_is_what_its_command_draws(tmp_path, monkeypatch, capsys):

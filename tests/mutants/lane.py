@@ -159,7 +159,7 @@ def compile_with(*words: object) -> None:
 
 def build() -> None:
     """Build the compiled module of the copy."""
-    compile_with("build", "--locked", "-p", "outcore-py")
+    compile_with("build", "--locked", "-p", "outcore-py", "--features", "testing")
     place(BUILD / "debug" / "lib_core.so")
 
 
