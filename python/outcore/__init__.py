@@ -155,6 +155,7 @@ if TYPE_CHECKING:
         disk_array,
     )
     from outcore.restart.calls import checkpoint, icheckpoint, restore
+    from outcore.strings import StringArray
     from outcore.transport import Communicator, Transport
     from outcore.unstructured.edge_loop import edge_loop
     from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
@@ -230,6 +231,7 @@ __all__ = [
     "Slab",
     "StorageError",
     "Strided",
+    "StringArray",
     "TranslationTable",
     "Transport",
     "Tree",
@@ -404,6 +406,7 @@ _LATER = {
     "outcore.placement": ("PlacedArray Shift Slab copy_placed create_placed disk_map open_placed"),
     "outcore.restart.calls": "checkpoint icheckpoint restore",
     "outcore.resident": "DiskResidentArray LayoutCandidate ResidentLayout ResidentReport disk_array",
+    "outcore.strings": "StringArray",
     "outcore.transport": "Communicator Transport",
     "outcore.unstructured.edge_loop": "edge_loop",
     "outcore.unstructured.edge_schedule": "EdgeSchedule edge_schedule",

@@ -32,7 +32,7 @@ import outcore
 from outcore import _core, formats
 from outcore.attributes import Attributes
 from outcore.errors import BudgetError, UsageError
-from outcore.formats.layout import ArrayInfo, Chunked
+from outcore.formats.layout import ArrayInfo, Chunked, virtual_source
 from outcore.growth import as_elements, check_seen, continued, refill
 from outcore.hints import Hints, check_environment
 from outcore.operators import Operators
@@ -78,7 +78,12 @@ class DiskArray(Selecting, Operators):
         self._turns: dict[int, _Turn] = {}
         self._started = Started()
         self._info = info
-        self._core = _core.Array(info, self.writable, self._own_hints())
+        if virtual_source(info) is None:
+            self._core = _core.Array(info, self.writable, self._own_hints())
+        else:
+            from outcore.virtual import core_of
+
+            self._core = core_of(info, self.writable, self._own_hints())
 
     def _own_hints(self) -> Hints:
         """Hints for what this process does on its own."""

@@ -23,10 +23,11 @@ from numpy.typing import DTypeLike, NDArray
 import outcore
 from outcore import _core, formats
 from outcore.disk import DiskArray, Mode
-from outcore.errors import PathTypeError, UsageError
-from outcore.formats.layout import Codec
+from outcore.errors import PathTypeError, UnsupportedError, UsageError
+from outcore.formats.layout import ArrayInfo, Codec
 from outcore.formats.paths import path_names
 from outcore.formats.spec import as_dtype
+from outcore.formats.texts import Texts
 from outcore.hints import Hints
 
 __all__ = ["create", "open", "open_many"]
@@ -84,7 +85,7 @@ def open(
     Returns
     -------
     DiskArray
-        With `comm`, a `CollectiveArray`.
+        With `comm`, a `CollectiveArray`. Of text of variable length a `StringArray`, which is only read.
 
     Raises
     ------
@@ -124,7 +125,17 @@ def open(
     _check_mode(mode)
     resolved = Hints.of(hints)
     info = formats.open_info(path, writable=mode == "r+", **options)
-    return DiskArray(info, mode, resolved, options)
+    return _opened(info, mode, resolved, options)
+
+
+def _opened(info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any]) -> DiskArray:
+    """An array as its elements are: of a fixed size, or text."""
+    if isinstance(info, Texts):
+        from outcore.strings import StringArray
+
+        # It has the methods of reading, and says of all others that it has not.
+        return StringArray(info, hints, options)  # type: ignore[return-value]
+    return DiskArray(info, mode, hints, options)
 
 
 def open_many(
@@ -183,7 +194,7 @@ def open_many(
     resolved = Hints.of(hints)
     options = {} if format is None else {"format": format}
     infos = formats.open_infos(paths, writable=mode == "r+", **options)
-    return [DiskArray(info, mode, resolved, options) for info in infos]
+    return [_opened(info, mode, resolved, options) for info in infos]
 
 
 def _open_together(
@@ -237,6 +248,13 @@ def _open_together(
         fair = _with_threads(max(1, len(os.sched_getaffinity(0)) // here))
         settings = Hints.of(hints).over(fair)
         info = formats.open_info(path, writable=mode != "r", **known)
+        if isinstance(info, Texts):
+            raise UnsupportedError(
+                f"{info.path!r} holds text of variable length, which ranks do not read together; each "
+                "opens it without comm= and reads its own",
+                code="text-elements",
+                path=info.path,
+            )
         found.append(CollectiveArray(info, mode, settings, known, group))
         return words()
 

@@ -38,6 +38,7 @@ LISTS = (
     "sorting",
     "unstructured",
     "placement",
+    "virtual",
 )
 CARGO = "cargo "
 

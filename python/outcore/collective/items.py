@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from outcore import _core, formats
 from outcore.disk import DiskArray
-from outcore.errors import UsageError
-from outcore.formats.layout import ArrayInfo, Chunked, TableSource
+from outcore.errors import UnsupportedError, UsageError
+from outcore.formats.layout import ArrayInfo, Chunked, TableSource, virtual_source
 from outcore.formats.paths import path_names
+from outcore.pieces import upwards
 
 __all__ = [
     "Item",
@@ -39,6 +40,7 @@ __all__ = [
     "number_of",
     "place_of",
     "reading",
+    "refuse_virtual",
     "writing",
 ]
 
@@ -79,7 +81,7 @@ class Item:
     @cached_property
     def memory(self) -> NDArray[Any]:
         """The same array, walked upwards along the axes of the array on disk."""
-        return _upwards(self.given, self.axes, len(self.section) // 3)
+        return upwards(self.given, self.axes, len(self.section) // 3)
 
     @property
     def result(self) -> Any:
@@ -194,6 +196,7 @@ def number_of(text: str) -> int:
 
 def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item:
     """Prepare a section to be read into `out`, or into a new array."""
+    refuse_virtual(array)
     section, axes, scalar = array._core.section_of(key)
     shape = _shape(section, axes)
     result = array._core.empty(key) if out is None else _checked(array, out, shape)
@@ -202,10 +205,22 @@ def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item
 
 def looking(array: DiskArray, key: Any) -> Item:
     """Prepare a section of which nothing will be moved."""
+    refuse_virtual(array)
     section, axes, scalar = array._core.section_of(key)
     one = np.empty((), array.dtype)
     memory = np.broadcast_to(one, _shape(section, axes))
     return Item(array, key, section, memory, axes, scalar)
+
+
+def refuse_virtual(array: DiskArray) -> None:
+    """Each rank has sections of arrays with elements of their own; `collective.virtual` finds them."""
+    if virtual_source(array._info) is not None:
+        raise UnsupportedError(
+            f"{array.path!r} is a virtual dataset, of which ranks read sections together by read_all "
+            "alone; make a copy with outcore.convert",
+            code="hdf5-virtual",
+            path=array.path,
+        )
 
 
 def writing(array: DiskArray, key: Any, value: Any) -> Item:
@@ -275,20 +290,6 @@ def _triples(words: list[int]) -> list[tuple[int, ...]]:
 
 def _shape(section: list[int], axes: Sequence[tuple[int, bool] | None]) -> tuple[int, ...]:
     return tuple(1 if axis is None else section[3 * axis[0] + 1] for axis in axes)
-
-
-def _upwards(
-    array: NDArray[Any], axes: Sequence[tuple[int, bool] | None], ndim: int
-) -> NDArray[Any]:
-    """See an array with the axes of a key as one with all axes of the array on disk, upwards."""
-    steps = tuple(0 if axis is None else slice(None, None, -1 if axis[1] else 1) for axis in axes)
-    there = {axis[0] for axis in axes if axis is not None}
-    whole = [slice(None) if axis in there else None for axis in range(ndim)]
-    # The dots keep an array without axes a view.
-    first: tuple[Any, ...] = (..., *steps)
-    then: tuple[Any, ...] = (..., *whole)
-    seen: NDArray[Any] = array[first][then]
-    return seen
 
 
 def _checked(array: DiskArray, out: Any, shape: tuple[int, ...]) -> NDArray[Any]:
