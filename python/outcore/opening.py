@@ -24,10 +24,9 @@ import outcore
 from outcore import _core, formats
 from outcore.disk import DiskArray, Mode
 from outcore.errors import PathTypeError, UnsupportedError, UsageError
-from outcore.formats.layout import ArrayInfo, Codec
+from outcore.formats.layout import ArrayInfo, Codec, is_text
 from outcore.formats.paths import path_names
 from outcore.formats.spec import as_dtype
-from outcore.formats.texts import Texts
 from outcore.hints import Hints
 
 __all__ = ["create", "open", "open_many"]
@@ -130,11 +129,11 @@ def open(
 
 def _opened(info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any]) -> DiskArray:
     """An array as its elements are: of a fixed size, or text."""
-    if isinstance(info, Texts):
+    if is_text(info):
         from outcore.strings import StringArray
 
         # It has the methods of reading, and says of all others that it has not.
-        return StringArray(info, hints, options)  # type: ignore[return-value]
+        return StringArray(info, hints, options)  # type: ignore[return-value, arg-type]
     return DiskArray(info, mode, hints, options)
 
 
@@ -248,7 +247,7 @@ def _open_together(
         fair = _with_threads(max(1, len(os.sched_getaffinity(0)) // here))
         settings = Hints.of(hints).over(fair)
         info = formats.open_info(path, writable=mode != "r", **known)
-        if isinstance(info, Texts):
+        if is_text(info):
             raise UnsupportedError(
                 f"{info.path!r} holds text of variable length, which ranks do not read together; each "
                 "opens it without comm= and reads its own",

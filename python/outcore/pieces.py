@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from outcore.distribution import Key
 
-__all__ = ["common", "intersections", "meeting", "upwards"]
+__all__ = ["common", "intersections", "numbered", "upwards"]
 
 
 def intersections(
@@ -53,11 +53,11 @@ def intersections(
     >>> list(intersections(places, sections, (slice(0, 9, 2),)))  # 0, 2, 4, 6, 8 of the whole array
     [((slice(1, 2, None),), (slice(2, 3, None),))]
     """
-    for _, found, place in meeting(sections, places, key):
+    for _, found, place in numbered(sections, places, key):
         yield found, place
 
 
-def meeting(
+def numbered(
     sections: NDArray[np.int64], places: NDArray[np.int64], key: Key
 ) -> Iterator[tuple[int, Key, Key]]:
     """Do as `intersections`, and give the number of each piece as well."""

@@ -294,10 +294,10 @@ class StringArray:
         rows
             Indices of the first axis in a slab; by default whole chunks of about 65536 elements.
 
-        Yields
-        ------
-        (tuple of slice, numpy.ndarray)
-            Where the slab lies, and its elements.
+        Returns
+        -------
+        iterator of (tuple of slice, numpy.ndarray)
+            Where each slab lies, and its elements.
 
         Raises
         ------
@@ -352,7 +352,7 @@ class StringArray:
 
     # How
 
-    def damages(self) -> Iterator[tuple[tuple[slice, ...], FormatError | StorageError]]:
+    def _damages(self) -> Iterator[tuple[tuple[slice, ...], FormatError | StorageError]]:
         """For `outcore.verify`: slabs that cannot be read, and why."""
         for key in self._slabs() if self.shape else [()]:
             try:
@@ -467,10 +467,31 @@ class StringArray:
     # Its life
 
     def flush(self) -> None:
-        """Do nothing: there is nothing to be written."""
+        """
+        Do nothing: there is nothing to be written.
+
+        Examples
+        --------
+        >>> import h5py, outcore
+        >>> with h5py.File("stations.h5", "w") as file:
+        ...     file["name"] = ["Bern"]
+        >>> outcore.open("stations.h5").flush()
+        """
 
     def close(self) -> None:
-        """Release the files. Closing twice does nothing."""
+        """
+        Release the files. Closing twice does nothing.
+
+        Examples
+        --------
+        >>> import h5py, outcore
+        >>> with h5py.File("stations.h5", "w") as file:
+        ...     file["name"] = ["Bern"]
+        >>> a = outcore.open("stations.h5")
+        >>> a.close()
+        >>> a.closed
+        True
+        """
         self._stored.close()
 
     def __enter__(self) -> Self:

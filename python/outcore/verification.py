@@ -133,7 +133,7 @@ def verify(
         if isinstance(array.info, Texts):
             with array:
                 words: Any = array
-                found.extend(_damage(array, *one) for one in words.damages())
+                found.extend(_damage(array, *one) for one in words._damages())
             continue
         with array:
             found.extend(_damages(array, progress or (lambda done, total: None)))

@@ -37,7 +37,7 @@ from outcore.formats.layout import (
     virtual_source,
 )
 from outcore.hints import Hints
-from outcore.pieces import common, meeting, upwards
+from outcore.pieces import common, numbered, upwards
 
 __all__ = ["Part", "VirtualCore", "converted", "core_of"]
 
@@ -157,13 +157,13 @@ class VirtualCore:
         words = zip(section[::3], section[1::3], section[2::3], strict=True)
         key = tuple(slice(a, a + (n - 1) * s + 1 if n else a, s) for a, n, s in words)
         every = self.source.pieces
-        for number, _, _ in meeting(every.there, every.here, key):
+        for number, _, _ in numbered(every.there, every.here, key):
             source = int(every.of[number])
             found = self.opened(source)
             if found is None:
                 continue
             pieces = self._pieces(number, found.info)
-            for k, there, place in meeting(pieces.there, pieces.here, key):
+            for k, there, place in numbered(pieces.there, pieces.here, key):
                 axes = pieces.axes[k] or ()
                 part = _inside(axes, there, place if key else (), found.info.shape)
                 if part is not None:

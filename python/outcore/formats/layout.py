@@ -327,6 +327,11 @@ class ArrayInfo:
                 forget()
 
 
+def is_text(info: ArrayInfo) -> bool:
+    """Whether elements are text, or bytes, of variable length (`outcore.formats.texts.Texts`)."""
+    return hasattr(info, "encoding")
+
+
 def virtual_source(info: ArrayInfo) -> VirtualSource | None:
     """Where the elements of an array are that are in other arrays; None of any other."""
     source = info.layout.source if isinstance(info.layout, Chunked) else None
