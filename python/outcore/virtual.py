@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +46,8 @@ __all__ = ["Part", "VirtualCore", "converted", "core_of"]
 _LANES = 4
 # Sources that are kept open.
 _OPEN = 256
+# Cells of a grid in which pieces are looked at.
+_CELLS = 1 << 20
 # Types of numbers, which are converted as the library of HDF5 does.
 _NUMBERS = "iufc"
 # Elements of a source of another type are converted so many bytes at a time.
@@ -57,6 +60,8 @@ class Part(NamedTuple):
     """A section of a source, and where it goes: memory of its shape, of the virtual array's dtype."""
 
     source: int
+    #: Who has it stays in reach, whatever becomes of its name.
+    opened: _Source
     key: Key
     place: NDArray[Any]
 
@@ -167,7 +172,7 @@ class VirtualCore:
                 axes = pieces.axes[k] or ()
                 part = _inside(axes, there, place if key else (), found.info.shape)
                 if part is not None:
-                    yield Part(source, part[0], _view(memory, axes, part[1]))
+                    yield Part(source, found, part[0], _view(memory, axes, part[1]))
 
     def _pieces(self, number: int, info: ArrayInfo) -> Pieces:
         """A piece of which its source is known by now, in pieces that lie along axes of both."""
@@ -191,25 +196,69 @@ class VirtualCore:
     def brought(self, key: Any, out: Any = None) -> tuple[NDArray[Any], bool, list[Part]]:
         """The result of a read, filled with the fill value; whether it is a scalar; its parts."""
         section, axes, scalar = self._base.section_of(key)
-        if out is None:
-            out = self._base.empty(key)
-        result = self._base.read(key, out)
-        result = out if isinstance(out, np.ndarray) else result
+        result = self._base.empty(key) if out is None else out
+        self._base.read(key, result)
         memory = upwards(result, axes, len(self.info.shape))
         return result, scalar, list(self.parts(section, memory))
 
     def read(self, key: Any, out: NDArray[Any] | None = None) -> Any:
         """As `DiskArray.read`."""
-        result, scalar, parts = self.brought(key, out)
-        self._fill(parts)
+        section, axes, scalar = self._base.section_of(key)
+        result = self._base.empty(key) if out is None else out
+        filled = not self._may_leave(result, section, axes)
+        if filled:
+            self._base.read(key, result)  # says what is wrong with `out`, too
+        parts = self.parts(section, upwards(result, axes, len(self.info.shape)))
+        if not filled:
+            known = list(parts)
+            if sum(part.place.size for part in known) < result.size:
+                self._base.read(key, result)
+            parts = iter(known)
+        # So many at a time: sources that are read from stay open.
+        while some := list(itertools.islice(parts, _OPEN)):
+            self._read_parts(some)
         return result[()] if scalar and out is None else result
 
-    def _fill(self, parts: list[Part]) -> None:
+    def _may_leave(
+        self, result: Any, section: list[int], axes: Sequence[tuple[int, bool] | None]
+    ) -> bool:
+        """Whether memory need not be filled if the parts of a section have as many elements as it."""
+        shape = tuple(1 if axis is None else section[3 * axis[0] + 1] for axis in axes)
+        return (
+            not self._base.closed
+            and isinstance(result, np.ndarray)
+            and (result.shape, result.dtype) == (shape, self.info.dtype)
+            and result.flags.writeable
+            and result.flags.forc
+            and len(self.source.pieces.of) <= _OPEN
+            and self._are_apart
+        )
+
+    @cached_property
+    def _are_apart(self) -> bool:
+        """Whether no two pieces have an element in common, as far as boxes around them tell."""
+        here = self.source.pieces.here
+        low = here[:, :, 0]
+        ends = low + (here[:, :, 1] - 1) * here[:, :, 2] + 1
+        # Cells between all places where some box begins or ends.
+        edges = [np.unique([low[:, d], ends[:, d]]) for d in range(low.shape[1])]
+        if math.prod(len(one) for one in edges) > _CELLS:
+            return False
+        taken = np.zeros([len(one) for one in edges], bool)
+        for first, last in zip(low, ends, strict=True):
+            box = tuple(
+                slice(*np.searchsorted(edge, (a, b)).tolist())
+                for edge, a, b in zip(edges, first, last, strict=True)
+            )
+            if taken[box].any():
+                return False
+            taken[box] = True
+        return True
+
+    def _read_parts(self, parts: list[Part]) -> None:
         plain = []
         for part in parts:
-            found = self.opened(part.source)
-            if found is None:
-                continue
+            found = part.opened
             if found.info.dtype != self.info.dtype:
                 self._convert(found, part)
             elif isinstance(found.core, VirtualCore):
@@ -241,9 +290,7 @@ class VirtualCore:
     def _looked(self, key: Any) -> Iterator[tuple[_Source, Key, int]]:
         """Sources and sections of a key, and how many elements each has."""
         for part in self.looked(key):
-            source = self.opened(part.source)
-            if source is not None:
-                yield source, part.key, part.place.size
+            yield part.opened, part.key, part.place.size
 
     def explain(self, key: Any, write: bool = False) -> dict[str, Any]:
         """What reading a section does: sums over its sources."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -118,5 +119,27 @@ def test_text_is_read_by_each_rank(world: Any, folder: Any) -> None:
         with outcore.open(folder / "t.h5") as array:
             assert array[t.rank] == f"rank {t.rank}"
         t.barrier()
+
+    world.run(body)
+
+
+@ranks(1, 2, 3)
+@pytest.mark.parametrize("method", ["direct", "two-phase"])
+def test_zarr_in_a_zip_file(world: Any, folder: Any, method: Any) -> None:
+    data = np.arange(60 * 40, dtype="f4").reshape(60, 40)
+
+    def pack() -> None:
+        outcore.create(f"{folder}/s.zarr::/t", data=data, chunks=(7, 40), compression="zstd").close()
+        with zipfile.ZipFile(folder / "s.zip", "w") as file:
+            for one in (folder / "s.zarr").rglob("*"):
+                file.write(one, one.relative_to(folder / "s.zarr"))
+
+    def body(t: Any) -> None:
+        once(t, pack)
+        with outcore.open(folder / "s.zip" / "t", comm=t) as array:
+            columns = np.s_[3:, t.rank :: t.size]
+            assert np.array_equal(array.read_all(columns, method=method), data[columns])
+            rows = [59 - t.rank, 0]
+            assert np.array_equal(array.read_all(rows, method=method), data[rows])
 
     world.run(body)
