@@ -78,7 +78,9 @@ class DiskArray(Selecting, Operators):
         self._turns: dict[int, _Turn] = {}
         self._started = Started()
         self._info = info
-        if virtual_source(info) is None:
+        #: Whether its elements are in other arrays: a collective asks that at each call.
+        self._virtual = virtual_source(info) is not None
+        if not self._virtual:
             self._core = _core.Array(info, self.writable, self._own_hints())
         else:
             from outcore.virtual import core_of

@@ -19,7 +19,6 @@ from outcore.collective.many import MANNERS, read_all
 from outcore.collective.planning import Method
 from outcore.collective.report import CollectiveReport, ManyReport
 from outcore.collective.request import CollectiveRequest, start
-from outcore.collective.virtual import is_virtual
 from outcore.disk import DiskArray, Mode
 from outcore.errors import UsageError
 from outcore.formats.layout import ArrayInfo
@@ -144,11 +143,11 @@ class CollectiveArray(DiskArray):
         [[2], [8], [14], [20]]
         """
         if has_arrays(key):
-            if is_virtual(self):
+            if self._virtual:
                 return self._read_lists(key, out)
             schedule = CollectiveSchedule(self, key, transport=self._transport, once=True)
             return schedule.gather_all(out, method=MANNERS.get(method, method))
-        if is_virtual(self):
+        if self._virtual:
             return read_all([(self, key, out)], comm=self._transport, method=method)[0]
         return self._reader.read(self, key, out, method)
 
@@ -388,7 +387,7 @@ class CollectiveArray(DiskArray):
                 self._must_write("write to")
             return [items.looking(self, key)]
 
-        if is_virtual(self) and not has_arrays(key) and not write:
+        if self._virtual and not has_arrays(key) and not write:
             return explain_all([(self, key)], comm=self._transport, method=method)
         return explain(self._transport, bring, method, self._hints, write=write)
 

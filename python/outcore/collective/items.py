@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from outcore import _core, formats
 from outcore.disk import DiskArray
 from outcore.errors import UnsupportedError, UsageError
-from outcore.formats.layout import ArrayInfo, Chunked, TableSource, virtual_source
+from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 from outcore.formats.paths import path_names
-from outcore.pieces import upwards
 
 __all__ = [
     "Item",
@@ -81,7 +80,7 @@ class Item:
     @cached_property
     def memory(self) -> NDArray[Any]:
         """The same array, walked upwards along the axes of the array on disk."""
-        return upwards(self.given, self.axes, len(self.section) // 3)
+        return _upwards(self.given, self.axes, len(self.section) // 3)
 
     @property
     def result(self) -> Any:
@@ -196,7 +195,8 @@ def number_of(text: str) -> int:
 
 def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item:
     """Prepare a section to be read into `out`, or into a new array."""
-    refuse_virtual(array)
+    if array._virtual:
+        refuse_virtual(array)
     section, axes, scalar = array._core.section_of(key)
     shape = _shape(section, axes)
     result = array._core.empty(key) if out is None else _checked(array, out, shape)
@@ -205,7 +205,8 @@ def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item
 
 def looking(array: DiskArray, key: Any) -> Item:
     """Prepare a section of which nothing will be moved."""
-    refuse_virtual(array)
+    if array._virtual:
+        refuse_virtual(array)
     section, axes, scalar = array._core.section_of(key)
     one = np.empty((), array.dtype)
     memory = np.broadcast_to(one, _shape(section, axes))
@@ -214,7 +215,7 @@ def looking(array: DiskArray, key: Any) -> Item:
 
 def refuse_virtual(array: DiskArray) -> None:
     """Each rank has sections of arrays with elements of their own; `collective.virtual` finds them."""
-    if virtual_source(array._info) is not None:
+    if array._virtual:
         raise UnsupportedError(
             f"{array.path!r} is a virtual dataset, of which ranks read sections together by read_all "
             "alone; make a copy with outcore.convert",
@@ -290,6 +291,21 @@ def _triples(words: list[int]) -> list[tuple[int, ...]]:
 
 def _shape(section: list[int], axes: Sequence[tuple[int, bool] | None]) -> tuple[int, ...]:
     return tuple(1 if axis is None else section[3 * axis[0] + 1] for axis in axes)
+
+
+def _upwards(
+    array: NDArray[Any], axes: Sequence[tuple[int, bool] | None], ndim: int
+) -> NDArray[Any]:
+    """See an array with the axes of a key as one with all axes of the array on disk, upwards."""
+    # As `outcore.pieces.upwards`: a call leads through few modules.
+    steps = tuple(0 if axis is None else slice(None, None, -1 if axis[1] else 1) for axis in axes)
+    there = {axis[0] for axis in axes if axis is not None}
+    whole = [slice(None) if axis in there else None for axis in range(ndim)]
+    # The dots keep an array without axes a view.
+    first: tuple[Any, ...] = (..., *steps)
+    then: tuple[Any, ...] = (..., *whole)
+    seen: NDArray[Any] = array[first][then]
+    return seen
 
 
 def _checked(array: DiskArray, out: Any, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -19,7 +19,6 @@ from outcore import _core
 from outcore.collective import items as brought
 from outcore.collective.items import Item
 from outcore.disk import DiskArray
-from outcore.formats.layout import virtual_source
 from outcore.virtual import converted
 
 __all__ = ["Reading", "is_virtual", "looking"]
@@ -27,7 +26,7 @@ __all__ = ["Reading", "is_virtual", "looking"]
 
 def is_virtual(array: DiskArray) -> bool:
     """Whether the elements of an array are in others."""
-    return virtual_source(array.info) is not None
+    return array._virtual
 
 
 class Reading:
