@@ -129,7 +129,9 @@ def test_zarr_in_a_zip_file(world: Any, folder: Any, method: Any) -> None:
     data = np.arange(60 * 40, dtype="f4").reshape(60, 40)
 
     def pack() -> None:
-        outcore.create(f"{folder}/s.zarr::/t", data=data, chunks=(7, 40), compression="zstd").close()
+        outcore.create(
+            f"{folder}/s.zarr::/t", data=data, chunks=(7, 40), compression="zstd"
+        ).close()
         with zipfile.ZipFile(folder / "s.zip", "w") as file:
             for one in (folder / "s.zarr").rglob("*"):
                 file.write(one, one.relative_to(folder / "s.zarr"))
