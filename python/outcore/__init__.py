@@ -155,6 +155,7 @@ if TYPE_CHECKING:
     )
     from outcore.restart.calls import checkpoint, icheckpoint, restore
     from outcore.selecting import Indexer
+    from outcore.strings import StringArray
     from outcore.transport import Communicator, Transport
     from outcore.unstructured.edge_loop import edge_loop
     from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
@@ -230,6 +231,7 @@ __all__ = [
     "Slab",
     "StorageError",
     "Strided",
+    "StringArray",
     "TranslationTable",
     "Transport",
     "Tree",
@@ -413,6 +415,7 @@ _LATER = {
     "outcore.requests": "IORequest",
     "outcore.resident": "DiskResidentArray LayoutCandidate ResidentLayout ResidentReport disk_array",
     "outcore.selecting": "Indexer",
+    "outcore.strings": "StringArray",
     "outcore.transport": "Communicator Transport",
     "outcore.unstructured.edge_loop": "edge_loop",
     "outcore.unstructured.edge_schedule": "EdgeSchedule edge_schedule",

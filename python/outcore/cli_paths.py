@@ -24,7 +24,7 @@ from outcore.cli_words import parse_options
 from outcore.disk import DiskArray
 from outcore.errors import SectionError
 from outcore.formats import durable
-from outcore.formats.layout import Chunked, Strided, TableSource
+from outcore.formats.layout import Chunked, Strided, TableSource, VirtualSource
 from outcore.report import Report, human
 
 __all__ = ["arguments"]
@@ -224,6 +224,8 @@ def _on_disk(array: DiskArray) -> tuple[int, int]:
     elif isinstance(info.layout.source, TableSource):
         count = info.layout.source.nbytes
         stored = 0 if count is None else count()
+    elif isinstance(info.layout.source, VirtualSource):
+        stored = 0  # all is in other arrays
     else:
         stored = _bytes_in(info.layout.source.root)
     return stored, whole

@@ -33,7 +33,7 @@ from outcore import _core, formats
 from outcore.attributes import Attributes
 from outcore.described import Described
 from outcore.errors import BudgetError, UsageError
-from outcore.formats.layout import ArrayInfo, Chunked
+from outcore.formats.layout import ArrayInfo, Chunked, virtual_source
 from outcore.growth import as_elements, check_seen, continued, refill
 from outcore.hints import Hints, check_environment
 from outcore.operators import Operators
@@ -90,7 +90,14 @@ class DiskArray(Selecting, Walking, Described, Operators):
         #: Why it lies as it does, if that was chosen.
         self._layout: ResidentLayout | None = None
         self._info = info
-        self._core = _core.Array(info, self.writable, self._own_hints())
+        #: Whether its elements are in other arrays: a collective asks that at each call.
+        self._virtual = virtual_source(info) is not None
+        if not self._virtual:
+            self._core = _core.Array(info, self.writable, self._own_hints())
+        else:
+            from outcore.virtual import core_of
+
+            self._core = core_of(info, self.writable, self._own_hints())
 
     def _own_hints(self) -> Hints:
         """Hints for what this process does on its own."""

@@ -33,8 +33,8 @@ from numpy.typing import ArrayLike, NDArray
 
 import outcore
 from outcore import _core, schedule_files
-from outcore.errors import BudgetError, UsageError
-from outcore.formats.layout import share_bytes
+from outcore.errors import BudgetError, UnsupportedError, UsageError
+from outcore.formats.layout import share_bytes, virtual_source
 from outcore.index_parts import (
     CombinedPoints,
     Parts,
@@ -126,6 +126,7 @@ class IndexSchedule:
     @classmethod
     def _made_for(cls, array: outcore.DiskArray, indices: Any) -> IndexSchedule:
         """Do the work of `DiskArray.schedule`: in memory if that fits, else on disk."""
+        _refuse_virtual(array)
         try:
             with Held(array._core, writes=False) as held:
                 made = cls(array, *points_of(array, indices, held))
@@ -455,6 +456,7 @@ class IndexSchedule:
 
     def _of(self, array: outcore.DiskArray) -> _core.IndexSchedule:
         """The schedule for the layout of this array."""
+        _refuse_virtual(array)
         for made in self._made:
             if made.serves(array._core):
                 return made
@@ -597,3 +599,13 @@ def _parsed(array: outcore.DiskArray, key: Any, held: Held) -> Points:
             path=array.path,
         )
     return points
+
+
+def _refuse_virtual(array: outcore.DiskArray) -> None:
+    if virtual_source(array.info) is not None:
+        raise UnsupportedError(
+            f"{array.path!r} is a virtual dataset, for which indices are not made ready; read with the "
+            "indices themselves, make a schedule of each source, or a copy with outcore.convert",
+            code="hdf5-virtual",
+            path=array.path,
+        )

@@ -28,9 +28,10 @@ from outcore.errors import (
     FormatError,
     NotFoundError,
     PathTypeError,
+    UnsupportedError,
     UsageError,
 )
-from outcore.formats.layout import ArrayInfo, Codec
+from outcore.formats.layout import ArrayInfo, Codec, is_text
 from outcore.formats.paths import path_names
 from outcore.formats.spec import as_dtype
 from outcore.hints import Hints
@@ -96,7 +97,7 @@ def open(
     Returns
     -------
     DiskArray
-        With `comm`, a `CollectiveArray`.
+        With `comm`, a `CollectiveArray`. Of text of variable length a `StringArray`, which is only read.
 
     Raises
     ------
@@ -141,7 +142,17 @@ def open(
     _check_mode(mode)
     resolved = Hints.of(hints)
     info = formats.open_info(path, writable=mode == "r+", **options)
-    return DiskArray(info, mode, resolved, options)
+    return _opened(info, mode, resolved, options)
+
+
+def _opened(info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any]) -> DiskArray:
+    """An array as its elements are: of a fixed size, or text."""
+    if is_text(info):
+        from outcore.strings import StringArray
+
+        # It has the methods of reading, and says of all others that it has not.
+        return StringArray(info, hints, options)  # type: ignore[return-value, arg-type]
+    return DiskArray(info, mode, hints, options)
 
 
 def _open_or_create(
@@ -282,7 +293,7 @@ def open_many(
     resolved = Hints.of(hints)
     options = {} if format is None else {"format": format}
     infos = formats.open_infos(paths, writable=mode == "r+", **options)
-    return [DiskArray(info, mode, resolved, options) for info in infos]
+    return [_opened(info, mode, resolved, options) for info in infos]
 
 
 def _open_together(
@@ -336,6 +347,13 @@ def _open_together(
         fair = _with_threads(max(1, len(os.sched_getaffinity(0)) // here))
         settings = Hints.of(hints).over(fair)
         info = formats.open_info(path, writable=mode != "r", **known)
+        if is_text(info):
+            raise UnsupportedError(
+                f"{info.path!r} holds text of variable length, which ranks do not read together; each "
+                "opens it without comm= and reads its own",
+                code="text-elements",
+                path=info.path,
+            )
         found.append(CollectiveArray(info, "r+" if mode == "a" else mode, settings, known, group))
         return words()
 

@@ -27,6 +27,7 @@ from outcore.disk import DiskArray
 from outcore.errors import BudgetError, FormatError, OutcoreError, StorageError
 from outcore.formats.layout import Chunked, TableSource
 from outcore.formats.paths import one_name
+from outcore.formats.texts import Texts
 from outcore.hints import Hints
 from outcore.opening import open
 from outcore.tiling import Side, Tiling
@@ -128,6 +129,11 @@ def verify(
             array = open(name, hints=hints, **options)
         except (FormatError, StorageError) as error:
             found.append(_cannot_open(name, error))
+            continue
+        if isinstance(array.info, Texts):
+            with array:
+                words: Any = array
+                found.extend(_damage(array, *one) for one in words._damages())
             continue
         with array:
             found.extend(_damages(array, progress or (lambda done, total: None)))

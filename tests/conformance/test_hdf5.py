@@ -10,9 +10,11 @@ import textwrap
 import numpy as np
 import pytest
 
+import outcore
 from conformance import elements
 from outcore import errors, formats
 from outcore.formats.layout import Chunked, Codec, Strided
+from outcore.formats.texts import Texts
 
 h5py = pytest.importorskip("h5py")
 
@@ -183,7 +185,7 @@ def test_which_dataset(tmp_path):
         file["dangling"] = h5py.SoftLink("/nowhere")
     assert formats.open_info(f"{path}::link").shape == (4,)
     with pytest.raises(
-        errors.FormatError, match=r"holds 3 datasets; .*: /g/only, /g/second, and 1 that cannot"
+        errors.FormatError, match=r"holds 3 datasets; .*: /g/only, /g/second, /text"
     ):
         formats.open_info(path)
     with pytest.raises(errors.FormatError, match="has no dataset '/nope'"):
@@ -192,14 +194,13 @@ def test_which_dataset(tmp_path):
         formats.ls(f"{path}::nope")
     with pytest.raises(errors.FormatError, match="a group '/g', which is not an array"):
         formats.open_info(f"{path}::g")
-    with pytest.raises(errors.UnsupportedError, match="variable length"):
-        formats.open_info(f"{path}::text")
+    assert isinstance(formats.open_info(f"{path}::text"), Texts)
     listed = formats.ls(path)
     assert [(e.path.split("::")[1], e.kind, e.shape) for e in listed] == [
         ("/g", "group", None), ("/g/only", "array", (3,)), ("/g/second", "array", (4,)),
         ("/text", "array", ()),
     ]  # fmt: skip
-    assert [bool(e.note) for e in listed] == [False, False, False, True]
+    assert [bool(e.note) for e in listed] == [False, False, False, False]
 
 
 def test_external_link_and_external_storage(tmp_path):
@@ -220,7 +221,9 @@ def test_external_link_and_external_storage(tmp_path):
         file.create_dataset("null", dtype="f4")
     assert elements.read(formats.open_info(tmp_path / "a.h5::l")).tolist() == [0, 1, 2, 3, 4]
     same(data, elements.read(formats.open_info(tmp_path / "a.h5::e")))
-    for name, word in {"v": "virtual", "compact": "compact", "null": "no elements"}.items():
+    with outcore.open(tmp_path / "a.h5::v") as virtual:
+        assert virtual[...].tolist() == [0, 1, 2, 3, 4]
+    for name, word in {"compact": "compact", "null": "no elements"}.items():
         with pytest.raises(errors.UnsupportedError, match=word):
             formats.open_info(tmp_path / f"a.h5::{name}")
     raw.write_bytes(bytes(40))

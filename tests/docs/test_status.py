@@ -2,6 +2,7 @@
 
 import ast
 import re
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ SUFFIX = {
     "zarr": "zarr",
     "zarr2": "zarr2",
     "parts": "parts",
+    "zarrzip": "zip",
 }
 # Where a format stores a codec under another name.
 STORED_AS = {
@@ -63,10 +65,21 @@ def test_formats_do_what_their_row_says(row, tmp_path):
         return array
 
     def reopen():
+        if name == "zarrzip":
+            reopen_zipped()
+            return
         array = create()
         array.close()
         raw = {"dtype": "f8", "shape": (6, 4)} if name == "raw" else {}
         with outcore.open(array.path, format=name, **raw) as again:
+            np.testing.assert_array_equal(again[...], np.arange(24.0).reshape(6, 4))
+
+    def reopen_zipped():
+        outcore.create(tmp_path / "a.zarr", data=np.arange(24.0).reshape(6, 4)).close()
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
+            for one in (tmp_path / "a.zarr").rglob("*"):
+                file.write(one, one.relative_to(tmp_path / "a.zarr"))
+        with outcore.open(tmp_path / "a.zip") as again:
             np.testing.assert_array_equal(again[...], np.arange(24.0).reshape(6, 4))
 
     def attributes():

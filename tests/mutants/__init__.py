@@ -40,6 +40,7 @@ LISTS = (
     "unstructured",
     "placement",
     "xarray_and_dask",
+    "virtual",
 )
 CARGO = "cargo "
 

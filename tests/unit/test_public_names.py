@@ -15,7 +15,10 @@ from outcore import formats, transport
 from outcore.formats import layout
 
 # Of `Chunked.source`: what a format tells the core about its chunks. Whoever needs them writes a format.
-SOURCES = {"FileSource", "Identity", "ShardSource", "TableGuard", "TableSource"}
+SOURCES = {
+    *("FileSource", "Identity", "Pieces", "ShardSource", "TableGuard", "TableSource"),
+    "VirtualSource",
+}
 SPECIAL = {"__enter__", "__getitem__", "__iter__", "__next__"}
 
 

@@ -15,11 +15,11 @@ from outcore.collective import items
 from outcore.collective.agreement import Announced, Elsewhere, fail_together, together
 from outcore.collective.call import Reader, has_arrays, run
 from outcore.collective.durable import WORDS, Ready, flush_once
-from outcore.collective.explain import explain
+from outcore.collective.explain import explain, explain_all
 from outcore.collective.irregular import CollectiveSchedule
-from outcore.collective.many import MANNERS
+from outcore.collective.many import MANNERS, read_all
 from outcore.collective.planning import Method
-from outcore.collective.report import CollectiveReport
+from outcore.collective.report import CollectiveReport, ManyReport
 from outcore.collective.request import CollectiveRequest, start
 from outcore.disk import DiskArray, Mode
 from outcore.errors import UsageError
@@ -147,13 +147,29 @@ class CollectiveArray(DiskArray):
         [[2], [8], [14], [20]]
         """
         if has_arrays(key):
+            if self._virtual:
+                return self._read_lists(key, out)
             schedule = CollectiveSchedule(self, key, transport=self._transport, once=True)
             return schedule.gather_all(out, method=MANNERS.get(method, method))
         began = perf_counter()
         try:
+            if self._virtual:
+                return read_all([(self, key, out)], comm=self._transport, method=method)[0]
             return self._reader.read(self, key, out, method)
         finally:
             self._seconds["read", get_ident()] += perf_counter() - began
+
+    def _read_lists(self, key: Any, out: Any) -> Any:
+        """Elements of a virtual dataset by lists of indices: each rank reads its own."""
+        found: list[Any] = []
+
+        def alone() -> list[int]:
+            found.append(self.read(key, out=out))
+            return []
+
+        call = "outcore.read_all of lists"
+        together(self._transport, call, alone, lambda: call, same=0)
+        return found[0]
 
     def write_all(self, key: Any, value: Any, *, method: Method = "auto") -> None:
         """
@@ -325,7 +341,7 @@ class CollectiveArray(DiskArray):
 
     def explain_all(
         self, key: Any = ..., *, write: bool = False, method: Method = "auto"
-    ) -> CollectiveReport:
+    ) -> CollectiveReport | ManyReport:
         """
         Tell what `read_all` (or `write_all`) would do, without doing it. Collective.
 
@@ -345,7 +361,7 @@ class CollectiveArray(DiskArray):
         -------
         CollectiveReport
             Equal on all ranks: method and why, who owns what (boxes of elements), rounds, slots and
-            their bytes; `str` is for people.
+            their bytes; `str` is for people. Of a virtual dataset a `ManyReport` of its sources.
 
         Raises
         ------
@@ -383,6 +399,8 @@ class CollectiveArray(DiskArray):
                 self._must_write("write to")
             return [items.looking(self, key)]
 
+        if self._virtual and not has_arrays(key) and not write:
+            return explain_all([(self, key)], comm=self._transport, method=method)
         return explain(self._transport, bring, method, self._hints, write=write)
 
     def schedule_all(
@@ -447,6 +465,7 @@ class CollectiveArray(DiskArray):
         >>> SimWorld(3).run(work)
         [True, True, True]
         """
+        items.refuse_virtual(self)
         return CollectiveSchedule(
             self, indices, transport=self._transport, chunk=chunk, io_ranks=io_ranks, groups=groups
         )

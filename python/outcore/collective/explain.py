@@ -24,6 +24,7 @@ from outcore.collective.items import Item
 from outcore.collective.many import an_array, group_of, hints_of
 from outcore.collective.planning import Choice, Method, Prices, choice_of
 from outcore.collective.report import ArrayReport, CollectiveReport, ManyReport, OwnerReport, tell
+from outcore.collective.virtual import looking
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.hints import Hints
@@ -109,7 +110,7 @@ def explain_all(
             array = an_array(request[0])
             if write:
                 array._must_write("write to")
-            found.append(brought.looking(array, request[1]))
+            found += looking(array, request[1])
         return found
 
     def answer(shared: SharedPlan) -> ManyReport:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from outcore import _core, formats
 from outcore.disk import DiskArray
-from outcore.errors import UsageError
+from outcore.errors import UnsupportedError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 from outcore.formats.paths import path_names
 from outcore.requests import Started
@@ -40,6 +40,7 @@ __all__ = [
     "number_of",
     "place_of",
     "reading",
+    "refuse_virtual",
     "writing",
 ]
 
@@ -196,6 +197,8 @@ def number_of(text: str) -> int:
 
 def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item:
     """Prepare a section to be read into `out`, or into a new array."""
+    if array._virtual:
+        refuse_virtual(array)
     section, axes, scalar = array._core.section_of(key)
     shape = _shape(section, axes)
     result = array._core.empty(key) if out is None else _checked(array, out, shape)
@@ -204,10 +207,23 @@ def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item
 
 def looking(array: DiskArray, key: Any) -> Item:
     """Prepare a section of which nothing will be moved."""
+    if array._virtual:
+        refuse_virtual(array)
     section, axes, scalar = array._core.section_of(key)
     one = np.empty((), array.dtype)
     memory = np.broadcast_to(one, _shape(section, axes))
     return Item(array, key, section, memory, axes, scalar)
+
+
+def refuse_virtual(array: DiskArray) -> None:
+    """Each rank has sections of arrays with elements of their own; `collective.virtual` finds them."""
+    if array._virtual:
+        raise UnsupportedError(
+            f"{array.path!r} is a virtual dataset, of which ranks read sections together by read_all "
+            "alone; make a copy with outcore.convert",
+            code="hdf5-virtual",
+            path=array.path,
+        )
 
 
 def writing(array: DiskArray, key: Any, value: Any) -> Item:
@@ -283,6 +299,7 @@ def _upwards(
     array: NDArray[Any], axes: Sequence[tuple[int, bool] | None], ndim: int
 ) -> NDArray[Any]:
     """See an array with the axes of a key as one with all axes of the array on disk, upwards."""
+    # As `outcore.pieces.upwards`: a call leads through few modules.
     steps = tuple(0 if axis is None else slice(None, None, -1 if axis[1] else 1) for axis in axes)
     there = {axis[0] for axis in axes if axis is not None}
     whole = [slice(None) if axis in there else None for axis in range(ndim)]

@@ -13,6 +13,7 @@ from outcore.collective.call import early, has_arrays, run
 from outcore.collective.irregular import CollectiveSchedule
 from outcore.collective.items import Item
 from outcore.collective.planning import Method
+from outcore.collective.virtual import Reading, is_virtual
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.hints import Hints
@@ -109,16 +110,18 @@ def read_all(
         return [elements[k] if k in elements else next(found) for k in range(len(requests))]
 
     attempt: list[Any] = []
+    readings: list[Reading] = []
 
     def prepare() -> list[Item]:
         check()
         # Where other ranks have not all cached, what was read early is memory that is there.
         outs = [got if isinstance(got, np.ndarray) else None for got in attempt]
         outs += [None] * (len(requests) - len(outs))
-        return [
-            brought.reading(an_array(r[0]), r[1], out if len(r) == 2 or r[2] is None else r[2])
+        readings[:] = [
+            Reading(an_array(r[0]), r[1], out if len(r) == 2 or r[2] is None else r[2])
             for r, out in zip(requests, outs, strict=True)
         ]
+        return [item for one in readings for item in one.items]
 
     def if_cached() -> list[Any] | None:
         got = attempt_reads()
@@ -127,12 +130,17 @@ def read_all(
 
     def attempt_reads() -> list[Any] | None:
         check()
+        if any(is_virtual(an_array(r[0])) for r in requests):
+            return None
         three = [r if len(r) == 3 else (*r, None) for r in requests]
         return early(group, [(an_array(a)._core, key, out) for a, key, out in three], method)
 
     results: list[Any] = run(
         group, call, prepare, method, lambda: hints_of(requests), if_cached=if_cached
     )
+    if any(one.virtual for one in readings):
+        left = iter(results)
+        return [one.result([next(left) for _ in one.items]) for one in readings]
     return results
 
 
@@ -237,6 +245,8 @@ def _schedules(
     def same() -> list[int]:
         check()
         arrays.extend(an_array(requests[k][0]) for k in lists)
+        for array in filter(is_virtual, arrays):
+            brought.refuse_virtual(array)
         return [len(lists), brought.number_of(repr([brought.name_of(array) for array in arrays]))]
 
     def tell() -> str:

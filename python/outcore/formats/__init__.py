@@ -1,7 +1,7 @@
 """
 Formats: from a path to an `ArrayInfo`, which says where the elements live.
 
-Problem. Six file formats, each with a library that owns it, and one core that only knows bytes.
+Problem. Eight file formats, each with a library that owns it, and one core that only knows bytes.
 Idea. A format is a module with a handful of functions (template: `raw`); this file chooses the module
 by options, by the marks in the file, then by the suffix, and hands over.
 Invariants. Formats read and write metadata and never elements. Anything wrong with the file is a
@@ -103,6 +103,7 @@ ALL = (
     _Module("zarr3", "zarr", (".zarr", ".zarr3"), is_folder=True),
     _Module("zarr2", "zarr2", (".zarr2",), is_folder=True),
     _Module("parts", "parts", (".parts",)),
+    _Module("zarr_zip", "zarrzip", (".zip",)),
     _RAW,
 )
 _OF_SUFFIX = {suffix: module for module in ALL for suffix in module.SUFFIXES}
@@ -114,7 +115,8 @@ def split_path(path: str) -> tuple[str, str | None]:
     """
     Divide ``file::/group/name`` into the file and the path inside it.
 
-    A path that exists as it stands is not divided.
+    A path that exists as it stands is not divided. Into a zip file it may go on as into a folder:
+    ``store.zip/group/name``.
 
     >>> split_path("file.h5::/a/b")
     ('file.h5', '/a/b')
@@ -122,6 +124,9 @@ def split_path(path: str) -> tuple[str, str | None]:
     ('file.npy', None)
     """
     if "::" not in path or os.path.lexists(path):
+        at = path.lower().find(".zip/") + 4
+        if at > 3 and os.path.isfile(path[:at]):
+            return path[:at], "/" + path[at:].strip("/")
         return path, None
     outer, _, inner = path.partition("::")
     return outer, "/" + inner.strip("/")

@@ -182,10 +182,14 @@ def read_stamped(path: str, judge: Judge | None = None) -> tuple[Document, Stamp
             raw = file.read(status.st_size)
     if text is not None:
         text.release()
-    held = _reserved(path, len(raw) + _most_bytes(raw))
+    return document_of(raw, judge), stamp_of(status)
+
+
+def document_of(raw: bytes, judge: Judge) -> Document:
+    """The JSON object that some text is; counted in the memory budget if it is large."""
+    held = _reserved(judge.path, len(raw) + _most_bytes(raw))
     try:
-        document = judge.mapping(_parsed(raw, judge), "the document")
-        return _counted(document, held), stamp_of(status)
+        return _counted(judge.mapping(_parsed(raw, judge), "the document"), held)
     except BaseException:
         if held is not None:  # the traceback of the error keeps it
             held.release()

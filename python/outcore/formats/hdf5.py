@@ -11,8 +11,9 @@ Invariants. No handle stays open between calls. Addresses lie inside the file. E
 read as the fill value: by HDF5's filling, or because the space is new and therefore a hole of zeros.
 
 Limits. A change that HDF5 itself makes (adding a dataset to a file, resizing, storing encoded chunks) is
-there whole or not at all after a kill (`hdf5_redo`); new files too. Compact datasets, virtual
-datasets and variable-length types are refused with the reason.
+there whole or not at all after a kill (`hdf5_redo`); new files too. Virtual datasets are read
+(`hdf5_virtual`), and text of variable length (`hdf5_strings`); compact datasets and other types of
+variable length are refused with the reason.
 The HDF5 library (2.0) trusts what it reads. Heaps of variable-length data, where NetCDF4 keeps the
 names of axes, are checked before it reads them (`hdf5_heaps`); what else may damage it is met by a
 process of its own when ``OUTCORE_HDF5_GUARD`` is set (`hdf5_guard`).
@@ -28,7 +29,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from outcore.errors import UnsupportedError, UsageError
-from outcore.formats import durable, hdf5_growing
+from outcore.formats import durable, hdf5_growing, hdf5_virtual, texts
 from outcore.formats import hdf5_access as access
 from outcore.formats.growing import Growing
 from outcore.formats.hdf5_attrs import write_attrs
@@ -48,10 +49,11 @@ from outcore.formats.hdf5_describe import (
     give_space,
     lacks_space,
     refusal,
+    stored_dtype,
     visit_objects,
 )
 from outcore.formats.hdf5_guard import rehearse
-from outcore.formats.hdf5_types import dtype_of
+from outcore.formats.hdf5_strings import REFERENCE
 from outcore.formats.layout import ArrayInfo
 from outcore.formats.spec import Entry, Spec
 
@@ -114,7 +116,10 @@ def open_each_as(
     if writable:
         with durable.os_errors("opening for writing", path):
             os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
-    return [info or _with_space(h5py, format, path, name) for name, info in found]
+    return [
+        hdf5_virtual.completed(info) if info else _with_space(h5py, format, path, name)
+        for name, info in found
+    ]
 
 
 def _with_space(h5py: Any, format: str, path: str, name: str) -> ArrayInfo:
@@ -337,7 +342,10 @@ def _split(info: ArrayInfo) -> tuple[str, str]:
 def _entry(visit: Visit, where: str, dset: Any) -> Entry:
     error = refusal(visit, dset)
     if error is None:
-        return Entry(where, "array", visit.shape(dset), dtype_of(visit.h5py, dset, where))
+        dtype = stored_dtype(visit.h5py, dset, where)
+        if dtype is REFERENCE:
+            dtype = texts.dtype_of("utf-8")
+        return Entry(where, "array", visit.shape(dset), dtype)
     shape, dtype = (_told(dset, what) for what in ("shape", "dtype"))
     return Entry(where, "array", shape, dtype, note=error.message)
 

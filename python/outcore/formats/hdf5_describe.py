@@ -18,13 +18,14 @@ import itertools
 import math
 import os
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from outcore import _core
 from outcore.errors import FormatError, StorageError, UnsupportedError
-from outcore.formats import durable, hdf5_filters, hdf5_origin
+from outcore.formats import durable, hdf5_filters, hdf5_origin, hdf5_strings, hdf5_virtual
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import Attributes, describe_axes, is_bare_dimension, is_scale
 from outcore.formats.hdf5_chunks import ChunkTable, no_places, nothing_stored
@@ -42,11 +43,12 @@ from outcore.formats.layout import (
 )
 from outcore.formats.netcdf4_lengths import Lengths
 from outcore.formats.spec import byte_strides, check_shape
+from outcore.formats.texts import Texts, refuse_writing
 
-# So many sources of a virtual dataset are named.
-_SOURCES = 3
 # So many datasets are looked at for a message that offers some.
 _OFFERED = 200
+# By the library's number for a layout.
+_STORAGE = {2: "chunked", 3: "virtual"}
 
 
 def choose(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any]:
@@ -192,31 +194,22 @@ def _stored_shape(dset: Any) -> tuple[int, ...]:
 
 
 def refuse_storage(h5py: Any, path: str, name: str, plist: Any) -> None:
-    """
-    Refuse datasets whose bytes outcore does not read in place: virtual and compact ones.
-
-    Comes before the shape is asked for: of a virtual dataset it may depend on other files.
-    """
+    """Refuse datasets whose bytes outcore does not read in place: compact ones."""
     h5d = h5py.h5d
-    kind = plist.get_layout()
-    if kind in (h5d.CONTIGUOUS, h5d.CHUNKED):
+    if plist.get_layout() in (h5d.CONTIGUOUS, h5d.CHUNKED, h5d.VIRTUAL):
         return
-    word = "compact"
-    if kind == h5d.VIRTUAL:
-        count = plist.get_virtual_count()
-        pairs = (
-            (plist.get_virtual_filename(k), plist.get_virtual_dsetname(k))
-            for k in range(min(count, _SOURCES))
-        )
-        this = os.path.basename(path)
-        sources = [f"{this if file == '.' else file}::{inner}" for file, inner in pairs]
-        more = f" and {count - _SOURCES} more" if count > _SOURCES else ""
-        word = f"virtual: its elements are in {', '.join(sources) or 'no other dataset'}{more}"
     raise UnsupportedError(
-        f"{path!r}: dataset {name!r} is {word}; "
-        + ("open those, or " if kind == h5d.VIRTUAL else "")
-        + f"copy it with h5py, or h5repack -l {name}:CONTI",
+        f"{path!r}: dataset {name!r} is compact; copy it with h5py, or h5repack -l {name}:CONTI",
         code="hdf5-layout",
+        path=path,
+    )
+
+
+def _refuse_writing(path: str, name: str) -> None:
+    raise UnsupportedError(
+        f"{path!r}: dataset {name!r} is virtual and is only read: its elements are in other datasets "
+        "(h5dump -p tells which); write to those, or make a copy with outcore.convert",
+        code="hdf5-virtual",
         path=path,
     )
 
@@ -255,7 +248,7 @@ def refusal(visit: Visit, dset: Any) -> FormatError | StorageError | None:
             plist = dset.id.get_create_plist()
             refuse_storage(visit.h5py, visit.named, name, plist)
             refuse_null(dset, where)
-            dtype = dtype_of(visit.h5py, dset, where)
+            dtype = stored_dtype(visit.h5py, dset, where)
             storage(visit, name, dset, plist, dtype, False, visit.shape(dset))
     except (FormatError, StorageError) as error:  # of the latter, external files
         return error
@@ -279,30 +272,60 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
     plist = dset.id.get_create_plist()
     refuse_storage(h5py, path, name, plist)
     refuse_null(dset, where)
-    dtype = dtype_of(h5py, dset, where)
+    dtype = stored_dtype(h5py, dset, where)
     axes = visit.shape(dset)
     layout = storage(visit, name, dset, plist, dtype, writable, axes)
     base, below = dtype.subdtype or (dtype, ())
     dims, most, home = describe_axes(dset), dset.maxshape, visit.home(dset)
-    return ArrayInfo(
+    text = base is hdf5_strings.REFERENCE
+    if text and writable:
+        refuse_writing(where)
+    info = ArrayInfo(
         path=where,
         format=visit.format,
         shape=(*axes, *below),
         dtype=base,
         layout=layout,
-        fill_value=_fill_value(h5py, dset, plist, base),
+        fill_value=None if text else _fill_value(h5py, dset, plist, base),
         # Of a dataset behind an external link, by the name that it has there.
         attrs=Attributes(home.path, name if home.path == path else dset.name, netcdf=netcdf),
         dims=None if dims is None else (*dims, *(None for _ in below)),
         extra={
             "file": path,
             "dataset": name,
-            "storage": "chunked" if plist.get_layout() == h5py.h5d.CHUNKED else "contiguous",
+            "storage": _STORAGE.get(plist.get_layout(), "contiguous"),
             "maxshape": most,
             **({} if axes == dset.shape else {"stored_shape": dset.shape}),
             **_unlimited(most, dims if netcdf else None),
             "userblock": home.userblock,
         },
+    )
+    return _texts(visit, name, dset, plist, info)
+
+
+def stored_dtype(h5py: Any, dset: Any, where: str) -> np.dtype[Any]:
+    """The dtype of what is stored for each element: of text of variable length, references."""
+    virtual = dset.id.get_create_plist().get_layout() == h5py.h5d.VIRTUAL
+    if not virtual and hdf5_strings.encoding_of(h5py, dset) is not None:
+        return hdf5_strings.REFERENCE
+    return dtype_of(h5py, dset, where)
+
+
+def _texts(visit: Visit, name: str, dset: Any, plist: Any, info: ArrayInfo) -> ArrayInfo:
+    """The same of text of variable length; other arrays as they are."""
+    encoding = hdf5_strings.encoding_of(visit.h5py, dset)
+    if info.dtype is not hdf5_strings.REFERENCE or encoding is None:
+        return info
+    home = visit.home(dset)
+    never, missing = hdf5_strings.fill_of(visit.h5py, dset, plist)
+    heap = hdf5_strings.Heap(home.path, name, home.userblock, missing)
+    told = {one.name: getattr(info, one.name) for one in fields(ArrayInfo)}
+    return Texts(
+        **{**told, "fill_value": never},
+        encoding=encoding,
+        missing=missing,
+        elements=heap.elements,
+        lengths=functools.partial(hdf5_strings.nbytes_of, missing=missing),
     )
 
 
@@ -353,6 +376,11 @@ def storage(
     shape = (*axes, *below)
     check_shape(shape, base.itemsize, name, stored=True)
     strides = byte_strides(shape, base.itemsize, "C")
+    if plist.get_layout() == h5d.VIRTUAL:
+        if writable:
+            _refuse_writing(visit.named, name)
+        where = visit.home(dset).path
+        return hdf5_virtual.layout(h5py, where, str(dset.name), plist, axes, below, base.itemsize)
     home = visit.home(dset)
     if plist.get_layout() == h5d.CHUNKED:
         return _chunked(home, dset, plist, dtype, writable, axes)
@@ -374,7 +402,7 @@ def storage(
             Visit(h5py, visit.format, visit.path) as later,
         ):
             now = hdf5_origin.dataset(h5py, file, name)
-            if now is None or dtype_of(h5py, now, name) != dtype:
+            if now is None or stored_dtype(h5py, now, name) != dtype:
                 return None
             shape, plist = now.shape, now.id.get_create_plist()
             layout = storage(later, name, now, plist, dtype, False, shape)

@@ -212,6 +212,51 @@ class ShardSource:
 
 
 @dataclass(frozen=True, slots=True)
+class Pieces:
+    """
+    Sections of other arrays that are sections of this one (HDF5: the mapping of a virtual dataset).
+
+    Parameters
+    ----------
+    of
+        Of each piece the number of its source.
+    here, there
+        Of shape (pieces, axes of this array, 3): start, count and step of each piece along each axis, in
+        this array and in its source. Along an axis that the source does not have there is one element.
+    axes
+        Of each piece, for each axis of its source: the axis of this array along which it goes, and -1;
+        or -1, and the one index that the piece has of it. None: the piece is all of its source, in C
+        order, and how it lies depends on the shape of that; `here` is then a box around it.
+    """
+
+    of: NDArray[np.int64]
+    here: NDArray[np.int64]
+    there: NDArray[np.int64]
+    axes: tuple[tuple[tuple[int, int], ...] | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualSource:
+    """
+    Elements are in other arrays, which are arrays with a layout of their own (HDF5 virtual datasets).
+
+    `pieces` tells which section of which array is where; elements of no piece have the fill value.
+    `cut(number, shape)` gives the pieces of which a piece consists that is all of a source of that
+    shape.
+    `open(number)` describes a source, None while it is missing: then its elements have the fill value.
+    `places()` names the sources that are there: a file, and the array in it. `path` is the file that
+    tells all this. Codecs and chunks of the layout are those of the sources, as far as they tell.
+    """
+
+    path: str
+    pieces: Pieces = field(compare=False, repr=False)
+    cut: Callable[[int, tuple[int, ...]], Pieces] = field(compare=False, repr=False)
+    open: Callable[[int], ArrayInfo | None] = field(compare=False, repr=False)
+    places: Callable[[], list[tuple[str, str]]] = field(compare=False, repr=False)
+    kind: str = "virtual"
+
+
+@dataclass(frozen=True, slots=True)
 class Chunked:
     """
     A regular grid of chunks, each stored whole (edge chunks padded).
@@ -232,7 +277,7 @@ class Chunked:
     chunks: tuple[int, ...]
     strides: tuple[int, ...]
     codecs: tuple[Codec, ...]
-    source: TableSource | FileSource | ShardSource
+    source: TableSource | FileSource | ShardSource | VirtualSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +332,21 @@ class ArrayInfo:
                 forget()
 
 
+def is_text(info: ArrayInfo) -> bool:
+    """Whether elements are text, or bytes, of variable length (`outcore.formats.texts.Texts`)."""
+    return hasattr(info, "encoding")
+
+
+def virtual_source(info: ArrayInfo) -> VirtualSource | None:
+    """Where the elements of an array are that are in other arrays; None of any other."""
+    source = info.layout.source if isinstance(info.layout, Chunked) else None
+    return source if isinstance(source, VirtualSource) else None
+
+
 def share_bytes(a: ArrayInfo, b: ArrayInfo) -> bool:
     """Whether two arrays are kept, wholly or in part, in the same stored bytes."""
+    if virtual_source(a) is not None or virtual_source(b) is not None:
+        return not _kept_in(a).isdisjoint(_kept_in(b))
     if isinstance(a.layout, Strided) and isinstance(b.layout, Strided):
         theirs = [(file_of(q.path), q) for q in b.layout.parts]
         return any(
@@ -310,9 +368,27 @@ def file_of(path: str) -> tuple[int, int] | str:
     return found.st_dev, found.st_ino
 
 
+def _kept_in(info: ArrayInfo, depth: int = 0) -> set[tuple[tuple[int, int] | str, str]]:
+    """The files of an array, and its name in each; of a virtual one those of its sources."""
+    source = virtual_source(info)
+    if source is None:
+        name = str(info.extra.get("dataset", "")).strip("/")
+        return {(file_of(str(info.extra.get("file", info.path))), name)}
+    kept = {(file_of(path), name.strip("/")) for path, name in source.places()}
+    for number in range(int(source.pieces.of.max(initial=-1)) + 1):
+        below = source.open(number) if depth < _DEEPEST else None
+        if below is not None and virtual_source(below) is not None:
+            kept |= _kept_in(below, depth + 1)
+    return kept
+
+
+# Virtual datasets over virtual datasets are followed so far.
+_DEEPEST = 16
+
+
 def _stored_at(
-    info: ArrayInfo, source: TableSource | FileSource | ShardSource
+    info: ArrayInfo, source: TableSource | FileSource | ShardSource | VirtualSource
 ) -> tuple[tuple[int, int] | str, str]:
-    if isinstance(source, TableSource):
+    if isinstance(source, TableSource | VirtualSource):
         return file_of(source.path), str(info.extra.get("dataset"))
     return file_of(source.root), source.prefix

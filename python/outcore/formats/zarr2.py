@@ -17,10 +17,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
-from outcore.formats import durable, zarr_codecs, zarr_dtypes, zarr_grid, zarr_staged
+from outcore.formats import (
+    durable,
+    zarr_codecs,
+    zarr_dtypes,
+    zarr_grid,
+    zarr_staged,
+    zarr_strings,
+)
 from outcore.formats.documents import Document, Judge, Stamp, part_of, read_document, read_stamped
 from outcore.formats.layout import ArrayInfo, Chunked, FileSource
 from outcore.formats.spec import Entry, Spec, check_shape
+from outcore.formats.texts import Texts, refuse_writing
+from outcore.formats.texts import dtype_of as dtype_of_text
 from outcore.formats.zarr_grid import check_resize, choose_chunks, remove_shrunk, source_of
 from outcore.formats.zarr_grid import reserve as reserve
 from outcore.formats.zarr_grid import stale as stale
@@ -89,6 +98,8 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
             return open(path, f"/{arrays[0]}", writable)
         raise missing_node(path, names, arrays)
     if writable:
+        if zarr_strings.is_text_v2(found.document):
+            refuse_writing(full_name(path, names))
         node_folder(path, names)
         check_writable(folder)
     here = folder_of(folder) if os.path.isdir(folder) else None
@@ -156,19 +167,22 @@ def _known(
         now = _look(folder, _ARRAY)
         if now is None or now.stamp is None:
             raise gone(name)
-        return _describe(name, folder, now.document, {}), now.stamp
+        return describe(name, folder, now.document, {}), now.stamp
 
-    info = _describe(name, folder, found.document, attrs)
+    info = describe(name, folder, found.document, attrs)
     return identified(info, found.file, here, found.stamp, again)
 
 
-def _describe(name: str, folder: str, document: Document, attrs: Document) -> ArrayInfo:
+def describe(name: str, folder: str, document: Document, attrs: Document) -> ArrayInfo:
     """Metadata to `ArrayInfo`."""
     judge = Judge(os.path.join(folder, _ARRAY))
     if document.get("zarr_format") != 2 or isinstance(document["zarr_format"], bool):
         raise judge.bad(f"zarr_format is {document.get('zarr_format')!r:.40}, not 2")
     shape = judge.lengths(document.get("shape"), "shape", 0)
-    dtype = zarr_dtypes.from_v2(document.get("dtype"), judge)
+    text = zarr_strings.is_text_v2(document)
+    dtype = zarr_strings.STANDS_FOR
+    if not text:
+        dtype = zarr_dtypes.from_v2(document.get("dtype"), judge)
     check_shape(shape, dtype.itemsize, name, stored=True)
     chunks = judge.lengths(document.get("chunks"), "chunks", 0)
     if len(chunks) != len(shape):
@@ -180,24 +194,31 @@ def _describe(name: str, folder: str, document: Document, attrs: Document) -> Ar
     if separator not in (".", "/"):
         raise judge.bad("dimension_separator is neither '.' nor '/'")
     order = document.get("order")
-    pipeline = zarr_codecs.from_v2(
-        document.get("filters"), document.get("compressor"), order, chunks, dtype, judge
-    )
+    if text:
+        pipeline = zarr_strings.pipeline_v2(document, chunks, judge)
+    else:
+        pipeline = zarr_codecs.from_v2(
+            document.get("filters"), document.get("compressor"), order, chunks, dtype, judge
+        )
     root = os.path.abspath(folder)
     source = FileSource(root, "", separator, os.path.join(root, _ARRAY))
     dims = _dims(attrs.get(_DIMS), len(shape))
-    return ArrayInfo(
+    fill = document.get("fill_value")
+    info = ArrayInfo(
         path=name,
         format=NAME,
         shape=shape,
         dtype=dtype,
         layout=Chunked(chunks, pipeline.strides, pipeline.codecs, source),
         order=pipeline.order,
-        fill_value=zarr_dtypes.read_fill(document.get("fill_value"), dtype, judge),
+        fill_value=None if text else zarr_dtypes.read_fill(fill, dtype, judge),
         attrs=part_of(attrs, {k: v for k, v in attrs.items() if k != _DIMS or dims is None}),
         dims=dims,
         extra={"zarr_format": 2, "codecs": list(pipeline.names)},
     )
+    if text:
+        return zarr_strings.described(info, document["filters"][0]["id"], fill, judge)
+    return info
 
 
 def _dims(value: Any, ndim: int) -> tuple[str, ...] | None:
@@ -250,10 +271,11 @@ def _entry(name: str, node: _Node) -> Entry:
         else:
             judge = Judge(os.path.join(folder, _ARRAY))
             document, attrs = (judge.mapping(found, "a member") for found in node.told)
-        info = _describe(name, folder, document, attrs)
+        info = describe(name, folder, document, attrs)
     except FormatError as error:
         return Entry(name, "array", note=str(error))
-    return Entry(name, "array", info.shape, info.dtype)
+    dtype = dtype_of_text(info.encoding) if isinstance(info, Texts) else info.dtype
+    return Entry(name, "array", info.shape, dtype)
 
 
 def _tree(folder: str, *, deep: bool = True) -> dict[tuple[str, ...], _Node]:
@@ -333,7 +355,7 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = ".") ->
     attrs = _with_dims(spec.attrs, spec.dims)
     # What is made must be readable: every rule for reading is checked here.
     name, target = full_name(path, names), node_folder(path, names)
-    _describe(name, target, document, attrs)
+    describe(name, target, document, attrs)
     files = {_ARRAY: document, _ATTRS: attrs}
     group = {_GROUP: {"zarr_format": 2}}
     made = place(path, names, files, group, is_group, spec.exclusive)

@@ -24,7 +24,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from outcore.errors import FormatError, UsageError
-from outcore.formats import durable, zarr_codecs, zarr_dtypes, zarr_grid, zarr_staged
+from outcore.formats import (
+    durable,
+    zarr_codecs,
+    zarr_dtypes,
+    zarr_grid,
+    zarr_staged,
+    zarr_strings,
+)
 from outcore.formats.documents import Document, Judge, Stamp, part_of, read_document, read_stamped
 from outcore.formats.layout import (
     ArrayInfo,
@@ -33,6 +40,8 @@ from outcore.formats.layout import (
     ShardSource,
 )
 from outcore.formats.spec import Entry, Spec, check_shape
+from outcore.formats.texts import Texts, refuse_writing
+from outcore.formats.texts import dtype_of as dtype_of_text
 from outcore.formats.zarr_grid import (
     check_resize,
     choose_chunks,
@@ -124,10 +133,12 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
         if inner is None and len(arrays) == 1:
             return open(path, f"/{arrays[0]}", writable)
         raise missing_node(path, names, arrays)
+    name = full_name(path, names)
     if writable:
+        if zarr_strings.is_text_v3(found.document):
+            refuse_writing(name)
         node_folder(path, names)
         check_writable(folder)
-    name = full_name(path, names)
     here = folder_of(folder) if os.path.isdir(folder) else None
     return _known(name, folder, found, here)
 
@@ -183,9 +194,9 @@ def _known(name: str, folder: str, found: _Found, here: tuple[int, int] | None) 
         now = _metadata(folder)
         if now is None or now.stamp is None:
             raise gone(name)
-        return _describe(name, folder, now.document), now.stamp
+        return describe(name, folder, now.document), now.stamp
 
-    info = _describe(name, folder, found.document)
+    info = describe(name, folder, found.document)
     return identified(info, found.file, here, found.stamp, again)
 
 
@@ -217,7 +228,7 @@ def _consolidated_of(folder: str) -> _Found | None:
     return None
 
 
-def _describe(name: str, folder: str, document: Document) -> ArrayInfo:
+def describe(name: str, folder: str, document: Document) -> ArrayInfo:
     """Metadata to `ArrayInfo`."""
     judge = Judge(os.path.join(folder, _FILE))
     for key, value in document.items():
@@ -226,7 +237,10 @@ def _describe(name: str, folder: str, document: Document) -> ArrayInfo:
     if judge.sequence(document.get("storage_transformers") or [], "storage_transformers"):
         raise judge.unsupported("storage_transformers")
     shape = judge.lengths(document.get("shape"), "shape", 0)
-    dtype = zarr_dtypes.from_v3(document.get("data_type"), judge)
+    text = zarr_strings.is_text_v3(document)
+    dtype = zarr_strings.STANDS_FOR
+    if not text:
+        dtype = zarr_dtypes.from_v3(document.get("data_type"), judge)
     check_shape(shape, dtype.itemsize, name, stored=True)
     grid, options = judge.named(document.get("chunk_grid"), "chunk_grid")
     if grid != "regular":
@@ -234,22 +248,30 @@ def _describe(name: str, folder: str, document: Document) -> ArrayInfo:
     outer = judge.lengths(options.get("chunk_shape"), "chunk_shape", 1)
     if len(outer) != len(shape):
         raise judge.bad(f"chunk_shape has {len(outer)} axes, shape has {len(shape)}")
-    pipeline = zarr_codecs.from_v3(document.get("codecs"), outer, dtype, judge)
+    if text:
+        words = document.get("codecs"), document["data_type"]
+        pipeline = zarr_strings.pipeline_v3(*words, outer, judge)
+    else:
+        pipeline = zarr_codecs.from_v3(document.get("codecs"), outer, dtype, judge)
     if "fill_value" not in document or document["fill_value"] is None:
         raise judge.bad("fill_value is missing")
     prefix, separator = _keys(document.get("chunk_key_encoding"), len(shape), judge)
-    return ArrayInfo(
+    fill = document["fill_value"]
+    info = ArrayInfo(
         path=name,
         format=NAME,
         shape=shape,
         dtype=pipeline.dtype,
         layout=_layout(pipeline, os.path.abspath(folder), prefix, separator),
         order=pipeline.order,
-        fill_value=zarr_dtypes.read_fill(document["fill_value"], pipeline.dtype, judge),
+        fill_value=None if text else zarr_dtypes.read_fill(fill, pipeline.dtype, judge),
         attrs=part_of(document, judge.mapping(document.get("attributes") or {}, "attributes")),
         dims=_dims(document.get("dimension_names"), len(shape), judge),
         extra=_extra(pipeline),
     )
+    if text:
+        return zarr_strings.described(info, zarr_strings.name_v3(document), fill, judge)
+    return info
 
 
 def _keys(value: Any, ndim: int, judge: Judge) -> tuple[str, str]:
@@ -327,10 +349,11 @@ def _entry(name: str, folder: str, document: Document | FormatError) -> Entry:
         _check_node(document, Judge(os.path.join(folder, _FILE)))
         if document["node_type"] == "group":
             return Entry(name, "group")
-        info = _describe(name, folder, document)
+        info = describe(name, folder, document)
     except FormatError as error:
         return Entry(name, "array", note=str(error))
-    return Entry(name, "array", info.shape, info.dtype)
+    dtype = dtype_of_text(info.encoding) if isinstance(info, Texts) else info.dtype
+    return Entry(name, "array", info.shape, dtype)
 
 
 def _tree(folder: str, *, deep: bool = True) -> Iterator[_Node]:
@@ -417,7 +440,7 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = "/") ->
     document = _new_document(spec, path, separator)
     # What is made must be readable: every rule for reading is checked here.
     name, target = full_name(path, names), node_folder(path, names)
-    _describe(name, target, document)
+    describe(name, target, document)
     made = place(path, names, {_FILE: document}, {_FILE: new_group()}, is_group, spec.exclusive)
     for folder, files in made.nodes:
         tell_groups(folder, files[_FILE])

@@ -24,7 +24,7 @@ from typing import Any
 
 from outcore.errors import FormatError, InternalError, UsageError
 from outcore.formats import locks
-from outcore.formats.layout import ArrayInfo, Chunked, FileSource, ShardSource, TableSource
+from outcore.formats.layout import ArrayInfo, Chunked, FileSource, ShardSource
 from outcore.formats.zarr_chunks import remove_outside, stored_chunks
 from outcore.formats.zarr_identity import confirm
 from outcore.formats.zarr_store import locked
@@ -72,8 +72,9 @@ def _smallest_factor(number: int) -> int:
 def source_of(info: ArrayInfo) -> FileSource | ShardSource:
     """Where the chunks of a Zarr array are."""
     layout = info.layout
-    if isinstance(layout, Chunked) and not isinstance(layout.source, TableSource):
-        return layout.source
+    source = layout.source if isinstance(layout, Chunked) else None
+    if isinstance(source, FileSource | ShardSource):
+        return source
     raise InternalError(f"{info.path!r} is not laid out as Zarr", code="internal", path=info.path)
 
 

@@ -31,7 +31,9 @@ from outcore.formats.layout import (
     ShardSource,
     Strided,
     TableSource,
+    VirtualSource,
     file_of,
+    virtual_source,
 )
 from outcore.jobs.memory import InMemory
 
@@ -78,7 +80,7 @@ def state(array: Any, written: Files) -> tuple[str, Any]:
     if isinstance(layout, Chunked) and isinstance(layout.source, FileSource | ShardSource):
         return "time", _of_folder(layout.source.root, math.prod(_grid(array.info, layout)))
     files = _files(array.info)
-    if written.isdisjoint(map(file_of, files)):
+    if virtual_source(array.info) is not None or written.isdisjoint(map(file_of, files)):
         times = [[found.st_mtime_ns, found.st_size] for found in map(_stat, files)]
         return "time", times[0] if len(times) == 1 else _digest([repr(times).encode()])
     return "bytes", _digest(_sampled(array.info))
@@ -107,6 +109,8 @@ def _files(info: ArrayInfo) -> list[str]:
     if isinstance(info.layout, Strided):
         return list(dict.fromkeys(part.path for part in info.layout.parts))
     source = info.layout.source
+    if isinstance(source, VirtualSource):
+        return [source.path, *dict.fromkeys(path for path, _ in source.places())]
     return [source.path] if isinstance(source, TableSource) else []
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from outcore.disk import DiskArray
-from outcore.errors import UsageError
+from outcore.errors import UnsupportedError, UsageError
+from outcore.formats.texts import Texts
 from outcore.jobs.memory import InMemory
 from outcore.opening import open
 
@@ -52,12 +53,27 @@ def again(array: Any) -> Any:
     return DiskArray(array.info, "r", array.hints, array._options)
 
 
+def _text(path: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{path!r} holds text of variable length, with which nothing is computed, and which is not "
+        "converted; read it, and go on with NumPy",
+        code="text-elements",
+        path=path,
+    )
+
+
 def _opened(source: Source) -> Any:
     if isinstance(source, DiskArray):
         source._check_open()
         return again(source)
+    if isinstance(getattr(source, "info", None), Texts):
+        raise _text(str(getattr(source, "path", "")))
     if isinstance(source, str | os.PathLike):
-        return open(os.fspath(source))
+        found = open(os.fspath(source))
+        if isinstance(found.info, Texts):
+            found.close()
+            raise _text(found.path)
+        return found
     data = np.asarray(source)
     if data.dtype.hasobject:
         raise UsageError(

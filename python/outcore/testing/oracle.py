@@ -120,6 +120,7 @@ class _Chunked:
                 return None
             stored, mask = found, 0
         else:
+            assert isinstance(source, FileSource), "no oracle reads virtual arrays"
             path = _chunk_path(source, place)
             if not os.path.exists(path):
                 return None

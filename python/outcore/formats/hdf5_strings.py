@@ -1,0 +1,165 @@
+"""
+Text of variable length in HDF5 and NetCDF4 files.
+
+Problem. A dataset of such text has, for each element, its length and where it lies: a *global heap
+collection* and a number in it. The library gives elements only all at once, of whatever size.
+Idea. The references are elements of 16 bytes, contiguous or in chunks, which the core reads as any
+others. They tell how much memory the text takes before it is read. Then each collection that is needed
+is read once, and its objects are taken out by their numbers.
+Invariants. Nothing is allocated by what a collection claims beyond the end of the file. An object that
+is not there, or shorter than its reference says, is a `FormatError`.
+
+Reference: HDF5 File Format Specification 3.0, III.E "Global Heap" and IV.A.2.d, class 9.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import FormatError
+from outcore.formats import durable
+
+__all__ = ["REFERENCE", "Heap", "encoding_of", "fill_of", "nbytes_of"]
+
+#: An element as it is stored: bytes of text, address of the collection, number of the object in it.
+REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
+#: Stands for elements that were never written, where the file has a fill value for them.
+_NEVER = np.array((0, (1 << 64) - 1, (1 << 32) - 1), REFERENCE)
+_MARK = b"GCOL\x01"
+# Of a collection, and of an object in it, whose lengths have 8 bytes.
+_HEADER = 16
+
+
+def encoding_of(h5py: Any, dset: Any) -> str | None:
+    """The encoding of a dataset of text of variable length; None for all others."""
+    kind = dset.id.get_type()
+    if not isinstance(kind, h5py.h5t.TypeStringID) or not kind.is_variable_str():
+        return None
+    # References have other sizes where addresses do.
+    sizes = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
+    if tuple(sizes) != (8, 8):
+        return None
+    return "utf-8" if kind.get_cset() == h5py.h5t.CSET_UTF8 else "ascii"
+
+
+def fill_of(h5py: Any, dset: Any, plist: Any) -> tuple[Any, bytes]:
+    """The reference that stands for what was never written, and its text."""
+    if plist.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED:
+        return np.zeros((), REFERENCE)[()], b""
+    value = dset.fillvalue
+    text = value.encode() if isinstance(value, str) else bytes(value or b"")
+    return _NEVER[()], text
+
+
+def nbytes_of(references: NDArray[Any], missing: bytes) -> int:
+    """Bytes of the text that references lead to."""
+    never = references["address"] == _NEVER["address"]
+    lengths = references["length"][~never]
+    return int(lengths.sum(dtype=np.int64)) + int(never.sum()) * len(missing)
+
+
+class Heap:
+    """
+    The global heap of a file.
+
+    Parameters
+    ----------
+    path, name
+        The file, and the dataset whose text it has.
+    base
+        The byte from which addresses count.
+    missing
+        The text of what was never written.
+    """
+
+    def __init__(self, path: str, name: str, base: int, missing: bytes) -> None:
+        self._path, self._name, self._base, self._missing = path, name, base, missing
+
+    def elements(self, references: NDArray[Any]) -> Iterator[bytes]:
+        """
+        The bytes of each of some references.
+
+        Parameters
+        ----------
+        references
+            With one axis, of dtype `REFERENCE`.
+        """
+        found: list[bytes] = [self._missing] * len(references)
+        address, index = references["address"], references["index"]
+        wanted = (address != _NEVER["address"]) | (index != _NEVER["index"])
+        # Null references are empty.
+        null = wanted & ((address == 0) | (references["length"] == 0))
+        for k in null.nonzero()[0].tolist():
+            found[k] = b""
+        (places,) = (wanted & ~null).nonzero()
+        if not len(places):
+            return iter(found)
+        places = places[np.argsort(address[places], kind="stable")]
+        with durable.os_errors("reading", self._path):
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(fd).st_size
+                starts = np.flatnonzero(np.diff(address[places], prepend=np.uint64(0))).tolist()
+                for low, high in zip(starts, [*starts[1:], len(places)], strict=True):
+                    some = places[low:high]
+                    self._take(fd, size, int(address[some[0]]), references, some, found)
+            finally:
+                os.close(fd)
+        return iter(found)
+
+    def _take(
+        self,
+        fd: int,
+        size: int,
+        address: int,
+        references: NDArray[Any],
+        places: NDArray[np.intp],
+        found: list[bytes],
+    ) -> None:
+        """Take the objects of one collection."""
+        start = self._base + address
+        head = durable.read_at(fd, _HEADER, start) if start + _HEADER <= size else b""
+        length = int.from_bytes(head[8:16], "little")
+        if not head.startswith(_MARK) or length < _HEADER or start + length > size:
+            raise self._damaged(address, "there is no collection, or it leads out of the file")
+        with _core.Reservation("global heap collection", length):
+            raw = durable.read_at(fd, length, start)
+            objects = self._objects(raw, address)
+            for k in places.tolist():
+                at, has = objects.get(int(references["index"][k]), (0, -1))
+                nbytes = int(references["length"][k])
+                if nbytes > has:
+                    raise self._damaged(
+                        address, f"object {references['index'][k]} has {has} bytes, not {nbytes}"
+                    )
+                # The library gives text up to the first NUL, too.
+                found[k] = raw[at : at + nbytes].partition(b"\0")[0]
+
+    def _objects(self, raw: bytes, address: int) -> dict[int, tuple[int, int]]:
+        """Where each object of a collection is, and its bytes."""
+        objects, at = {}, _HEADER
+        while at + _HEADER <= len(raw):
+            index = int.from_bytes(raw[at : at + 2], "little")
+            nbytes = int.from_bytes(raw[at + 8 : at + 16], "little")
+            if index == 0:  # what is free, up to the end
+                break
+            if at + _HEADER + nbytes > len(raw):
+                raise self._damaged(address, f"object {index} leads out of it")
+            objects[index] = at + _HEADER, nbytes
+            at += _HEADER + -(-nbytes // 8) * 8
+        return objects
+
+    def _damaged(self, address: int, why: str) -> FormatError:
+        return FormatError(
+            f"{self._path!r}: text of dataset {self._name!r} is in the global heap collection at byte "
+            f"{self._base + address}, which is damaged: {why}; copy the file again",
+            code="hdf5-refused",
+            path=self._path,
+            offset=self._base + address,
+        )

@@ -1,0 +1,104 @@
+"""
+Arrays of text, or bytes, of variable length: what a format tells of them.
+
+Problem. Such elements have no bytes of their own in an array: HDF5 keeps references to them, Zarr writes
+them one behind the other, each with its length. Neither is a layout that the core can address elements
+in. Idea. A format describes what the core can read, references or encoded chunks, and gives a function
+that makes elements of it.
+Invariants. Memory for elements is counted before they are made, by their lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import BudgetError, FormatError, UnsupportedError
+from outcore.formats.layout import ArrayInfo
+
+__all__ = ["Texts", "dtype_of", "refuse_writing", "room", "text_of", "too_large"]
+
+#: Bytes of an element beside those of its text: in a NumPy array of strings, and as an object.
+EACH, OBJECT = 16, 72
+
+
+@dataclass(frozen=True, slots=True)
+class Texts(ArrayInfo):
+    """
+    An array of text or bytes.
+
+    Parameters
+    ----------
+    encoding
+        ``"utf-8"`` or ``"ascii"``; None: elements are bytes.
+    missing
+        The element that was never written.
+    elements, lengths
+        For references (HDF5), with one axis: the bytes of each, and how many they are together.
+    chunk
+        For chunks (Zarr): gives all elements of the chunk at some coordinates, None if it is missing.
+    """
+
+    encoding: str | None = field(default="utf-8", compare=False)
+    missing: bytes = field(default=b"", compare=False)
+    elements: Callable[[NDArray[Any]], Iterator[bytes]] | None = field(
+        default=None, compare=False, repr=False
+    )
+    lengths: Callable[[NDArray[Any]], int] | None = field(default=None, compare=False, repr=False)
+    chunk: Callable[[ArrayInfo, tuple[int, ...]], list[bytes] | None] | None = field(
+        default=None, compare=False, repr=False
+    )
+
+
+def dtype_of(encoding: str | None) -> np.dtype[Any]:
+    """The dtype that users see: NumPy's strings of variable length, or objects, which are bytes."""
+    return np.dtype(object) if encoding is None else np.dtypes.StringDType()
+
+
+def text_of(info: Texts, raw: bytes) -> str:
+    """The text of an element."""
+    try:
+        return raw.decode("utf-8")  # of which ASCII is a part
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"{info.path!r}: an element, {raw[:40]!r}, is no UTF-8 text ({error.reason}); read_bytes() "
+            "gives elements as they are",
+            code="bad-text",
+            path=info.path,
+        ) from None
+
+
+def room(path: str, nbytes: int, elements: int, total: int) -> _core.Reservation:
+    """Memory for some elements of a section of `total`, counted; an error that says what would do."""
+    try:
+        return _core.Reservation("text", nbytes)
+    except BudgetError as error:
+        raise too_large(path, nbytes, elements, total, error) from None
+
+
+def too_large(path: str, nbytes: int, done: int, total: int, error: BudgetError) -> BudgetError:
+    """The error for a section of `total` elements, `done` of which take so many bytes or more."""
+    needed = max(error.needed or 0, nbytes * -(-total // max(done, 1)))
+    return BudgetError(
+        f"{path!r}: {total} elements of text take {needed} bytes, about, more than the memory budget "
+        f"has; read a smaller section, walk through it with blocks(), or raise outcore.memory() to "
+        f"{needed} bytes or more",
+        code="array-too-large",
+        path=path,
+        needed=needed,
+    )
+
+
+def refuse_writing(path: str) -> NoReturn:
+    """Refuse to open text for writing."""
+    raise UnsupportedError(
+        f"{path!r} holds text of variable length, which is only read; open it with mode 'r', and write "
+        "it with h5py, netCDF4 or zarr",
+        code="cannot-change",
+        path=path,
+    )

@@ -1,0 +1,72 @@
+"""Lines by which virtual datasets, text and zipped stores have the elements of their files."""
+
+from mutants import Mutant
+
+VIRTUAL = "python/outcore/virtual.py"
+MAPPINGS = "python/outcore/formats/hdf5_virtual.py"
+HEAP = "python/outcore/formats/hdf5_strings.py"
+CHUNKS = "python/outcore/formats/zarr_strings.py"
+ARCHIVE = "python/outcore/formats/zip_archive.py"
+ZIPPED = "python/outcore/formats/zarr_zip.py"
+VDS = "tests/conformance/test_hdf5_virtual.py"
+TEXT = "tests/conformance/test_strings.py"
+ZIP = "tests/conformance/test_zarr_zip.py"
+
+MUTANTS = [
+    Mutant(
+        file=VIRTUAL,
+        before='        if not np.can_cast(theirs, mine, "same_kind" if numbers else "equiv"):\n',
+        after="        if False:\n",
+        killed_by=f"{VDS}::test_a_type_that_cannot_hold_the_source_is_refused",
+        why="elements of a source would be cut to a type that does not hold them",
+    ),
+    Mutant(
+        file=VIRTUAL,
+        before="        number = min(count, -(-(length - start) // step))\n",
+        after="        number = count\n",
+        killed_by=f"{VDS}::test_a_source_that_became_smaller",
+        why="what a source does not have any more would be asked of it",
+    ),
+    Mutant(
+        file=MAPPINGS,
+        before='        if error.code == "no-such-array":\n',
+        after="        if True:\n",
+        killed_by=f"{VDS}::test_a_source_that_cannot_be_read_is_an_error",
+        why="a damaged source would read as the fill value",
+    ),
+    Mutant(
+        file=HEAP,
+        before="                if nbytes > has:\n",
+        after="                if False:\n",
+        killed_by=f"{TEXT}::test_damaged_references",
+        why="text would be bytes of something else in the heap",
+    ),
+    Mutant(
+        file=CHUNKS,
+        before="    if len(found) != count:\n",
+        after="    if False:\n",
+        killed_by=f"{TEXT}::test_damaged_text",
+        why="a chunk of text that is cut off would be read as far as it goes",
+    ),
+    Mutant(
+        file=ARCHIVE,
+        before="        if header[:4] != _MARK or first + member.nbytes > self._size:\n",
+        after="        if first + member.nbytes > self._size:\n",
+        killed_by=f"{ZIP}::test_damaged_files",
+        why="elements would be read from wherever a damaged directory leads",
+    ),
+    Mutant(
+        file=ARCHIVE,
+        before="(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) != self.stamp",
+        after="False",
+        killed_by=f"{ZIP}::test_a_file_that_was_replaced",
+        why="chunks would be looked for where those of another file were",
+    ),
+    Mutant(
+        file=ZIPPED,
+        before="                if crc32c(raw[:-4]) != told:\n",
+        after="                if False:\n",
+        killed_by=f"{ZIP}::test_damaged_shards",
+        why="a damaged index of a shard would be believed",
+    ),
+]
