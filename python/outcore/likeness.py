@@ -81,7 +81,7 @@ def _of_info(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
     words["format"] = info.format
     if isinstance(info.layout, Chunked):
         words["chunks"] = info.layout.chunks
-        words["compression"] = info.layout.codecs or None
+        words["compression"] = _that_encode(info.layout.codecs) or None
         if isinstance(info.layout.source, ShardSource):
             pairs = zip(info.layout.chunks, info.layout.source.per_shard, strict=True)
             words["shards"] = tuple(chunk * count for chunk, count in pairs)
@@ -90,6 +90,11 @@ def _of_info(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
         words["maxshape"] = tuple(limits)
     words |= {"fill_value": info.fill_value, "dims": info.dims, "attrs": dict(attrs) or None}
     return {name: word for name, word in words.items() if word is not None}
+
+
+def _that_encode(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
+    """Those that a new array can have: what only HDF5's library decodes, nobody here encodes."""
+    return tuple(codec for codec in codecs if codec.name != "hdf5")
 
 
 def _of_zarr(like: Any) -> dict[str, Any] | None:
@@ -118,7 +123,8 @@ def _of_h5py(like: Any) -> dict[str, Any]:
     plist = like.id.get_create_plist()
     words: dict[str, Any] = {}
     if like.chunks is not None:
-        words = {"chunks": tuple(like.chunks), "compression": codecs_of(plist, name) or None}
+        codecs = codecs_of(h5py, like.id.get_type(), like.dtype, plist, name)
+        words = {"chunks": tuple(like.chunks), "compression": _that_encode(codecs) or None}
     if like.maxshape != like.shape:
         words["maxshape"] = tuple(like.maxshape)
     if plist.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED:
