@@ -37,7 +37,7 @@ from xarray.core import indexing
 from outcore import _core, formats
 from outcore.disk import DiskArray
 from outcore.errors import FormatError, PathTypeError, UnsupportedError
-from outcore.formats.layout import ArrayInfo, Chunked
+from outcore.formats.layout import ArrayInfo, Chunked, is_text
 from outcore.formats.members import Member, Members, members_of
 from outcore.hints import Hints
 from outcore.requests import start
@@ -168,7 +168,9 @@ class _Store(AbstractDataStore):
 
     def _variable(self, name: str, member: Member, hints: Hints) -> Variable:
         data: _OnDisk | _OfLibrary
-        if member.info is not None:
+        if member.info is not None and is_text(member.info):
+            data = _OfLibrary(member, self._group.format)
+        elif member.info is not None:
             # By its name alone it might be taken for HDF5, where NetCDF's lengths do not hold.
             data = _OnDisk(DiskArray(member.info, "r", hints, {"format": member.info.format}))
             self.arrays.append(data)

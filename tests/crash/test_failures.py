@@ -394,6 +394,7 @@ def unprivileged(script: str, *words: str) -> str:
     child = (
         "import sys, numpy as np, outcore, encodings.utf_8_sig, outcore.formats\n"
         "[one.probe for one in outcore.formats.ALL]\n"
+        "outcore.open, outcore.create\n"
     )
     child += drop + script
     done = subprocess.run(

@@ -3,7 +3,7 @@
 from mutants import Mutant
 
 MAKING = "tests/unit/test_making.py"
-SECTIONS = "tests/unit/test_sections.py"
+SECTIONS = "tests/unit/test_selected_sections.py"
 PERIODIC = "tests/mpi/test_periodic.py"
 
 MUTANTS = [

@@ -65,8 +65,8 @@ def is_text_v2(document: Document) -> bool:
     """The same of version 2: objects that a filter for text or bytes encodes."""
     filters = document.get("filters")
     first = filters[0] if isinstance(filters, list) and filters else None
-    known = isinstance(first, dict) and first.get("id") in _CODECS
-    return document.get("dtype") == "|O" and known
+    name = first.get("id") if isinstance(first, dict) else None
+    return document.get("dtype") == "|O" and isinstance(name, str) and name in _CODECS
 
 
 def pipeline_v3(value: Any, kind: Any, chunks: tuple[int, ...], judge: Judge) -> Any:
