@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -360,3 +362,36 @@ def test_netcdf4_variables_with_filters_are_read(tmp_path):
         with outcore.open(f"{path}::{name}") as array:
             assert array.format == "netcdf4" and array.dims == ("y", "x")
             np.testing.assert_array_equal(data, array[...])
+
+
+@pytest.mark.parametrize("filters", [{"compression": "gzip"}, {"shuffle": True}, {}])
+def test_edges_that_are_not_filtered_are_refused(tmp_path, filters):
+    """With shuffle alone nothing but the flag tells: elements would be wrong without a word."""
+    path = tmp_path / "a.h5"
+    data = np.arange(35.0).reshape(5, 7)
+    folder = Path(h5py.__file__).parent.with_name("h5py.libs")
+    library = next(iter(folder.glob("libhdf5-*")), None)
+    if library is None:
+        pytest.skip("h5py's own HDF5 library is elsewhere: the option was NOT set")
+    with h5py.File(path, "w", libver="latest") as file:
+        plain = file.create_dataset("usual", data=data, chunks=(2, 3), **filters)
+        plist = plain.id.get_create_plist()
+        set_options = ctypes.CDLL(str(library)).H5Pset_chunk_opts
+        set_options.argtypes = [ctypes.c_int64, ctypes.c_uint]
+        assert set_options(plist.id, 2) >= 0  # H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS
+        words = (h5py.h5t.NATIVE_DOUBLE, plain.id.get_space(), plist)
+        h5py.Dataset(h5py.h5d.create(file.id, b"x", *words))[...] = data
+    with outcore.open(f"{path}::/usual") as usual:
+        np.testing.assert_array_equal(data, usual[...])
+    with outcore.open(f"{path}::/x") as array:
+        if not filters:
+            np.testing.assert_array_equal(data, array[...])
+            return
+        with pytest.raises(outcore.UnsupportedError, match="edges") as caught:
+            array[...]
+        assert caught.value.code == "hdf5-filter"
+    with (
+        pytest.raises(outcore.UnsupportedError, match="edges"),
+        outcore.open(f"{path}::/x", "r+") as array,
+    ):
+        array[...] = data

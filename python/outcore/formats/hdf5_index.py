@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from outcore.errors import FormatError
+from outcore.errors import FormatError, UnsupportedError
 from outcore.formats import durable, hdf5_origin
 
 #: ``read(offset, length)``: bytes of a file, fewer at its end.
@@ -28,6 +28,8 @@ Read = Callable[[int, int], bytes]
 # Types of messages in an object header: where the elements are; where the header goes on.
 _LAYOUT, _MORE = 8, 16
 _CHUNKED, _EXTENSIBLE = 2, 4
+# A flag of the former (of version 4): partial chunks at the edges are not filtered.
+_PLAIN_EDGES = 1
 # An object header goes on so often at most, and is not longer.
 _PIECES, _LONGEST = 64, 1 << 20
 
@@ -36,7 +38,7 @@ def check_index(h5py: Any, path: str, dset: Any) -> tuple[bytes, tuple[int, int]
     """
     Raise `FormatError` if the index of a dataset's chunks claims more entries than can be.
 
-    Returns what `layout_of` does.
+    `UnsupportedError` if chunks at the edges have no filters. Returns what `layout_of` does.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -45,6 +47,7 @@ def check_index(h5py: Any, path: str, dset: Any) -> tuple[bytes, tuple[int, int]
             return durable.read_at(fd, length, offset)
 
         body, widths = layout_of(h5py, dset, read)
+        _refuse_plain_edges(path, dset, body)
         at = _extensible(body, widths[0])
         if at is not None:
             head = read(_base(h5py, dset) + at, 128)
@@ -75,6 +78,19 @@ def layout_of(h5py: Any, dset: Any, read: Read) -> tuple[bytes, tuple[int, int]]
     start = base + hdf5_origin.address(h5py, dset)
     bodies = (body for kind, body in _messages(read, base, start, *widths) if kind == _LAYOUT)
     return next(bodies, b""), widths
+
+
+def _refuse_plain_edges(path: str, dset: Any, body: bytes) -> None:
+    """Refuse chunks that are stored as they are if a part of them lies outside the dataset."""
+    chunked = len(body) > 2 and body[0] >= 4 and body[1] == _CHUNKED
+    # Nothing else tells: the masks of such chunks say that all filters were applied.
+    if chunked and body[2] & _PLAIN_EDGES and dset.id.get_create_plist().get_nfilters():
+        raise UnsupportedError(
+            f"{path!r}, dataset {dset.name!r}: chunks at its edges are stored without its filters "
+            "(H5Pset_chunk_opts), which outcore does not read; repack the file: h5repack -f GZIP=4",
+            code="hdf5-filter",
+            path=path,
+        )
 
 
 def _base(h5py: Any, dset: Any) -> int:
