@@ -4,7 +4,7 @@ Reports as pictures: bars of what is moved and held, above the words of the repo
 Problem. A report in words is read line by line; how much more is moved than is wanted, and how near the
 memory is to its limit, is seen at a glance. The pictures of collectives (`outcore.picture`) need the
 whole plan and stand above all that has reports. Idea. A report says which numbers belong together
-(`Group`); how these are drawn, and written, is the same for all (`Drawn`). Only the writer of SVG is
+(`Bars`); how these are drawn, and written, is the same for all (`Drawn`). Only the writer of SVG is
 needed for it.
 
 Invariants. Equal reports give equal documents, and bars of one group have one scale.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from outcore.svg import Svg, Value
 
-__all__ = ["Drawn", "Group"]
+__all__ = ["Bars", "Drawn"]
 
 _WIDTH, _LEFT, _LABEL, _BAR = 900, 30, 150, 420
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#8C8C8C")
@@ -27,7 +27,7 @@ _LONGEST = 130
 
 
 @dataclass(frozen=True)
-class Group:
+class Bars:
     """
     Numbers of one kind, drawn with one scale.
 
@@ -51,7 +51,7 @@ class Drawn:
 
     __slots__ = ()
 
-    def _groups(self) -> Sequence[Group]:
+    def _bars(self) -> Sequence[Bars]:
         """What is drawn."""
         raise NotImplementedError
 
@@ -82,7 +82,7 @@ class Drawn:
             drawing.text(_LEFT, y, text, 15, font_weight="bold")
             y += 20
         y += 12
-        for group in self._groups():
+        for group in self._bars():
             if group.bars:
                 y = _draw(drawing, group, y)
         for line in lines:
@@ -93,7 +93,7 @@ class Drawn:
         return drawing.finish(_WIDTH, y + 14)
 
 
-def _draw(drawing: Svg, group: Group, y: float) -> float:
+def _draw(drawing: Svg, group: Bars, y: float) -> float:
     """Draw a group; returns where it ends."""
     drawing.text(_LEFT, y, group.name, 12, fill="#555")
     most = max((value for _, value in group.bars), default=0) or 1

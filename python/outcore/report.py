@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outcore.bars import Drawn, Group
+from outcore.bars import Bars, Drawn
 
 __all__ = ["BlocksReport", "Report", "counted", "human", "human_time", "thousands"]
 
@@ -176,15 +176,15 @@ class Report(Drawn):
         lines.append(("disk", f"{self.disk}: {figures}"))
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
-    def _groups(self) -> Sequence[Group]:
+    def _bars(self) -> Sequence[Bars]:
         moved = [("read", self.read_bytes), ("written", self.written_bytes)]
         moved.append(("copied from mapping", self.mapped_bytes))
         numbers = [("reads", self.reads), ("writes", self.writes)]
         numbers += [("decoded", self.decodes), ("encoded", self.encodes), ("kept", self.kept)]
         return (
-            Group("bytes", [("wanted", self.useful_bytes), *_some(moved)], human),
-            Group("requests and chunks", _some(numbers), thousands),
-            Group(
+            Bars("bytes", [("wanted", self.useful_bytes), *_some(moved)], human),
+            Bars("requests and chunks", _some(numbers), thousands),
+            Bars(
                 "memory", [("besides the result", self.peak_bytes), ("budget", self.budget)], human
             ),
         )
@@ -267,14 +267,14 @@ class BlocksReport(Drawn):
             lines.append(("advice", "blocks of whole chunks handle each chunk once"))
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
-    def _groups(self) -> Sequence[Group]:
+    def _bars(self) -> Sequence[Bars]:
         chunks = [("chunks read", self.chunks), ("decoded", self.decodes)]
         chunks += [("chunks written", self.written_chunks), ("encoded", self.encodes)]
         chunks += [("shards", self.shards), ("shard writes", self.shard_writes)]
         held = [("blocks", self.held_bytes), ("beside them", self.least_bytes)]
         return (
-            Group("chunks", _some(chunks), thousands),
-            Group("memory", [*held, ("budget", self.budget)], human),
+            Bars("chunks", _some(chunks), thousands),
+            Bars("memory", [*held, ("budget", self.budget)], human),
         )
 
 

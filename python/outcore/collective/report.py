@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outcore import _core
-from outcore.bars import Drawn, Group
+from outcore.bars import Bars, Drawn
 from outcore.collective.planning import Choice
 from outcore.report import counted, human, human_time, thousands
 
@@ -87,15 +87,15 @@ class CollectiveReport(Drawn):
             )
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
-    def _groups(self) -> Sequence[Group]:
+    def _bars(self) -> Sequence[Bars]:
         wanted = ("all ranks want", self.wanted_bytes)
         if self.method != "two-phase":
-            return (Group("bytes", [wanted], human),)
+            return (Bars("bytes", [wanted], human),)
         tiles = [(f"rank {rank}", number) for rank, number, _ in self.domains[:_DRAWN]]
         return (
-            Group("bytes", [wanted, ("owners hold", self.domain_bytes)], human),
-            Group("tiles of each owner", tiles, thousands),
-            Group("memory", [("slots of a rank", self.slots * self.slot_bytes)], human),
+            Bars("bytes", [wanted, ("owners hold", self.domain_bytes)], human),
+            Bars("tiles of each owner", tiles, thousands),
+            Bars("memory", [("slots of a rank", self.slots * self.slot_bytes)], human),
         )
 
 
@@ -223,14 +223,14 @@ class ManyReport(Drawn):
         lines.append(("instead", f"{saved}: {self._alone()}"))
         return "\n".join(f"{name:<8} {text}" for name, text in lines)
 
-    def _groups(self) -> Sequence[Group]:
+    def _bars(self) -> Sequence[Bars]:
         prices = [("together", self.ns), ("a call for each", self.alone_ns)]
         traffic = [("wanted", self.wanted_bytes), ("between ranks", self.traffic)]
         loads = [(f"rank {owner.rank}", owner.load) for owner in self.owners[:_DRAWN]]
         return (
-            Group("price", prices, human_time),
-            Group("bytes", traffic, human),
-            Group("load of each owner", loads if self.method == "two-phase" else [], human),
+            Bars("price", prices, human_time),
+            Bars("bytes", traffic, human),
+            Bars("load of each owner", loads if self.method == "two-phase" else [], human),
         )
 
     def _assigned(self) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from outcore.bars import Drawn, Group
+from outcore.bars import Bars, Drawn
 from outcore.disk import DiskArray
 from outcore.jobs.operation import Bound, Disk, Later, Phase, Program
 from outcore.jobs.patches import Beside, Patches
@@ -124,7 +124,7 @@ class ComputeReport(Drawn):
         lines += [f"{name:<12}{planned:<{width}}  {run}".rstrip() for name, planned, run in rows]
         return "\n".join(lines)
 
-    def _groups(self) -> Sequence[Group]:
+    def _bars(self) -> Sequence[Bars]:
         done = self.measured
 
         def both(name: str, planned: float, measured: float) -> list[tuple[str, float]]:
@@ -138,10 +138,10 @@ class ComputeReport(Drawn):
         ]
         seconds = both("time", self.seconds * 1e9, ran.seconds * 1e9)
         return (
-            Group("bytes", [("must move", self.must_move), *moved], human),
-            Group("requests", both("requests", self.requests, ran.requests), thousands),
-            Group("memory", both("memory", self.peak_bytes, ran.peak_bytes), human),
-            Group("time", seconds, human_time),
+            Bars("bytes", [("must move", self.must_move), *moved], human),
+            Bars("requests", both("requests", self.requests, ran.requests), thousands),
+            Bars("memory", both("memory", self.peak_bytes, ran.peak_bytes), human),
+            Bars("time", seconds, human_time),
         )
 
 
