@@ -39,7 +39,7 @@ from outcore.errors import (
     callers_line,
 )
 from outcore.formats import durable, groups, hdf5_redo
-from outcore.formats.layout import ArrayInfo, Chunked, file_of
+from outcore.formats.layout import ArrayInfo, Chunked, file_of, is_text
 from outcore.formats.zarr_tree import check_only_nodes
 from outcore.groups import Group
 from outcore.hints import memory as promise
@@ -241,6 +241,15 @@ class _Place:
         formats.take_place(self.grows, self.outer, format=self.format, exclusive=not self.overwrite)
 
 
+def _text_in(path: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{path!r} holds text of variable length, which no conversion writes; read it and store it as "
+        "text of a fixed size ('U20')",
+        code="text-elements",
+        path=path,
+    )
+
+
 @dataclass
 class _Source:
     """The group that is read: what is in it, found out by the first rank."""
@@ -277,7 +286,12 @@ class _Source:
         except (FormatError, StorageError):
             infos = [self._try(name) for name in names]
         found = zip(names, infos, strict=True)
-        self.arrays = [(name, info) for name, info in found if info is not None]
+        self.arrays = []
+        for name, info in found:
+            if info is not None and is_text(info):
+                self.refused.append((name, _text_in(self.member(name))))
+            elif info is not None:
+                self.arrays.append((name, info))
         self.arrays.sort(key=lambda one: one[1].dims != (one[0].rpartition("/")[2],))
 
     def _try(self, name: str) -> ArrayInfo | None:
