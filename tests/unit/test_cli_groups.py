@@ -282,7 +282,11 @@ def test_bash_completes(tmp_path):
     assert complete(path, "outcore", "-q", "run", "sum", "--keep") == ["--keepdims"]
     assert complete(path, "outcore", "convert", "a.npy", "--cast") == ["--casting"]
     assert complete(path, "outcore", "convert", "--casting", "") == ["safe", "same_kind", "unsafe"]
-    assert complete(path, "outcore", "convert", "--format", "=", "z") == ["zarr", "zarr2", "zarrzip"]
+    assert complete(path, "outcore", "convert", "--format", "=", "z") == [
+        "zarr",
+        "zarr2",
+        "zarrzip",
+    ]
     assert complete(path, "outcore", "run", "sort", "--order", "") == ["C", "F"]
     assert complete(path, "outcore", "completion", "") == ["bash", "zsh", "fish"]
     # Paths, and values that are free: where nothing is offered the shell completes names of files.
