@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,12 @@ def _group(file: Path, limits: Limits | None) -> Iterator[Path | None]:
 
 
 def launch(
-    file: str, question: str, library: str, ranks: int, words: dict[str, Any]
+    file: str,
+    question: str,
+    library: str,
+    ranks: int,
+    words: dict[str, Any],
+    settings: Mapping[str, str] | None = None,
 ) -> list[Row] | None:
     """
     Run a case under mpiexec.
@@ -74,6 +79,8 @@ def launch(
         Under which name rows are kept in ``results``, each when it is there.
     words
         What to do: ``cache`` and ``files`` are looked at here.
+    settings
+        Environment variables of the ranks, and of nobody else.
 
     Returns
     -------
@@ -91,7 +98,7 @@ def launch(
             return None
         if group is not None:
             words = {**words, "group": str(group), "device": device_of(some)}
-        env = x.mpi_environment(library, folder)
+        env = {**x.mpi_environment(library, folder), **(settings or {})}
         if slow and group is not None:
             env["XDG_CACHE_HOME"] = str(_figures(some.parent, group))
         command = [folder / "bin" / "mpiexec", "-n", str(ranks), sys.executable, file]

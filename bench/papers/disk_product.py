@@ -62,13 +62,15 @@ def run(figure: int, options: Any, show: Any) -> None:
 
     n = SIDES[options.size]
     files = [str(Path(options.folder) / f"product-{name}-{n}.npy") for name in "abc"]
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # ranks are as many as cores, or more
+    # Ranks are as many as cores, or more.
+    alone = {"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")}
     cells = []
     for ranks in options.ranks:
         for cache in options.cache:
             words = {"cache": cache, "repeat": options.repeat, "n": n, "files": files}
             library, question = libraries(options.library)[0], f"papers dra {figure}"
-            for row in launch(str(Path(__file__)), question, library, ranks, words) or []:
+            where = (str(Path(__file__)), question, library)
+            for row in launch(*where, ranks, words, alone) or []:
                 cells.append([f"{ranks} ranks, {cache}", *_cells(row, n)])
     heads = [f"{way}, Mflop/s" for way in WAYS]
     more = ["efficiency, %", "no prefetch, %", "in products, %", "no prefetch, %", "B needs, MB/s"]

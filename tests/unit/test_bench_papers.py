@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import os
 import re
 import sys
 from pathlib import Path
@@ -308,7 +309,11 @@ def test_an_out_of_core_product_is_measured_by_real_ranks(tmp_path, capsys, monk
 
     monkeypatch.setattr(mpi_ranks, "RESULTS", tmp_path)
     monkeypatch.setitem(disk_product.SIDES, "quick", 300)
+    before = dict(os.environ)
     papers.run(asked(tmp_path, "dra 8", ranks=[2], cache=["warm"], library=["openmpi"]))
+    assert before == dict(os.environ), (
+        "threads of BLAS are set for the ranks, not for who starts them"
+    )
     said = capsys.readouterr().out
     assert "wrong" not in said
     assert "| here, 300 x 300, sections of 60 | in memory, Mflop/s | out of core, Mflop/s |" in said

@@ -14,7 +14,7 @@ import pytest
 import outcore
 from algorithm_runs import KILLED, call, content, in_files, left, must_be_right, remove, run
 from algorithms import CASES
-from outcore import _core, jobs, measured
+from outcore import _core, jobs
 from outcore.schedule import Run, check
 
 carry = importlib.import_module("outcore.jobs.carry")
@@ -87,21 +87,8 @@ def test_who_is_interrupted_goes_on(case, monkeypatch):
         assert left() == []
 
 
-@pytest.fixture
-def unknown_disks():
-    """
-    Nothing is known of disks, here and in processes with an empty cache folder.
-
-    Panels are as wide as the disk makes them, and sums of other panels have other last bits: a run is
-    compared with one that has the same figures.
-    """
-    _core.set_disks({})
-    yield
-    measured.use()
-
-
 @pytest.mark.parametrize("kills", [1, pytest.param(5, id="5_slow")])
-def test_who_is_killed_goes_on(case, request, kills, tmp_path, unknown_disks):
+def test_who_is_killed_goes_on(case, request, kills):
     """At a random moment; the bytes are those of a run that nobody killed."""
     if not case.outs:
         pytest.skip("what is returned in memory begins anew")
@@ -111,7 +98,6 @@ def test_who_is_killed_goes_on(case, request, kills, tmp_path, unknown_disks):
         remove(name)
     name = request.node.callspec.params["case"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
     chance = random.Random(kills)
     command = [sys.executable, "-c", KILLED, name]
     for _ in range(kills):
