@@ -12,9 +12,9 @@ class Watched:
 
     real = _core.Owner
 
-    def __init__(self, plan, rank, arrays, rewrites=None):
+    def __init__(self, plan, rank, arrays, rewrites=None, exclusive=()):
         self.plan, self.rank = plan, rank
-        self.owner = self.real(plan, rank, arrays, rewrites)
+        self.owner = self.real(plan, rank, arrays, rewrites, exclusive)
 
     def read(self, k, slot, after=None):
         return self.owner.read(k, slot, after)

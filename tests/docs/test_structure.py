@@ -40,6 +40,16 @@ def test_no_file_has_a_word_that_was_retired():
     assert not found, "words that docs/design/0027 retired:\n" + "\n".join(found)
 
 
+def test_only_names_that_end_so_are_in_the_slow_lane():
+    """`./x test` leaves out what has `_slow` in its name: where it is another word, nobody runs it."""
+    found = []
+    for name in files():
+        if name.endswith((".py", ".rs")) and (ROOT / name).exists():
+            text = (ROOT / name).read_text("utf-8")
+            found += [f"{name}: {of}" for of in re.findall(r"\b(?:def|fn) (\w*_slow\w+)\(", text)]
+    assert not found, "tests that only the slow lane runs by accident:\n" + "\n".join(found)
+
+
 def test_circles_are_found(tmp_path):
     for name, text in {
         "lib.rs": "mod a; mod b; mod c;\npub use c::Third;",

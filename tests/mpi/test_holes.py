@@ -146,7 +146,7 @@ def test_a_failure_ahead_is_raised_by_all(world, folder, kind, groups, agree_on,
 
 
 @ranks(2, 4, per_node=(None, 1))
-def test_sparse_tiles_on_a_slow_disk(world, folder, slow_disk, monkeypatch):
+def test_sparse_tiles_where_requests_take_long(world, folder, slow_disk, monkeypatch):
     """Requests of 5 ms: few large ones, but only if nobody else may write what lies between."""
 
     class Watched(watched.Watched):

@@ -285,7 +285,7 @@ def test_metis_on_one_rank_for_all(world, folder):
     ids=["bisection", "groups", "translation"],
 )
 @ranks(2, 3)
-def test_nobody_reads_what_a_slow_rank_has_not_written(world, folder, module, name, monkeypatch):
+def test_nobody_reads_what_a_late_rank_has_not_written(world, folder, module, name, monkeypatch):
     rng = np.random.default_rng(5)
     edges = (rng.integers(0, NODES, (EDGES, 1)) + rng.integers(-30, 30, (EDGES, 2))) % NODES
     points, slow = rng.random((NODES, 2)), threading.local()

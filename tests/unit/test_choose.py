@@ -10,6 +10,7 @@ from disks import SLOW
 from outcore import _core, measured
 from outcore.collective.dry_run import dry_run
 from outcore.collective.items import key_of
+from outcore.collective.rounds import owner_of
 
 RANKS = 4
 
@@ -19,7 +20,7 @@ def price(array, key, **words):
 
 
 def owner_price(plan, array, owner, **words):
-    return _core.Owner(plan, owner, [array._core]).price(write=True, **words)
+    return owner_of(plan, owner, [array]).price(write=True, **words)
 
 
 @pytest.mark.parametrize("name", ["a.zarr", "a.h5::/x"])

@@ -40,6 +40,9 @@ pub struct Owned<'a> {
     pub open: &'a Open,
     /// Hints of this rank.
     pub hints: &'a Hints,
+    /// Whether nobody but the ranks of the collective writes the array. It is no hint of this rank's accesses:
+    /// to them the other owners are somebody else.
+    pub exclusive: bool,
     /// Counts writes that ended.
     pub written: &'a AtomicU64,
     /// The collective's write, to which all rounds belong.
@@ -127,7 +130,7 @@ impl Owner<'_> {
         for (place, held) in self.tiles(k) {
             let array = self.array(held.tile.array)?;
             let in_order = self.plan.in_order();
-            let way = held.way(in_order, array.hints.exclusive, |direction, section| {
+            let way = held.way(in_order, array.exclusive, |direction, section| {
                 array.price(direction, section, false, interrupts).map(|(cost, _)| cost)
             })?;
             let way = match (way, self.rewrites) {
@@ -194,7 +197,7 @@ impl Owner<'_> {
     /// What this rank's part of the arrays costs it; with `cold`, as if nothing were in the page cache.
     pub fn price(&self, write: bool, cold: bool, interrupts: &dyn Interrupts) -> i64 {
         let array = |number: u32| self.arrays.get(number as usize).and_then(Option::as_ref);
-        let exclusive = |number| array(number).is_some_and(|array| array.hints.exclusive);
+        let exclusive = |number| array(number).is_some_and(|array| array.exclusive);
         let price = |number, direction, section: &Section| match array(number) {
             Some(array) => {
                 array.price(direction, section, cold, interrupts).map(|(cost, _)| Some(cost))

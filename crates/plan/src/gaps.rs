@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_slow_disk_are_one_cluster_and_those_of_a_fast_one_are_not() {
+    fn rows_are_one_cluster_where_requests_take_long_and_not_on_a_fast_disk() {
         // Every second row of 16 KiB, a part of a page of each.
         let rows = [family(128, 1000, &[(125, 32 << 10)])];
         let slow = prices(5_000_000);

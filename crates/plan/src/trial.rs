@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_axis_with_many_requests_for_an_index_is_cut_further() {
+    fn a_costly_axis_with_many_requests_for_an_index_is_cut_further() {
         let layout = layout(&[2, 16_000, 8192]);
         let rows = section(&[(0, 2, 1), (0, 1000, 16), (0, 512, 1)]);
         let parts = cut(&layout, &rows, 2000, 40).unwrap();

@@ -569,10 +569,11 @@ impl Array {
         done
     }
 
-    /// What an owner uses in threads of its own.
+    /// What an owner uses in threads of its own; `exclusive` as this array alone has it.
     pub fn held(&self) -> Result<Held, Fault> {
         let (hints, written) = (self.hints.clone(), self.written.clone());
-        Ok(Held { open: self.open()?, hints, written, whole: InParts::default() })
+        let exclusive = hints.exclusive;
+        Ok(Held { open: self.open()?, hints, exclusive, written, whole: InParts::default() })
     }
 
     /// The array, as it was opened.

@@ -27,14 +27,16 @@ pub struct Held {
     pub open: Arc<Open>,
     pub hints: Hints,
     pub written: Arc<AtomicU64>,
+    /// Nobody but the ranks of the collective writes it.
+    pub exclusive: bool,
     /// What is written through this is one write, in parts.
     pub whole: InParts,
 }
 
 impl Held {
     fn owned(&self) -> core::Owned<'_> {
-        let Held { open, hints, written, whole } = self;
-        core::Owned { open, hints, written, whole }
+        let Held { open, hints, written, exclusive, whole } = self;
+        core::Owned { open, hints, exclusive: *exclusive, written, whole }
     }
 }
 
@@ -103,17 +105,23 @@ impl Slot {
 #[pymethods]
 impl Owner {
     /// `arrays`: those of the plan, by number; None where this rank has not opened one. `rewrites`: whether
-    /// tiles with holes are read first and written whole; None: where that costs less.
+    /// tiles with holes are read first and written whole; None: where that costs less. `exclusive`: the
+    /// numbers of the arrays that nobody but the ranks of the plan writes.
     #[new]
-    #[pyo3(signature = (plan, rank, arrays, rewrites = None))]
+    #[pyo3(signature = (plan, rank, arrays, rewrites = None, exclusive = Vec::new()))]
     fn new(
         plan: &Bound<'_, Collective>,
         rank: u32,
         arrays: Vec<Option<Bound<'_, Array>>>,
         rewrites: Option<bool>,
+        exclusive: Vec<usize>,
     ) -> PyResult<Owner> {
         let held = |array: Option<Bound<'_, Array>>| array.map(|a| a.get().held()).transpose();
-        let arrays = arrays.into_iter().map(held).collect::<Result<_, Fault>>()?;
+        let mut arrays = arrays.into_iter().map(held).collect::<Result<Vec<_>, Fault>>()?;
+        for (number, array) in arrays.iter_mut().enumerate() {
+            let Some(held) = array else { continue };
+            held.exclusive = exclusive.contains(&number);
+        }
         Ok(Owner(Arc::new(Inner { plan: plan.get().plan.clone(), rank, arrays, rewrites })))
     }
 

@@ -47,7 +47,7 @@ from outcore.collective.agreement import (
 from outcore.collective.durable import flush_what_asks
 from outcore.collective.items import Item
 from outcore.collective.planning import METHODS, UNDECIDED, Decided, Prices
-from outcore.collective.rounds import Work, read_rounds, write_rounds
+from outcore.collective.rounds import Work, owner_of, read_rounds, write_rounds
 from outcore.disk import DiskArray
 from outcore.errors import CollectiveError, UsageError
 from outcore.formats.layout import ArrayInfo
@@ -471,8 +471,7 @@ def _synchronise(
 
     def prices() -> Prices:
         own = _core.own_price([(i.core, i.key) for i in left if i.nbytes], write=write)
-        cores = [None if array is None else array._core for array in arrays]
-        part = _core.Owner(plan, group.rank, cores).price(write=write)
+        part = owner_of(plan, group.rank, arrays).price(write=write)
         said = group.allgather(np.array([*own, part, oversubscription(group)], np.int64))
         each = [(row[0], row[1]) for row in said[:, :2].tolist()]
         parts, sharing = int(said[:, 2].sum()), int(said[:, 3].max())

@@ -25,6 +25,7 @@ from outcore.collective.call import decided, plan_of
 from outcore.collective.items import Item, Ranges, key_of
 from outcore.collective.planning import METHODS, Prices
 from outcore.collective.report import CollectiveReport, tell
+from outcore.collective.rounds import owner_of
 from outcore.disk import DiskArray
 from outcore.errors import OutcoreError, UsageError
 from outcore.report import Report
@@ -219,7 +220,7 @@ def dry_run(
             boxes = [(array._core, key_of(box)) for box in _boxes(plan)]
             parts = _core.own_price(boxes, write=write, cold=True)[0]
         else:
-            each = [_core.Owner(plan, rank, [array._core]) for rank in owners]
+            each = [owner_of(plan, rank, [array]) for rank in owners]
             parts = sum(owner.price(write=write, cold=cold) for owner in each)
         return Prices(alone, parts, (0,) * size)
 

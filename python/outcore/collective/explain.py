@@ -24,6 +24,7 @@ from outcore.collective.items import Item
 from outcore.collective.many import an_array, group_of, hints_of
 from outcore.collective.planning import Choice, Method, Prices, choice_of
 from outcore.collective.report import ArrayReport, CollectiveReport, ManyReport, OwnerReport, tell
+from outcore.collective.rounds import owner_of
 from outcore.collective.virtual import looking
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
@@ -160,8 +161,7 @@ class _Teller:
 
     def _part(self, plan: _core.Collective, arrays: list[DiskArray | None]) -> int:
         """Price of this rank's part as an owner."""
-        cores = [None if array is None else array._core for array in arrays]
-        return _core.Owner(plan, self.rank, cores).price(write=self.write)
+        return owner_of(plan, self.rank, arrays).price(write=self.write)
 
     def _paths(self) -> list[str]:
         """Paths of the arrays, each from the lowest rank that has it."""

@@ -26,7 +26,7 @@ Arrays", sections 3.1 (reading), 3.2 (writing); No and others, "Irregular Collec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import get_ident
 from time import perf_counter
@@ -40,12 +40,26 @@ from outcore.phases import Seconds
 from outcore.transport import Transport
 from outcore.transport.sharing import Slots, slots_of
 
-__all__ = ["Work", "read_rounds", "write_rounds"]
+__all__ = ["Work", "owner_of", "read_rounds", "write_rounds"]
 
 # Whether tiles of which not all is given are read first and written whole; None: where that costs less.
 REWRITES: bool | None = None
 # What a rank says that failed: more than any number that is agreed on.
 _FAILED = 1 << 60
+
+
+def owner_of(
+    plan: _core.Collective, rank: int, arrays: Sequence[DiskArray | None]
+) -> _core.Owner:
+    """
+    A rank as an owner.
+
+    The hint `exclusive` counts for all ranks of the collective: it lets an owner read and write back
+    what nobody gives of its tiles. The accesses of each rank do not have it.
+    """
+    cores = [None if array is None else array._core for array in arrays]
+    exclusive = [n for n, a in enumerate(arrays) if a is not None and a.hints.exclusive]
+    return _core.Owner(plan, rank, cores, REWRITES, exclusive)
 
 
 @dataclass(frozen=True)
@@ -109,8 +123,7 @@ class Work:
         nodes = self.transport.nodes
         self.rank = self.transport.rank
         self.memory = [item.memory for item in self.items]
-        cores = [None if array is None else array._core for array in self.arrays]
-        self.owner = _core.Owner(self.plan, self.rank, cores, REWRITES)
+        self.owner = owner_of(self.plan, self.rank, self.arrays)
         self.owners = self.plan.owners()
         self.near = {rank for rank in self.owners if nodes[rank] == nodes[self.rank]}
         self.far_ranks = [r for r in range(len(nodes)) if nodes[r] != nodes[self.rank]]

@@ -105,7 +105,7 @@ fn a_busy_machine_does_not_make_a_disk_slow() {
 }
 
 #[test]
-fn two_stalls_of_the_processor_are_no_slow_disk() {
+fn two_stalls_of_the_processor_say_nothing_of_the_disk() {
     let mut disk = Disk::default();
     for _ in 0..CONFIRMED {
         disk.saw(after_pause(28, 30_000_000), TOLD);
@@ -115,7 +115,7 @@ fn two_stalls_of_the_processor_are_no_slow_disk() {
 }
 
 #[test]
-fn a_period_that_is_slow_beyond_doubt_tells_by_itself() {
+fn a_period_that_is_long_beyond_doubt_tells_by_itself() {
     for (ns, tells) in [(1_200_000_000, true), (LONG_ENOUGH - 1, false)] {
         let mut disk = Disk::default();
         let one = Observation { bytes: 64 * 32_768, ..after_pause(64, ns + BEGINNING) };
@@ -175,7 +175,7 @@ fn what_a_request_costs_is_not_forgotten_for_long_requests_that_share_the_device
 }
 
 #[test]
-fn a_slow_period_among_fast_ones_is_a_stall() {
+fn a_long_period_among_short_ones_is_a_stall() {
     let mut disk = Disk::default();
     for _ in 0..10 {
         disk.saw(after_pause(64, 400_000_000), TOLD);
@@ -186,7 +186,7 @@ fn a_slow_period_among_fast_ones_is_a_stall() {
 }
 
 #[test]
-fn a_request_of_a_moderate_size_is_slow_for_what_it_is_not_for_its_bytes() {
+fn a_request_of_a_moderate_size_takes_long_for_what_it_is_not_for_its_bytes() {
     let mut disk = Disk::default();
     for _ in 0..CONFIRMED {
         disk.saw(slow(40, 40 * 32_768), TOLD);
@@ -282,7 +282,7 @@ fn a_disk_that_is_fast_again_is_not_slow() {
 }
 
 #[test]
-fn a_disk_that_became_slow_is_learned_again() {
+fn a_disk_that_got_worse_is_learned_again() {
     let mut disk = Disk::default();
     for _ in 0..KEPT {
         disk.saw(after_pause(64, 700_000), TOLD);

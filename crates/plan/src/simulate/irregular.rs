@@ -455,7 +455,7 @@ mod tests {
 
         /// Reading ahead takes no longer than doing one after the other, if groups take turns as the paper's do.
         #[test]
-        fn who_reads_ahead_is_no_slower((of, way) in ways(), write in any::<bool>()) {
+        fn who_reads_ahead_loses_nothing((of, way) in ways(), write in any::<bool>()) {
             // No disk that seeks: what comes first there changes what comes later.
             let m = Machine { seek_ns: 0, block_ns: 0, ..machine() };
             let way = Way { domains: Domains::InTurn, ..way };

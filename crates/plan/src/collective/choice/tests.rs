@@ -145,7 +145,7 @@ fn small_sections_are_not_planned() {
 }
 
 #[test]
-fn messages_between_nodes_are_slower_than_copies() {
+fn messages_between_nodes_cost_more_than_copies() {
     let plan = plan(false);
     let given = plan.exchanged(&[]).given;
     assert_eq!(0, plan.exchanged(&[7; 4]).far);
