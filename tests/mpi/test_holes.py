@@ -183,9 +183,12 @@ def test_exclusive_means_nobody_but_these_ranks(world, folder):
 
     def body(t):
         mine = np.s_[:, t.rank :: t.size]
+        hints = {"exclusive": True, "method": "window"}
         for method in ("direct", "sieve", "two-phase"):
             once(t, lambda: np.save(folder / "a.npy", data))
-            with outcore.open(folder / "a.npy", "r+", comm=t, hints={"exclusive": True}) as a:
+            with outcore.open(folder / "a.npy", "r+", hints=hints) as alone:
+                assert alone.explain(mine, write=True).read_bytes > 0
+            with outcore.open(folder / "a.npy", "r+", comm=t, hints=hints) as a:
                 assert a.explain(mine, write=True).read_bytes == 0
                 a.write_all(mine, -data[mine], method=method)
                 np.testing.assert_array_equal(-data, a.read_all(method="direct"))
