@@ -204,7 +204,7 @@ def test_a_conversion_of_endless_tiles_begins_at_once(tmp_path):
             raise EnoughError
 
     with within(30), pytest.raises(EnoughError):
-        outcore.convert(path, tmp_path / "b.zarr", progress=progress)
+        outcore.convert(path, tmp_path / "b.zarr", progress=progress, memory="64 MiB")
     assert told[0] == (0, pytest.approx(2**56, rel=1e-3))  # by some of the tiles
     assert told[1][0] < told[2][0]
 
