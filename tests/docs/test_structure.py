@@ -46,7 +46,9 @@ def test_only_names_that_end_so_are_in_the_slow_lane():
     for name in files():
         if name.endswith((".py", ".rs")) and (ROOT / name).exists():
             text = (ROOT / name).read_text("utf-8")
-            found += [f"{name}: {of}" for of in re.findall(r"\b(?:def test|fn \w)(\w*_slow\w+)\(", text)]
+            found += [
+                f"{name}: {of}" for of in re.findall(r"\b(?:def test|fn \w)(\w*_slow\w+)\(", text)
+            ]
     assert not found, "tests that only the slow lane runs by accident:\n" + "\n".join(found)
 
 

@@ -263,6 +263,79 @@ def another_length(change, new):
     return Call(one.prepare, act, state, again, [1.0] * 6, new, first=True)
 
 
+# Groups
+
+
+def members(name):
+    """A group and an array in it that ranks make together: each is there whole, or not at all."""
+
+    def create(folder):
+        with outcore.open_group(folder / name, "w") as group:
+            group.create("u", data=OLD, chunks=(5, 4)).close()
+
+    def act(folder, t):
+        with outcore.open_group(folder / name, "r+", comm=t) as group:
+            group.create_group("g", attrs={"n": 2})
+            with group.create("g/v", SHAPE, "f8", chunks=(5, 4)) as v:
+                v.write_all(np.s_[t.rank :: t.size], NEW[t.rank :: t.size])
+                v.flush()
+            with group["u"] as u:
+                assert (u.read_all() == OLD).all()
+
+    def state(folder):
+        with outcore.open_group(folder / name, "r+") as group:  # settles what was begun
+            found = list(group)
+            assert (group["u"][...] == OLD).all()
+            if found == ["u"]:
+                return "old or new"
+            assert found == ["g", "u"] and dict(group["g"].attrs) == {"n": 2}, found
+            if list(group["g"]) == []:
+                return "old or new"
+            v = group["g/v"][...]
+        is_new = v == NEW
+        assert (is_new | (v == 0)).all(), "neither old nor new elements"
+        return "new" if is_new.all() else "old or new"
+
+    def again(folder):
+        shutil.rmtree(folder / name) if name.endswith(".zarr") else os.remove(folder / name)
+        create(folder)
+        SimWorld(3).run(lambda t: act(folder, t))
+        assert state(folder) == "new"
+        assert os.listdir(folder) == [name]
+
+    return Call(create, act, state, again, "old or new", "new")
+
+
+def whole_group():
+    """A file that ranks convert: its name is there when all of it is."""
+
+    def create(folder):
+        with outcore.open_group(folder / "a.zarr", "w") as group:
+            group.attrs["title"] = "t"
+            group.create("u", data=OLD, chunks=(5, 4)).close()
+            group.create("g/v", data=NEW).close()
+
+    def act(folder, t):
+        outcore.convert(folder / "a.zarr", folder / "b.h5", comm=t)
+
+    def state(folder):
+        if not os.path.exists(folder / "b.h5"):
+            return "nothing"
+        with outcore.open_group(folder / "b.h5") as group:
+            assert dict(group.attrs) == {"title": "t"}
+            assert (group["u"][...] == OLD).all() and (group["g/v"][...] == NEW).all()
+        return "whole"
+
+    def again(folder):
+        if state(folder) == "nothing" or os.path.exists(folder / "b.h5.outcore-journal"):
+            outcore.convert(folder / "a.zarr", folder / "b.h5", resume=True)
+        assert state(folder) == "whole"
+        left = sorted(os.listdir(folder))
+        assert left == ["a.zarr", "b.h5"], left
+
+    return Call(create, act, state, again, "nothing", "whole")
+
+
 def said(*words):
     """A command, by the ranks of mpiexec."""
 
@@ -283,6 +356,9 @@ CALLS = {
     "write to parts": sections("d.parts", where=("one", "two"), stripe=2),
     "temporary plain": temporary("t"),
     "temporary chunks": temporary("t.zarr", chunks=(4, 4)),
+    "groups of zarr": members("g.zarr"),
+    "groups of hdf5": members("g.h5"),
+    "convert a group": whole_group(),
     "rename": parts(renamed("b.parts"), {"a.parts": 1, "b.parts": 2}, {"b.parts": 1}),
     "rename elsewhere": parts(renamed("there/b.parts"), {"a.parts": 1}, {"there/b.parts": 1}),
     "delete": parts(deleted, {"a.parts": 1}, {}),

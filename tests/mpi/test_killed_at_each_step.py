@@ -31,6 +31,8 @@ USUAL = {
     "write to chunks": (4, 12),
     "temporary chunks": (12, 6),
     "rename elsewhere": (16, 4),
+    "groups of hdf5": (6, 4),
+    "convert a group": (10, 3),
 }
 TOGETHER = [name for name, call in CALLS.items() if not call.first]
 

@@ -48,9 +48,7 @@ REWRITES: bool | None = None
 _FAILED = 1 << 60
 
 
-def owner_of(
-    plan: _core.Collective, rank: int, arrays: Sequence[DiskArray | None]
-) -> _core.Owner:
+def owner_of(plan: _core.Collective, rank: int, arrays: Sequence[DiskArray | None]) -> _core.Owner:
     """
     A rank as an owner.
 

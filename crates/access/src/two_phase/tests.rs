@@ -85,8 +85,13 @@ fn owners_read_what_ranks_want_where_they_look_for_it() {
             for rank in plan.owners() {
                 let (hints, written) = (Hints::default(), AtomicU64::new(0));
                 let whole = InParts::default();
-                let owned =
-                    [Some(Owned { open: &array, hints: &hints, exclusive: false, written: &written, whole: &whole })];
+                let owned = [Some(Owned {
+                    open: &array,
+                    hints: &hints,
+                    exclusive: false,
+                    written: &written,
+                    whole: &whole,
+                })];
                 let owner = Owner { plan: &plan, rank, arrays: &owned, rewrites: None };
                 for k in 0..plan.rounds() {
                     let mut memory = vec![255; plan.slot_bytes() as usize];
@@ -112,7 +117,13 @@ fn write(
     let whole = InParts::default();
     for k in 0..plan.rounds() {
         for rank in plan.owners() {
-            let owned = [Some(Owned { open: &array, hints, exclusive: false, written: &written, whole: &whole })];
+            let owned = [Some(Owned {
+                open: &array,
+                hints,
+                exclusive: false,
+                written: &written,
+                whole: &whole,
+            })];
             let owner = Owner { plan: &plan, rank, arrays: &owned, rewrites };
             let mut memory = vec![255; plan.slot_bytes() as usize];
             let batch = owner.batch(k, &Never).unwrap();
@@ -158,8 +169,13 @@ fn rounds_of_one_write_are_one_to_who_expects_a_flush() {
     for expected in [false, true] {
         let whole = InParts::default();
         for k in 0..plan.rounds() {
-            let owned =
-                [Some(Owned { open: &array, hints: &hints, exclusive: false, written: &written, whole: &whole })];
+            let owned = [Some(Owned {
+                open: &array,
+                hints: &hints,
+                exclusive: false,
+                written: &written,
+                whole: &whole,
+            })];
             let owner = Owner { plan: &plan, rank: 0, arrays: &owned, rewrites: Some(false) };
             let mut memory = vec![0; plan.slot_bytes() as usize];
             let batch = owner.batch(k, &Never).unwrap();
@@ -180,7 +196,13 @@ fn holes_are_read_only_where_a_tile_is_rewritten() {
     let plan = plan(&described.layout, 8, true);
     let (array, hints, written) = (open(described), Hints::default(), AtomicU64::new(0));
     let whole = InParts::default();
-    let owned = [Some(Owned { open: &array, hints: &hints, exclusive: false, written: &written, whole: &whole })];
+    let owned = [Some(Owned {
+        open: &array,
+        hints: &hints,
+        exclusive: false,
+        written: &written,
+        whole: &whole,
+    })];
     for (rewrites, read) in [(Some(true), true), (Some(false), false)] {
         let owner = Owner { plan: &plan, rank: 0, arrays: &owned, rewrites };
         let batch = owner.batch(0, &Never).unwrap();
@@ -198,7 +220,13 @@ fn a_part_has_its_bytes_of_the_slot_and_no_others() {
     let plan = plan(&described.layout, 3, false);
     let (array, hints, written) = (open(described), Hints::default(), AtomicU64::new(0));
     let whole = InParts::default();
-    let owned = [Some(Owned { open: &array, hints: &hints, exclusive: false, written: &written, whole: &whole })];
+    let owned = [Some(Owned {
+        open: &array,
+        hints: &hints,
+        exclusive: false,
+        written: &written,
+        whole: &whole,
+    })];
     let mut memory = vec![0; plan.slot_bytes() as usize];
     let slot = User::of(&mut memory, 0);
     for rank in plan.owners() {
@@ -232,7 +260,13 @@ fn failures_name_the_array_and_nothing_leaves_the_slot() {
     let cold = Hints { cache: Cache::Bypass, ..Hints::default() };
     let (array, written) = (open(described), AtomicU64::new(0));
     let whole = InParts::default();
-    let owned = [Some(Owned { open: &array, hints: &cold, exclusive: false, written: &written, whole: &whole })];
+    let owned = [Some(Owned {
+        open: &array,
+        hints: &cold,
+        exclusive: false,
+        written: &written,
+        whole: &whole,
+    })];
     let owner = Owner { plan: &plan, rank: 0, arrays: &owned, rewrites: Some(true) };
     let batch = owner.batch(0, &Never).unwrap();
     // A slot that is too short.
@@ -266,7 +300,8 @@ fn prices_are_of_all_accesses_and_the_least_share() {
     let array = open(described);
     let (warm, cold) = (Hints::default(), Hints { cache: Cache::Bypass, ..Hints::default() });
     let (written, whole) = (AtomicU64::new(0), InParts::default());
-    let owned = |hints| Owned { open: &array, hints, exclusive: false, written: &written, whole: &whole };
+    let owned =
+        |hints| Owned { open: &array, hints, exclusive: false, written: &written, whole: &whole };
     let price = |all: &[(Owned, Section)]| own_price(all, false, false, &Never);
     let one = price(&[(owned(&cold), columns(0, 3))]);
     assert!(one.0 > 0 && one.1 == 0);
@@ -285,7 +320,13 @@ fn who_is_interrupted_stops() {
     let cold = Hints { cache: Cache::Bypass, ..Hints::default() };
     let (array, written) = (open(described), AtomicU64::new(0));
     let whole = InParts::default();
-    let owned = [Some(Owned { open: &array, hints: &cold, exclusive: false, written: &written, whole: &whole })];
+    let owned = [Some(Owned {
+        open: &array,
+        hints: &cold,
+        exclusive: false,
+        written: &written,
+        whole: &whole,
+    })];
     let owner = Owner { plan: &plan, rank: 0, arrays: &owned, rewrites: None };
     let button = Button::default();
     button.press();

@@ -403,6 +403,8 @@ class _Call:
             if last in journal.done and not place.inside and not os.path.lexists(place.grows):
                 journal.remove()  # it was given its name, and then somebody was killed
                 return None
+            if not place.inside:
+                durable.remove_begun(place.grows)  # the journal is ours: nobody makes it now
         else:
             place.refuse_existing(resume=False)
             self._start_anew(journal, job, last + 1)
