@@ -8,6 +8,7 @@ HEAP = "python/outcore/formats/hdf5_strings.py"
 CHUNKS = "python/outcore/formats/zarr_strings.py"
 ARCHIVE = "python/outcore/formats/zip_archive.py"
 ZIPPED = "python/outcore/formats/zarr_zip.py"
+UNZIPS = "crates/io/src/codec/zip.rs"
 VDS = "tests/conformance/test_hdf5_virtual.py"
 TEXT = "tests/conformance/test_strings.py"
 ZIP = "tests/conformance/test_zarr_zip.py"
@@ -61,6 +62,20 @@ MUTANTS = [
         after="False",
         killed_by=f"{ZIP}::test_a_file_that_was_replaced",
         why="chunks would be looked for where those of another file were",
+    ),
+    Mutant(
+        file=ARCHIVE,
+        before="        if not told or end > self._size:\n",
+        after="        if end > self._size:\n",
+        killed_by=f"{ZIP}::test_a_deflated_member_with_a_wrong_crc",
+        why="a chunk would be compared with another CRC than that of the directory",
+    ),
+    Mutant(
+        file=UNZIPS,
+        before="        if !header.accepts(found, &stream[read..]) {\n",
+        after="        if false && !header.accepts(found, &stream[read..]) {\n",
+        killed_by="cargo outcore-io codec::tests::a_member_of_a_zip_file_has_its_checksum_in_front_or_behind",
+        why="a damaged chunk of a zip file would be read without notice",
     ),
     Mutant(
         file=ZIPPED,

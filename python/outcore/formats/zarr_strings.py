@@ -18,7 +18,7 @@ import math
 import os
 import reprlib
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,31 +142,43 @@ def _chunk(info: ArrayInfo, at: tuple[int, ...]) -> list[bytes] | None:
     place = _place(layout, at)
     if place is None:
         return None
-    file, offset, nbytes = place
-    raw = _decoded(file, offset, nbytes, layout.codecs, info.path)
+    raw = _decoded(place, layout.codecs, info.path)
     if raw is None:
         return None
     with raw[1]:
-        return _elements(raw[0], math.prod(layout.chunks), file)
+        return _elements(raw[0], math.prod(layout.chunks), place.file)
 
 
-def _place(layout: Chunked, at: tuple[int, ...]) -> tuple[str, int, int | None] | None:
-    """File, offset and bytes (None: all of the file) of a chunk; None if it is missing."""
+class _Place(NamedTuple):
+    """Where the bytes of a chunk are."""
+
+    file: str
+    offset: int
+    #: How many; None: all of the file.
+    nbytes: int | None
+    #: Which codecs it left out.
+    mask: int = 0
+
+
+def _place(layout: Chunked, at: tuple[int, ...]) -> _Place | None:
+    """Where a chunk is; None if it is missing."""
     source = layout.source
     if isinstance(source, FileSource):
         name = source.prefix + source.separator.join(map(str, at))
         if not at:
             name = source.prefix.rstrip("/.") or "0"
-        return os.path.join(source.root, name), 0, None
+        return _Place(os.path.join(source.root, name), 0, None)
     assert isinstance(source, TableSource)
-    ((offset, nbytes, _),) = source.fetch(at, (1,) * len(at)).tolist()
-    return None if offset < 0 else (source.path, offset, nbytes)
+    ((offset, nbytes, mask),) = source.fetch(at, (1,) * len(at)).tolist()
+    return None if offset < 0 else _Place(source.path, offset, nbytes, mask)
 
 
 def _decoded(
-    file: str, offset: int, nbytes: int | None, codecs: tuple[Codec, ...], path: str
+    place: _Place, codecs: tuple[Codec, ...], path: str
 ) -> tuple[NDArray[np.uint8], _core.Reservation] | None:
     """The bytes of a chunk without its codecs, counted; None if there is no such file."""
+    file, offset, nbytes, mask = place
+    codecs = tuple(codec for k, codec in enumerate(codecs) if not mask >> k & 1)
     with durable.os_errors("reading", file):
         try:
             fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
@@ -174,7 +186,10 @@ def _decoded(
             return None
         try:
             nbytes = os.fstat(fd).st_size - offset if nbytes is None else nbytes
-            size = _size(fd, offset, nbytes, codecs, path)
+            if codecs and codecs[-1].name == "zip":
+                size = _size(_Inflated(fd, offset, nbytes), codecs[:-1], path)
+            else:
+                size = _size(_Stored(fd, offset, nbytes), codecs, path)
         finally:
             os.close(fd)
     held = _core.Reservation("a chunk of text", max(size, 1))
@@ -200,33 +215,113 @@ def _decoded(
 _FIRST = np.zeros(1, np.int64)
 
 
-def _size(fd: int, offset: int, nbytes: int, codecs: tuple[Codec, ...], path: str) -> int:
+class _Stored:
+    """
+    The bytes of a chunk as a file that is looked into.
+
+    Parameters
+    ----------
+    fd, offset, nbytes
+        The file, and where in it they are.
+    """
+
+    def __init__(self, fd: int, offset: int, nbytes: int) -> None:
+        self._fd, self._offset, self.nbytes = fd, offset, nbytes
+
+    def read(self, at: int, nbytes: int) -> bytes:
+        """At most so many bytes from a place on."""
+        return durable.read_at(self._fd, max(min(nbytes, self.nbytes - at), 0), self._offset + at)
+
+
+class _Inflated:
+    """
+    The same of a chunk that zip has deflated: inflated as far as it is looked into, and counted.
+
+    Parameters
+    ----------
+    fd, offset, nbytes
+        The file, and where in it the member is, header included.
+    """
+
+    def __init__(self, fd: int, offset: int, nbytes: int) -> None:
+        header = durable.read_at(fd, 30, offset)
+        begin = 30 + sum(int.from_bytes(header[k : k + 2], "little") for k in (26, 28))
+        self._raw = _Stored(fd, offset + begin, nbytes - begin)
+        self._restart()
+        self.nbytes = self._length()
+        self._restart()
+
+    def _restart(self) -> None:
+        import zlib
+
+        self._inflate, self._from, self._at = zlib.decompressobj(-zlib.MAX_WBITS), 0, 0
+        self._ahead = b""
+
+    def _piece(self) -> bytes:
+        """The next bytes, few; none at the end, or where the stream is damaged, as the core will say."""
+        import zlib
+
+        while not self._inflate.eof:
+            data = self._inflate.unconsumed_tail
+            if not data:
+                data = self._raw.read(self._from, _PIECE)
+                self._from += len(data)
+            if not data:
+                break
+            try:
+                some = self._inflate.decompress(data, _PIECE)
+            except zlib.error:
+                break
+            if some:
+                return some
+        return b""
+
+    def _length(self) -> int:
+        length = 0
+        while some := self._piece():
+            length += len(some)
+        return length
+
+    def read(self, at: int, nbytes: int) -> bytes:
+        """At most so many bytes from a place on."""
+        if at < self._at:
+            self._restart()
+        while at + nbytes > self._at + len(self._ahead):
+            some = self._piece()
+            if not some:
+                break
+            keep = self._ahead[max(at - self._at, 0) :]
+            self._at, self._ahead = self._at + len(self._ahead) - len(keep), keep + some
+        return self._ahead[at - self._at :][:nbytes]
+
+
+def _size(stored: _Stored | _Inflated, codecs: tuple[Codec, ...], path: str) -> int:
     """How many bytes a chunk has without its codecs."""
     after = 0
     for codec in reversed(codecs):
         if codec.name == "crc32c":
             after += 4
             continue
-        found = _in_frame(codec.name, fd, offset, nbytes - after, path)
+        found = _in_frame(codec.name, stored, stored.nbytes - after, path)
         # What is inside the frame may have a checksum of its own.
         inside = codecs[: codecs.index(codec)]
         return found - 4 * len(inside)
-    return nbytes - after
+    return stored.nbytes - after
 
 
-def _in_frame(name: str, fd: int, offset: int, nbytes: int, path: str) -> int:
-    head = durable.read_at(fd, min(nbytes, 18), offset)
+def _in_frame(name: str, stored: _Stored | _Inflated, nbytes: int, path: str) -> int:
+    head = stored.read(0, min(nbytes, 18))
     size = None
     if name == "blosc" and len(head) >= 16:
         size = int.from_bytes(head[4:8], "little")
     elif name == "lz4" and len(head) >= 4:
         size = int.from_bytes(head[:4], "little")
     elif name == "gzip" and nbytes >= 18:
-        size = int.from_bytes(durable.read_at(fd, 4, offset + nbytes - 4), "little")
+        size = int.from_bytes(stored.read(nbytes - 4, 4), "little")
     elif name == "zstd":
         size = _zstd_size(head)
     elif name == "deflate":
-        size = _zlib_size(fd, offset, nbytes)
+        size = _zlib_size(stored, nbytes)
     if size is None:
         raise FormatError(
             f"{path!r}: a chunk does not say how many bytes of text it holds ({name}); it is damaged, "
@@ -249,14 +344,16 @@ def _zstd_size(head: bytes) -> int | None:
     return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
 
 
-def _zlib_size(fd: int, offset: int, nbytes: int) -> int | None:
+def _zlib_size(stored: _Stored | _Inflated, nbytes: int) -> int | None:
     """Zlib has no such field: it is decoded once to count, a piece at a time."""
     import zlib
 
-    decoder, size, at, end = zlib.decompressobj(), 0, offset, offset + nbytes
+    decoder, size, at, end = zlib.decompressobj(), 0, 0, nbytes
     try:
         while at < end and not decoder.eof:
-            data = durable.read_at(fd, min(_PIECE, end - at), at)
+            data = stored.read(at, min(_PIECE, end - at))
+            if not data:
+                break
             at += len(data)
             while data and not decoder.eof:
                 size += len(decoder.decompress(data, _PIECE))
