@@ -7,7 +7,7 @@ MAPPINGS = "python/outcore/formats/hdf5_virtual.py"
 HEAP = "python/outcore/formats/hdf5_strings.py"
 CHUNKS = "python/outcore/formats/zarr_strings.py"
 ARCHIVE = "python/outcore/formats/zip_archive.py"
-ZIPPED = "python/outcore/formats/zarr_zip.py"
+SHARDS = "python/outcore/formats/zarr_shards.py"
 UNZIPS = "crates/io/src/codec/zip.rs"
 VDS = "tests/conformance/test_hdf5_virtual.py"
 TEXT = "tests/conformance/test_strings.py"
@@ -78,10 +78,10 @@ MUTANTS = [
         why="a damaged chunk of a zip file would be read without notice",
     ),
     Mutant(
-        file=ZIPPED,
-        before="                if crc32c(raw[:-4]) != told:\n",
-        after="                if False:\n",
-        killed_by=f"{ZIP}::test_damaged_shards",
+        file=SHARDS,
+        before="            if crc32c(raw[:-4]) != told:\n",
+        after="            if False:\n",
+        killed_by=(f"{ZIP}::test_damaged_shards", f"{TEXT}::test_damaged_shards_of_text"),
         why="a damaged index of a shard would be believed",
     ),
 ]

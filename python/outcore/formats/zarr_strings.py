@@ -18,23 +18,26 @@ import math
 import os
 import reprlib
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.errors import FormatError
-from outcore.formats import durable, zarr_codecs
+from outcore.errors import BudgetError, FormatError
+from outcore.formats import durable, zarr_codecs, zarr_shards
 from outcore.formats.documents import Document, Judge
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,
     Codec,
     FileSource,
+    ShardSource,
     TableSource,
 )
 from outcore.formats.texts import Texts
+from outcore.formats.zarr_chunks import chunk_path
 from outcore.hints import Hints
 
 __all__ = ["described", "is_text_v2", "is_text_v3", "pipeline_v2", "pipeline_v3"]
@@ -73,17 +76,26 @@ def pipeline_v3(value: Any, kind: Any, chunks: tuple[int, ...], judge: Judge) ->
     """The way from the elements of a chunk to stored bytes."""
     name, _ = judge.named(kind, "data_type")
     steps = judge.sequence(value, "codecs")
-    if steps and judge.named(steps[0], "codec")[0] == "sharding_indexed":
-        raise judge.unsupported("text of variable length in shards")
+    if len(steps) == 1 and judge.named(steps[0], "codec")[0] == "sharding_indexed":
+        options = judge.named(steps[0], "codec")[1]
+        inside = _plain(name, options.get("codecs", []), judge)
+        shards = {"name": "sharding_indexed", "configuration": {**options, "codecs": inside}}
+        plain = [shards]
+    else:
+        plain = _plain(name, steps, judge)
+    return _checked(zarr_codecs.from_v3(plain, chunks, STANDS_FOR, judge), judge)
+
+
+def _plain(name: str, value: Any, judge: Judge) -> list[Any]:
+    """Codecs of text as if its elements were bytes: to the rest it is so."""
+    steps = judge.sequence(value, "codecs")
     names = [judge.named(step, "codec")[0] for step in steps]
     if _V3[name] not in names or names[0] not in ("transpose", _V3[name]):
         raise judge.unsupported(f"data_type {name} without the codec {_V3[name]}")
-    # To the rest it is as if the elements were bytes.
-    plain = [
+    return [
         {"name": "bytes"} if name in _CODECS else step
         for name, step in zip(names, steps, strict=True)
     ]
-    return _checked(zarr_codecs.from_v3(plain, chunks, STANDS_FOR, judge), judge)
 
 
 def pipeline_v2(document: Document, chunks: tuple[int, ...], judge: Judge) -> Any:
@@ -126,7 +138,7 @@ def described(info: ArrayInfo, encoding_name: str, missing: Any, judge: Judge) -
         except ValueError:
             raise judge.bad(f"fill_value {reprlib.repr(missing)} is not base64") from None
     told = {one.name: getattr(info, one.name) for one in fields(ArrayInfo)}
-    return Texts(**told, encoding=encoding, missing=raw, chunk=_chunk)
+    return Texts(**told, encoding=encoding, missing=raw, chunk=partial(_chunk, _Indexes()))
 
 
 def name_v3(document: Document) -> str:
@@ -135,11 +147,11 @@ def name_v3(document: Document) -> str:
     return _V3[kind["name"] if isinstance(kind, dict) else kind]
 
 
-def _chunk(info: ArrayInfo, at: tuple[int, ...]) -> list[bytes] | None:
+def _chunk(indexes: _Indexes, info: ArrayInfo, at: tuple[int, ...]) -> list[bytes] | None:
     """All elements of a chunk, in the order in which they are stored; None if there is none."""
     layout = info.layout
     assert isinstance(layout, Chunked)
-    place = _place(layout, at)
+    place = _place(layout, at, indexes)
     if place is None:
         return None
     raw = _decoded(place, layout.codecs, info.path)
@@ -160,17 +172,73 @@ class _Place(NamedTuple):
     mask: int = 0
 
 
-def _place(layout: Chunked, at: tuple[int, ...]) -> _Place | None:
+def _place(layout: Chunked, at: tuple[int, ...], indexes: _Indexes) -> _Place | None:
     """Where a chunk is; None if it is missing."""
     source = layout.source
     if isinstance(source, FileSource):
-        name = source.prefix + source.separator.join(map(str, at))
-        if not at:
-            name = source.prefix.rstrip("/.") or "0"
-        return _Place(os.path.join(source.root, name), 0, None)
+        return _Place(chunk_path(source.root, source.prefix, source.separator, at), 0, None)
+    if isinstance(source, ShardSource):
+        return _in_shard(source, at, indexes)
     assert isinstance(source, TableSource)
     ((offset, nbytes, mask),) = source.fetch(at, (1,) * len(at)).tolist()
     return None if offset < 0 else _Place(source.path, offset, nbytes, mask)
+
+
+def _in_shard(source: ShardSource, at: tuple[int, ...], indexes: _Indexes) -> _Place | None:
+    """Where a chunk of a shard is; None if it, or the shard, is missing."""
+    both = list(zip(at, source.per_shard, strict=True))
+    shard = [a // k for a, k in both]
+    file = chunk_path(source.root, source.prefix, source.separator, shard)
+    with durable.os_errors("reading", file):
+        try:
+            fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            found = os.fstat(fd)
+            state = (file, found.st_ino, found.st_size, found.st_mtime_ns)
+            rows = indexes.of(source, state, fd)
+        finally:
+            os.close(fd)
+    offset, nbytes, _ = rows[tuple(a % k for a, k in both)].tolist()
+    return None if offset < 0 else _Place(file, offset, nbytes)
+
+
+class _Indexes:
+    """Indexes of shards of an array, read once for the chunks that are read one after another."""
+
+    def __init__(self) -> None:
+        self._kept: dict[_State, tuple[NDArray[np.int64], _core.Reservation]] = {}
+
+    def of(self, source: ShardSource, state: _State, fd: int) -> NDArray[np.int64]:
+        """The index of a shard in this state of its file."""
+        known = self._kept.get(state)
+        if known is not None:
+            return known[0]
+
+        def damaged(what: str) -> FormatError:
+            return FormatError(
+                f"{state[0]!r}: {what}; the shard is damaged, write it again",
+                code="chunk-table-damaged",
+                path=state[0],
+            )
+
+        rows = zarr_shards.index(fd, 0, state[2], source, "the shard", damaged)
+        try:
+            held = _core.Reservation("index of a shard", rows.nbytes, False)
+        except BudgetError:
+            return rows
+        # In the order of the array some rows of shards take turns.
+        while len(self._kept) >= _SHARDS:
+            self._kept.pop(next(iter(self._kept)), None)
+        self._kept[state] = rows, held
+        return rows
+
+
+# Path, inode, size and time of the bytes of a file: a shard that is written anew has another one.
+_State = tuple[str, int, int, int]
+# Indexes of shards that are kept.
+_SHARDS = 16
 
 
 def _decoded(

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.errors import BudgetError, FormatError, UnsupportedError
-from outcore.formats import durable, texts, zarr2, zarr3
+from outcore.formats import durable, texts, zarr2, zarr3, zarr_shards
 from outcore.formats.documents import Document
 from outcore.formats.layout import (
     ArrayInfo,
@@ -47,7 +47,6 @@ SUFFIXES: tuple[str, ...] = (".zip",)
 
 _V3, _ARRAY, _GROUP, _ATTRS = "zarr.json", ".zarray", ".zgroup", ".zattrs"
 _MARKS = (_V3, _ARRAY, _GROUP)
-_ABSENT = (1 << 64) - 1
 # Bytes that a chunk takes in a table.
 _ROW = 48
 # Indexes of shards that are kept.
@@ -465,26 +464,8 @@ class _Shards(_Table):
         if kept is not None:
             return kept[0]
         name, (begin, nbytes, _) = self._names[k], self._range(fd, k)
-        cells = math.prod(self._per)
-        size = 16 * cells + (4 if self._source.index_crc32c else 0)
-        if size > nbytes:
-            raise self.archive.damaged(f"shard {name!r} has {nbytes} bytes, its index takes {size}")
-        at = begin if self._source.index_at == "start" else begin + nbytes - size
-        with _core.Reservation("index of a shard", 3 * size):
-            raw = durable.read_at(fd, size, at)
-            if self._source.index_crc32c:
-                told = int.from_bytes(raw[-4:], "little")
-                if crc32c(raw[:-4]) != told:
-                    raise self.archive.damaged(f"the index of shard {name!r} has a wrong checksum")
-            pairs = np.frombuffer(raw[: 16 * cells], "<u8").reshape(cells, 2)
-            rows = np.full((cells, 3), (-1, 0, 0), np.int64)
-            there = pairs[:, 0] != _ABSENT
-            offset, length = pairs[there, 0], pairs[there, 1]
-            if ((offset > nbytes) | (length > nbytes) | (offset + length > nbytes)).any():
-                raise self.archive.damaged(f"the index of shard {name!r} leads out of it")
-            rows[there, 0] = offset.astype(np.int64) + begin
-            rows[there, 1] = length.astype(np.int64)
-            rows = rows.reshape(*self._per, 3)
+        what = f"shard {name!r}"
+        rows = zarr_shards.index(fd, begin, nbytes, self._source, what, self.archive.damaged)
         try:
             held = _core.Reservation("index of a shard", rows.nbytes, False)
         except BudgetError:
@@ -531,29 +512,3 @@ def _in_box(
         inside &= (at >= first) & (at < first + n)
         places = places * n + (at - first)
     return places[inside]
-
-
-def crc32c(data: bytes) -> int:
-    """
-    The checksum of Castagnoli, of little data: the index of a shard.
-
-    >>> hex(crc32c(b"123456789"))
-    '0xe3069283'
-    """
-    table, value = _table(), 0xFFFFFFFF
-    for byte in data:
-        value = table[(value ^ byte) & 0xFF] ^ value >> 8
-    return value ^ 0xFFFFFFFF
-
-
-def _table() -> list[int]:
-    if not _TABLE:
-        for byte in range(256):
-            value = byte
-            for _ in range(8):
-                value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-            _TABLE.append(value)
-    return _TABLE
-
-
-_TABLE: list[int] = []
