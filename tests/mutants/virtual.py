@@ -29,6 +29,13 @@ MUTANTS = [
         why="what a source does not have any more would be asked of it",
     ),
     Mutant(
+        file=VIRTUAL,
+        before="            if (None if source is None else source.info.shape) != shape:\n",
+        after="            if False:\n",
+        killed_by="tests/conformance/test_virtual_schedules.py::test_a_schedule_follows_its_sources",
+        why="a source that has come since would read as the fill value",
+    ),
+    Mutant(
         file=MAPPINGS,
         before='        if error.code == "no-such-array":\n',
         after="        if True:\n",
