@@ -33,8 +33,8 @@ from numpy.typing import ArrayLike, NDArray
 
 import outcore
 from outcore import _core, schedule_files
-from outcore.errors import BudgetError, UnsupportedError, UsageError
-from outcore.formats.layout import share_bytes, virtual_source
+from outcore.errors import BudgetError, UsageError
+from outcore.formats.layout import share_bytes
 from outcore.index_parts import (
     CombinedPoints,
     Parts,
@@ -50,6 +50,7 @@ from outcore.kept_lists import KeptLists
 from outcore.masks import Held
 from outcore.points import check_out
 from outcore.stored_lists import StoredList
+from outcore.virtual import outlived, schedule_of, serves
 
 __all__ = ["COMBINES", "Combine", "CombinedPoints", "IndexSchedule", "points_of"]
 
@@ -126,7 +127,6 @@ class IndexSchedule:
     @classmethod
     def _made_for(cls, array: outcore.DiskArray, indices: Any) -> IndexSchedule:
         """Do the work of `DiskArray.schedule`: in memory if that fits, else on disk."""
-        _refuse_virtual(array)
         try:
             with Held(array._core, writes=False) as held:
                 made = cls(array, *points_of(array, indices, held))
@@ -456,13 +456,13 @@ class IndexSchedule:
 
     def _of(self, array: outcore.DiskArray) -> _core.IndexSchedule:
         """The schedule for the layout of this array."""
-        _refuse_virtual(array)
         for made in self._made:
-            if made.serves(array._core):
+            if serves(made, array._core):
                 return made
         points = self._points
+        self._made = [made for made in self._made if not outlived(made, array._core)]
         with self._kept as lists:
-            made = _core.IndexSchedule(array._core, points.axes, lists, points.mode, self._rest)
+            made = schedule_of(array._core, points.axes, lists, points.mode, self._rest)
         self._made.append(made)
         return made
 
@@ -599,13 +599,3 @@ def _parsed(array: outcore.DiskArray, key: Any, held: Held) -> Points:
             path=array.path,
         )
     return points
-
-
-def _refuse_virtual(array: outcore.DiskArray) -> None:
-    if virtual_source(array.info) is not None:
-        raise UnsupportedError(
-            f"{array.path!r} is a virtual dataset, for which indices are not made ready; read with the "
-            "indices themselves, make a schedule of each source, or a copy with outcore.convert",
-            code="hdf5-virtual",
-            path=array.path,
-        )

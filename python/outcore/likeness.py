@@ -93,8 +93,8 @@ def _of_info(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _that_encode(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
-    """Those that a new array can have: what only HDF5's library decodes, nobody here encodes."""
-    return tuple(codec for codec in codecs if codec.name != "hdf5")
+    """Those that a new array can have: not what only HDF5's library decodes, and zip's own."""
+    return tuple(codec for codec in codecs if codec.name not in ("hdf5", "zip"))
 
 
 def _of_zarr(like: Any) -> dict[str, Any] | None:

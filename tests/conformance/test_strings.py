@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import pickle
 from pathlib import Path
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import cli, errors
+from outcore import _core, cli, errors
 
 h5py = pytest.importorskip("h5py")
 netCDF4 = pytest.importorskip("netCDF4")
@@ -77,6 +79,11 @@ WRITERS = {
         folder, compressors=[codec("zarr.codecs", "ZstdCodec"), codec("zarr.codecs", "Crc32cCodec")]
     ),
     "zarr3, plain": lambda folder: in_zarr3(folder, compressors=None),
+    "zarr3, shards": lambda folder: in_zarr3(folder, shards=(10, 4)),
+    "zarr3, shards, gzip": lambda folder: in_zarr3(
+        folder, shards=(15, 2), compressors=codec("zarr.codecs", "GzipCodec")
+    ),
+    "zarr3, shards, plain": lambda folder: in_zarr3(folder, shards=(5, 6), compressors=None),
 }
 
 
@@ -285,5 +292,70 @@ def test_what_stays_refused(tmp_path: Path) -> None:
             outcore.open(f"{tmp_path}/t.h5::/{name}")
         assert caught.value.code == "hdf5-type"
     zarr.create_array(tmp_path / "t.zarr", shape=(8,), dtype=str, chunks=(2,), shards=(4,))
-    with pytest.raises(errors.UnsupportedError, match="shards"):
+    document = json.loads((tmp_path / "t.zarr/zarr.json").read_text())
+    document["codecs"].append({"name": "crc32c"})
+    (tmp_path / "t.zarr/zarr.json").write_text(json.dumps(document))
+    with pytest.raises(errors.UnsupportedError):
         outcore.open(tmp_path / "t.zarr")
+
+
+def shards_of(folder: Path, **how: Any) -> Any:
+    array = zarr.create_array(
+        folder / "t.zarr", shape=(40,), dtype=str, chunks=(3,), shards=(12,), **how
+    )
+    array[10:20] = [f"word {k} " * k for k in range(10)]
+    return array
+
+
+def test_shards_of_text_as_they_change(tmp_path: Path) -> None:
+    """Shards, and chunks in them, that were never written; one that is written while it is open."""
+    array = shards_of(tmp_path, fill_value="gap")
+    gc.collect()
+    before = _core.memory_state()[0]
+    with outcore.open(tmp_path / "t.zarr") as found:
+        assert found.chunks == (3,) and found.fill_value == "gap"
+        assert found[...].tolist() == array[...].tolist()
+        array[11] = "another"
+        array[39] = "the last"
+        assert found[...].tolist() == array[...].tolist()
+        assert found[39] == "the last"
+    assert _core.memory_state()[0] > before
+    # The indexes that were kept are counted, and given back.
+    del found
+    gc.collect()
+    assert _core.memory_state()[0] == before
+
+
+@pytest.mark.parametrize("place", ["start", "end"])
+def test_damaged_shards_of_text(tmp_path: Path, place: str) -> None:
+    sharding = zarr.codecs.ShardingCodec(
+        chunk_shape=(3,), codecs=[zarr.codecs.VLenUTF8Codec()], index_location=place
+    )
+    array = zarr.create_array(
+        tmp_path / "t.zarr",
+        shape=(12,),
+        dtype=str,
+        chunks=(12,),
+        serializer=sharding,
+        filters=None,
+        compressors=None,
+    )
+    array[...] = [f"word {k}" for k in range(12)]
+    assert outcore.open(tmp_path / "t.zarr")[...].tolist() == array[...].tolist()
+    shard = tmp_path / "t.zarr/c/0"
+    whole = shard.read_bytes()
+    at = 8 if place == "start" else len(whole) - 4 - 64 + 8
+    for damaged in (whole[:at] + b"\1" + whole[at + 1 :], whole[:20]):
+        shard.write_bytes(damaged)
+        with outcore.open(tmp_path / "t.zarr") as found:
+            with pytest.raises(errors.FormatError) as caught:
+                found[...]
+            assert caught.value.code == "chunk-table-damaged"
+
+
+def test_shards_of_text_in_a_zip_file(tmp_path: Path) -> None:
+    with zarr.storage.ZipStore(tmp_path / "t.zip", mode="w") as kept:
+        array = zarr.create_array(kept, shape=(40,), dtype=str, chunks=(3,), shards=(12,))
+        array[...] = [f"word {k} " * k for k in range(40)]
+        expected = array[...].tolist()
+    assert outcore.open(tmp_path / "t.zip")[...].tolist() == expected

@@ -135,23 +135,188 @@ def test_zip64_and_members_that_were_written_twice(tmp_path: Path) -> None:
     assert np.array_equal(outcore.open(path)[...], expected)
 
 
-def test_members_that_zip_has_compressed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["v2", "v2, plain", "v2, F", "v3", "v3, plain"])
+def test_members_that_zip_has_deflated(tmp_path: Path, way: str) -> None:
+    """As zarr's own store makes them when it is told to."""
+    version, how = WAYS[way]
+    path = tmp_path / "a.zip"
+    with zarr.storage.ZipStore(path, mode="w", compression=zipfile.ZIP_DEFLATED) as kept:
+        array = zarr.create_array(
+            kept, shape=DATA.shape, dtype="f4", chunks=(10, 8), zarr_format=version, **how
+        )
+        array[...] = DATA
+        array.attrs["units"] = "K"
+    with outcore.open(path) as array:
+        assert array.codecs[-1] == "zip" and array.attrs["units"] == "K"
+        for key in (..., np.s_[3:20:4, ::-1], 34, np.s_[9, 21], [5, 30, 5]):
+            assert np.array_equal(array[key], DATA[key])
+        assert array.explain().decodes == 12
+        assert np.array_equal(np.concatenate([d.copy() for _, d in array.blocks(0)]), DATA)
+        outcore.create(tmp_path / "like.zarr", like=array, data=DATA).close()
+    assert np.array_equal(outcore.open(tmp_path / "like.zarr")[...], DATA)
+    assert float(outcore.sum(path)) == DATA.sum(dtype="f8")
+    outcore.convert(path, tmp_path / "t.npy")
+    assert np.array_equal(np.load(tmp_path / "t.npy"), DATA)
+    assert outcore.verify(path) == []
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("compression", [None, "zstd", ("shuffle", "gzip")])
+def test_some_members_are_deflated_and_others_stored(
+    tmp_path: Path, compression: Any, streamed: bool
+) -> None:
+    """`zip -r` stores what would not get smaller, and where it cannot go back puts the CRC behind."""
+    folder = tmp_path / "s.zarr"
+    outcore.create(folder, data=DATA, chunks=(10, 8), compression=compression).close()
+    path, number = tmp_path / "s.zip", 0
+    with path.open("wb") as raw:
+        target: Any = _OneWay(raw) if streamed else raw
+        with zipfile.ZipFile(target, "w") as file:
+            for above, _, names in os.walk(folder):
+                for name in names:
+                    where, number = Path(above) / name, number + 1
+                    how = zipfile.ZIP_STORED if number % 3 == 0 else zipfile.ZIP_DEFLATED
+                    file.write(where, str(where.relative_to(folder)), how)
+    with outcore.open(path) as array:
+        assert np.array_equal(array[...], DATA)
+        assert np.array_equal(array[7:13, 5], DATA[7:13, 5])
+    assert outcore.verify(path) == []
+
+
+class _OneWay:
+    """A file that cannot go back: a pipe."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def write(self, data: bytes) -> int:
+        return int(self._raw.write(data))
+
+    def flush(self) -> None:
+        self._raw.flush()
+
+
+def test_deflated_chunks_keep_to_the_budget(tmp_path: Path) -> None:
+    data = np.arange(2 << 20, dtype="i4").reshape(1024, 2048)
+    outcore.create(tmp_path / "s.zarr", data=data, chunks=(256, 256), compression=None).close()
+    path = zipped(tmp_path / "s.zarr", tmp_path / "s.zip", zipfile.ZIP_DEFLATED)
+    with outcore.memory("4 MiB"), outcore.open(path) as array:
+        out = np.empty(data.shape, "i4")
+        assert array.explain().peak_bytes <= 4 << 20
+        array.read(..., out=out)
+        assert np.array_equal(out, data)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_deflated_member_with_a_wrong_crc(tmp_path: Path, streamed: bool) -> None:
+    """The core compares it whenever a chunk is decoded, the format with the directory's."""
+    outcore.create(tmp_path / "s.zarr", data=DATA, chunks=(35, 22), compression=None).close()
+    path = tmp_path / "s.zip"
+    with path.open("wb") as raw:
+        target: Any = _OneWay(raw) if streamed else raw
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
+            for name in ("zarr.json", "c/0/0"):
+                file.write(tmp_path / "s.zarr" / name, name)
+    with zipfile.ZipFile(path) as file:
+        crc = file.getinfo("c/0/0").CRC
+    raw_bytes = path.read_bytes()
+    old, new = crc.to_bytes(4, "little"), (crc ^ 1).to_bytes(4, "little")
+    assert raw_bytes.count(old) == 2
+    # In both places: only the elements tell.
+    path.write_bytes(raw_bytes.replace(old, new))
+    with outcore.open(path) as array, pytest.raises(errors.FormatError, match="CRC-32") as caught:
+        array[0, 0]
+    assert caught.value.code == "codec-failure"
+    assert {damage.code for damage in outcore.verify(path)} >= {"bad-zip"}
+    # In one of them: what is there is not what the directory has.
+    path.write_bytes(raw_bytes.replace(old, new, 1))
+    with (
+        outcore.open(path) as array,
+        pytest.raises(errors.FormatError, match="directory") as caught,
+    ):
+        array[0, 0]
+    assert caught.value.code == "bad-zip"
+
+
+def test_deflated_members_of_another_size(tmp_path: Path) -> None:
+    outcore.create(tmp_path / "s.zarr", data=DATA, chunks=(35, 22), compression=None).close()
+    path = tmp_path / "s.zip"
+    for chunk in (DATA.tobytes()[:-4], DATA.tobytes() + b"1234"):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+            file.write(tmp_path / "s.zarr" / "zarr.json", "zarr.json")
+            file.writestr("c/0/0", chunk)
+        with outcore.open(path) as array, pytest.raises(errors.FormatError):
+            array[...]
+
+
+def test_members_that_stay_refused(tmp_path: Path) -> None:
+    """Compressed by another method, encrypted, or shards that are deflated as a whole."""
     folder = tmp_path / "s.zarr"
     outcore.create(folder, data=DATA, chunks=(10, 8)).close()
-    path = zipped(folder, tmp_path / "s.zip", zipfile.ZIP_DEFLATED)
-    with pytest.raises(errors.UnsupportedError, match="zip -0 -r") as caught:
-        outcore.open(path)
-    assert caught.value.code == "zip-member"
-    (entry,) = outcore.ls(path)
-    assert "zip -0 -r" in entry.note
+    path = zipped(folder, tmp_path / "s.zip", zipfile.ZIP_BZIP2)
+
+    def refused(where: Path, words: str) -> None:
+        with pytest.raises(errors.UnsupportedError, match=words) as caught:
+            outcore.open(where)
+        assert caught.value.code == "zip-member" and "zip -0 -r" in str(caught.value)
+        (entry,) = outcore.ls(where)
+        assert "zip -0 -r" in entry.note
+
+    refused(path, "another method")
+    # Encrypted: a flag in the directory and in the header.
+    path = zipped(folder, tmp_path / "e.zip", zipfile.ZIP_STORED)
+    raw = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as file:
+        raw[file.getinfo("c/0/0").header_offset + 6] |= 1
+    entry = raw.index(b"c/0/0", raw.index(b"PK\x01\x02")) - 46
+    raw[entry + 8] |= 1
+    path.write_bytes(raw)
+    refused(path, "encrypted")
+    with zarr.storage.ZipStore(
+        tmp_path / "d.zip", mode="w", compression=zipfile.ZIP_DEFLATED
+    ) as kept:
+        zarr.create_array(
+            kept, shape=DATA.shape, dtype="f4", chunks=(10, 8), shards=(20, 16), compressors=None
+        )[...] = DATA
+    refused(tmp_path / "d.zip", "shard")
     # Documents may be compressed.
-    with zipfile.ZipFile(tmp_path / "d.zip", "w") as file:
+    with zipfile.ZipFile(tmp_path / "j.zip", "w") as file:
         for above, _, names in os.walk(folder):
             for name in names:
                 where = Path(above) / name
                 how = zipfile.ZIP_DEFLATED if name == "zarr.json" else zipfile.ZIP_STORED
                 file.write(where, str(where.relative_to(folder)), how)
-    assert np.array_equal(outcore.open(tmp_path / "d.zip")[...], DATA)
+    assert np.array_equal(outcore.open(tmp_path / "j.zip")[...], DATA)
+
+
+def test_text_in_deflated_members(tmp_path: Path) -> None:
+    """How much text a chunk has is told inside of what zip has deflated."""
+    words = np.array([f"{k}, " * (k % 70) for k in range(40)], object)
+    codecs = zarr.codecs
+    for number, compressors in enumerate(
+        ("auto", None, codecs.GzipCodec(), codecs.BloscCodec(), codecs.Crc32cCodec())
+    ):
+        path = tmp_path / f"{number}.zip"
+        with zarr.storage.ZipStore(path, mode="w", compression=zipfile.ZIP_DEFLATED) as kept:
+            zarr.create_array(
+                kept, shape=(40,), dtype=str, chunks=(7,), compressors=compressors, zarr_format=3
+            )[...] = words
+        with outcore.open(path) as array:
+            assert array[...].tolist() == words.tolist()
+    import numcodecs
+
+    with zarr.storage.ZipStore(
+        tmp_path / "z.zip", mode="w", compression=zipfile.ZIP_DEFLATED
+    ) as kept:
+        zarr.create_array(
+            kept,
+            shape=(40,),
+            dtype=str,
+            chunks=(7,),
+            compressors=numcodecs.Zlib(level=1),
+            zarr_format=2,
+        )[...] = words
+    assert outcore.open(tmp_path / "z.zip")[...].tolist() == words.tolist()
 
 
 def test_damaged_files(tmp_path: Path) -> None:
@@ -226,7 +391,9 @@ def test_any_grid_reads_as_zarr_reads_it(tmp_path_factory: Any, data: Any) -> No
     path = tmp_path_factory.mktemp("zip") / "a.zip"
     values = np.arange(int(np.prod(shape)), dtype="i4").reshape(shape)
     some = [data.draw(st.booleans()) for _ in range(4)]
-    with zarr.storage.ZipStore(path, mode="w") as kept:
+    methods = [zipfile.ZIP_STORED] + [zipfile.ZIP_DEFLATED] * ("shards" not in how)
+    method = data.draw(st.sampled_from(methods))
+    with zarr.storage.ZipStore(path, mode="w", compression=method) as kept:
         array = zarr.create_array(
             kept, shape=shape, dtype="i4", chunks=chunks, zarr_format=version, fill_value=-3, **how
         )

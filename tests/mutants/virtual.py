@@ -7,7 +7,8 @@ MAPPINGS = "python/outcore/formats/hdf5_virtual.py"
 HEAP = "python/outcore/formats/hdf5_strings.py"
 CHUNKS = "python/outcore/formats/zarr_strings.py"
 ARCHIVE = "python/outcore/formats/zip_archive.py"
-ZIPPED = "python/outcore/formats/zarr_zip.py"
+SHARDS = "python/outcore/formats/zarr_shards.py"
+UNZIPS = "crates/io/src/codec/zip.rs"
 VDS = "tests/conformance/test_hdf5_virtual.py"
 TEXT = "tests/conformance/test_strings.py"
 ZIP = "tests/conformance/test_zarr_zip.py"
@@ -26,6 +27,13 @@ MUTANTS = [
         after="        number = count\n",
         killed_by=f"{VDS}::test_a_source_that_became_smaller",
         why="what a source does not have any more would be asked of it",
+    ),
+    Mutant(
+        file=VIRTUAL,
+        before="            if (None if source is None else source.info.shape) != shape:\n",
+        after="            if False:\n",
+        killed_by="tests/conformance/test_virtual_schedules.py::test_a_schedule_follows_its_sources",
+        why="a source that has come since would read as the fill value",
     ),
     Mutant(
         file=MAPPINGS,
@@ -63,10 +71,24 @@ MUTANTS = [
         why="chunks would be looked for where those of another file were",
     ),
     Mutant(
-        file=ZIPPED,
-        before="                if crc32c(raw[:-4]) != told:\n",
-        after="                if False:\n",
-        killed_by=f"{ZIP}::test_damaged_shards",
+        file=ARCHIVE,
+        before="        if not told or end > self._size:\n",
+        after="        if end > self._size:\n",
+        killed_by=f"{ZIP}::test_a_deflated_member_with_a_wrong_crc",
+        why="a chunk would be compared with another CRC than that of the directory",
+    ),
+    Mutant(
+        file=UNZIPS,
+        before="        if !header.accepts(found, &stream[read..]) {\n",
+        after="        if false && !header.accepts(found, &stream[read..]) {\n",
+        killed_by="cargo outcore-io codec::tests::a_member_of_a_zip_file_has_its_checksum_in_front_or_behind",
+        why="a damaged chunk of a zip file would be read without notice",
+    ),
+    Mutant(
+        file=SHARDS,
+        before="            if crc32c(raw[:-4]) != told:\n",
+        after="            if False:\n",
+        killed_by=(f"{ZIP}::test_damaged_shards", f"{TEXT}::test_damaged_shards_of_text"),
         why="a damaged index of a shard would be believed",
     ),
 ]

@@ -90,7 +90,8 @@ class Codec:
         One of ``deflate`` (zlib framing), ``gzip``, ``zstd``, ``lz4`` (numcodecs framing: size as
         little-endian u32), ``lz4hdf5`` (HDF5 filter 32004 framing), ``blosc``, ``shuffle`` (byte
         shuffle, HDF5 and numcodecs), ``bitshuffle`` (HDF5), ``bzip2``, ``crc32c``, ``fletcher32``,
-        ``lzf``; ``hdf5`` in files that are read: a filter that only HDF5's library decodes.
+        ``lzf``; in files that are read ``hdf5``, a filter that only HDF5's library decodes, and ``zip``,
+        a deflated member of a zip file.
     options
         Integers and strings: ``level``, ``itemsize`` (shuffle, blosc; by default that of the array),
         ``cname`` (blosc: ``lz4``, ``lz4hc``, ``blosclz``, ``zlib``, ``zstd``; bitshuffle: ``lz4``,

@@ -5,9 +5,11 @@ Problem. A store of many small files is often kept, and sent, as one zip file (z
 ``zip -0 -r``). Unpacking it takes its size on the disk again. Idea. Members that are stored, as zarr
 stores them, are byte ranges of one file. So chunks are found as those of an HDF5 file are, through a
 table (`TableSource`): reads are planned, go to the caller's memory, and run side by side. Of a shard
-the index is read here, and its chunks are ranges too.
-Invariants. Nothing is ever written. What cannot be addressed is refused by name: members that are
-compressed by zip itself, or encrypted.
+the index is read here, and its chunks are ranges too. What zip itself has deflated has one codec more,
+``zip``, the outermost; its stored bytes are the member from its header on, which has the CRC. A member
+that is stored all the same, as zip leaves what would not get smaller, is a chunk without this codec.
+Invariants. Nothing is ever written. What cannot be addressed is refused by name: shards that are
+deflated, members that are compressed otherwise, or encrypted.
 
 References: zarr-python, ``zarr.storage.ZipStore``; Zarr v3, ``sharding_indexed``.
 """
@@ -26,11 +28,12 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.errors import BudgetError, FormatError, UnsupportedError
-from outcore.formats import durable, texts, zarr2, zarr3
+from outcore.formats import durable, texts, zarr2, zarr3, zarr_shards
 from outcore.formats.documents import Document
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,
+    Codec,
     FileSource,
     ShardSource,
     TableSource,
@@ -44,7 +47,6 @@ SUFFIXES: tuple[str, ...] = (".zip",)
 
 _V3, _ARRAY, _GROUP, _ATTRS = "zarr.json", ".zarray", ".zgroup", ".zattrs"
 _MARKS = (_V3, _ARRAY, _GROUP)
-_ABSENT = (1 << 64) - 1
 # Bytes that a chunk takes in a table.
 _ROW = 48
 # Indexes of shards that are kept.
@@ -80,7 +82,8 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
     FormatError
         ``bad-zip``, ``bad-metadata``; ``not-an-array`` (the message lists the arrays there are).
     UnsupportedError
-        ``cannot-change``: it was to be written; ``zip-member``: zip itself has compressed its chunks.
+        ``cannot-change``: it was to be written; ``zip-member``: zip has encrypted its chunks, compressed
+        them by another method than deflate, or deflated shards.
     """
     return open_each(path, [inner], writable)[0]
 
@@ -224,7 +227,9 @@ class _Tree:
         if isinstance(source, ShardSource):
             table = _Shards(info.path, self.archive, keys, grid, whole, source)
         else:
-            table = _Table(info.path, self.archive, keys, grid, whole)
+            table = _Table(info.path, self.archive, keys, grid, whole, 1 << len(layout.codecs))
+        if table.deflated:
+            layout = replace(layout, codecs=(*layout.codecs, Codec("zip")))
         found = TableSource(
             self.archive.path,
             table.fetch,
@@ -288,6 +293,8 @@ class _Table:
         Chunks along each axis.
     whole
         Bytes of a chunk, if it is not encoded.
+    skips
+        The filter mask of a chunk that is not deflated, among others that are; 0: none may be.
     """
 
     def __init__(
@@ -297,6 +304,7 @@ class _Table:
         keys: _Keys,
         grid: tuple[int, ...],
         whole: int | None,
+        skips: int,
     ) -> None:
         self.path, self.archive, self.keys, self.grid, self.whole = path, archive, keys, grid, whole
         found = {}
@@ -307,16 +315,26 @@ class _Table:
         self._held = _core.Reservation("chunk table", _ROW * len(found))
         self._numbers = np.array(sorted(found), np.int64)
         self._names = [found[number] for number in self._numbers.tolist()]
-        # Where their bytes begin, once a header was looked at.
+        # Where their bytes begin, once a header was looked at; of deflated ones, how many there are.
         self._begins = np.full(len(found), -1, np.int64)
-        packed = next((n for n in self._names if not archive.members[n].stored), None)
-        if packed is not None:
-            raise UnsupportedError(
-                f"{path!r}: member {packed!r} is compressed, or encrypted, by zip itself, so its bytes "
-                "cannot be read in place; unzip the file, or make it with `zip -0 -r` or zarr",
-                code="zip-member",
-                path=path,
-            )
+        members = [archive.members[name] for name in self._names]
+        #: Whether some of them are deflated.
+        self.deflated = any(one.deflated for one in members)
+        self._skips = skips if self.deflated else 0
+        for name, one in zip(self._names, members, strict=True):
+            if not one.stored and not (one.deflated and skips):
+                self._refuse(name, one)
+
+    def _refuse(self, name: str, member: Member) -> NoReturn:
+        how = "is encrypted, or compressed by another method than deflate,"
+        if member.deflated:
+            how = "is a shard that zip has deflated as a whole,"
+        raise UnsupportedError(
+            f"{self.path!r}: member {name!r} {how} so its chunks cannot be read in place; unzip the "
+            "file, or make it with `zip -0 -r` or zarr",
+            code="zip-member",
+            path=self.path,
+        )
 
     def fetch(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
@@ -325,24 +343,27 @@ class _Table:
         self.archive.still()
         numbers = _numbers(lo, count, self.grid)
         rows = np.full((len(numbers), 3), (-1, 0, 0), np.int64)
+        sizes = np.full(len(numbers), -1 if self.whole is None else self.whole, np.int64)
         hits, at = self._at(numbers)
         with durable.os_errors("reading", self.archive.path):
             fd = os.open(self.archive.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 for hit, k in zip(hits.tolist(), at.tolist(), strict=True):
-                    rows[hit, :2] = self._range(fd, k)
+                    member = self._member(k)[1]
+                    rows[hit] = self._range(fd, k)
+                    sizes[hit] = member.size
             finally:
                 os.close(fd)
-        return self._sound(rows)
+        self._sound(sizes)
+        return rows
 
-    def _sound(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rows, if chunks that are not encoded have the bytes of a chunk."""
-        wrong = (rows[:, 0] >= 0) & (rows[:, 1] != self.whole)
+    def _sound(self, sizes: NDArray[np.int64]) -> None:
+        """Refuse chunks that are not encoded, and have not the bytes of a chunk."""
+        wrong = sizes != self.whole
         if self.whole is not None and wrong.any():
             raise self.archive.damaged(
-                f"a chunk of {self.path!r} has {rows[int(wrong.argmax()), 1]} bytes, not {self.whole}"
+                f"a chunk of {self.path!r} has {sizes[int(wrong.argmax())]} bytes, not {self.whole}"
             )
-        return rows
 
     def _at(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Which of the numbers have a member, and at which place in the table."""
@@ -355,12 +376,16 @@ class _Table:
     def _member(self, k: int) -> tuple[str, Member]:
         return self._names[k], self.archive.members[self._names[k]]
 
-    def _range(self, fd: int, k: int) -> tuple[int, int]:
-        """Where the bytes of a member begin, and how many there are."""
+    def _range(self, fd: int, k: int) -> tuple[int, int, int]:
+        """Where the bytes of a chunk begin, how many there are, and which codecs it left out."""
         name, member = self._member(k)
+        if member.deflated:
+            if self._begins[k] < 0:
+                self._begins[k] = self.archive.whole(fd, name, member)
+            return member.at, int(self._begins[k]), 0
         if self._begins[k] < 0:
             self._begins[k] = self.archive.begin(fd, name, member)
-        return int(self._begins[k]), member.nbytes
+        return int(self._begins[k]), member.nbytes, self._skips
 
     def stored(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
@@ -391,7 +416,7 @@ class _Shards(_Table):
         whole: int | None,
         source: ShardSource,
     ) -> None:
-        super().__init__(path, archive, keys, grid, whole)
+        super().__init__(path, archive, keys, grid, whole, 0)
         self._source = source
         self._per = source.per_shard
         self._kept: dict[int, tuple[NDArray[np.int64], _core.Reservation]] = {}
@@ -419,7 +444,8 @@ class _Shards(_Table):
                         box[here] = self._index(fd, int(at[0]))[there]
             finally:
                 os.close(fd)
-        return self._sound(rows)
+        self._sound(rows[rows[:, 0] >= 0, 1])
+        return rows
 
     def _meet(
         self, shard: tuple[int, ...], lo: tuple[int, ...], count: tuple[int, ...]
@@ -437,27 +463,9 @@ class _Shards(_Table):
         kept = self._kept.get(k)
         if kept is not None:
             return kept[0]
-        name, (begin, nbytes) = self._names[k], self._range(fd, k)
-        cells = math.prod(self._per)
-        size = 16 * cells + (4 if self._source.index_crc32c else 0)
-        if size > nbytes:
-            raise self.archive.damaged(f"shard {name!r} has {nbytes} bytes, its index takes {size}")
-        at = begin if self._source.index_at == "start" else begin + nbytes - size
-        with _core.Reservation("index of a shard", 3 * size):
-            raw = durable.read_at(fd, size, at)
-            if self._source.index_crc32c:
-                told = int.from_bytes(raw[-4:], "little")
-                if crc32c(raw[:-4]) != told:
-                    raise self.archive.damaged(f"the index of shard {name!r} has a wrong checksum")
-            pairs = np.frombuffer(raw[: 16 * cells], "<u8").reshape(cells, 2)
-            rows = np.full((cells, 3), (-1, 0, 0), np.int64)
-            there = pairs[:, 0] != _ABSENT
-            offset, length = pairs[there, 0], pairs[there, 1]
-            if ((offset > nbytes) | (length > nbytes) | (offset + length > nbytes)).any():
-                raise self.archive.damaged(f"the index of shard {name!r} leads out of it")
-            rows[there, 0] = offset.astype(np.int64) + begin
-            rows[there, 1] = length.astype(np.int64)
-            rows = rows.reshape(*self._per, 3)
+        name, (begin, nbytes, _) = self._names[k], self._range(fd, k)
+        what = f"shard {name!r}"
+        rows = zarr_shards.index(fd, begin, nbytes, self._source, what, self.archive.damaged)
         try:
             held = _core.Reservation("index of a shard", rows.nbytes, False)
         except BudgetError:
@@ -504,29 +512,3 @@ def _in_box(
         inside &= (at >= first) & (at < first + n)
         places = places * n + (at - first)
     return places[inside]
-
-
-def crc32c(data: bytes) -> int:
-    """
-    The checksum of Castagnoli, of little data: the index of a shard.
-
-    >>> hex(crc32c(b"123456789"))
-    '0xe3069283'
-    """
-    table, value = _table(), 0xFFFFFFFF
-    for byte in data:
-        value = table[(value ^ byte) & 0xFF] ^ value >> 8
-    return value ^ 0xFFFFFFFF
-
-
-def _table() -> list[int]:
-    if not _TABLE:
-        for byte in range(256):
-            value = byte
-            for _ in range(8):
-                value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-            _TABLE.append(value)
-    return _TABLE
-
-
-_TABLE: list[int] = []

@@ -6,7 +6,8 @@ their bytes lie behind that, whose length only it tells. Idea. `zipfile` reads t
 what is kept of it are names and a few numbers. Headers of members are looked at when their bytes are
 wanted.
 Invariants. Memory for the directory is counted before it is read. A header that is not that of its
-member, and bytes that lead out of the file, are a `FormatError`; so is all that `zipfile` refuses.
+member, and bytes that lead out of the file, are a `FormatError`; so is all that `zipfile` refuses. What
+the core checks a deflated member by, in front of its bytes or behind, is what the directory says.
 
 Reference: APPNOTE.TXT, .ZIP File Format Specification 6.3, sections 4.3 and 4.5.
 """
@@ -40,13 +41,37 @@ _KEPT = 400
 _PIECE = 1 << 20
 
 
-class Member(NamedTuple):
-    """A member: where its header begins, bytes as they are stored, whether they are the file itself."""
+# Flags of a member: its bytes are encrypted; its CRC and sizes follow them, in a descriptor.
+_ENCRYPTED, _FOLLOWS = 1, 8
+_DESCRIPTOR = b"PK\x07\x08"
+# Bytes behind a member with a descriptor that have its CRC: it may begin with a mark.
+_BEHIND = 8
 
+
+class Member(NamedTuple):
+    """A member of a zip file."""
+
+    #: Where its header begins.
     at: int
+    #: Bytes as they are stored, and as they were.
     nbytes: int
+    size: int
+    #: Whether the bytes are the file itself, or that deflated.
     stored: bool
+    deflated: bool
     crc: int
+
+
+def _member(found: zipfile.ZipInfo) -> Member:
+    method = None if found.flag_bits & _ENCRYPTED else found.compress_type
+    return Member(
+        found.header_offset,
+        found.compress_size,
+        found.file_size,
+        method == zipfile.ZIP_STORED,
+        method == zipfile.ZIP_DEFLATED,
+        found.CRC,
+    )
 
 
 def begins_as_zip(path: str) -> bool:
@@ -88,16 +113,7 @@ class Archive:
             with self._refusing("its directory"), zipfile.ZipFile(path) as file:
                 entries = file.infolist()
                 # Of several members of one name the last one counts, as for zarr and zipfile.
-                self.members = {
-                    one.filename: Member(
-                        one.header_offset,
-                        one.compress_size,
-                        one.compress_type == zipfile.ZIP_STORED and not one.flag_bits & 1,
-                        one.CRC,
-                    )
-                    for one in entries
-                    if not one.is_dir()
-                }
+                self.members = {one.filename: _member(one) for one in entries if not one.is_dir()}
         finally:
             self.held.release()
         # What is kept of it.
@@ -185,6 +201,9 @@ class Archive:
         name, member
             Which one.
         """
+        return self._header(fd, name, member)[0]
+
+    def _header(self, fd: int, name: str, member: Member) -> tuple[int, bytes]:
         header = durable.read_at(fd, _HEADER, member.at)
         own, extra = (int.from_bytes(header[k : k + 2], "little") for k in (26, 28))
         first = member.at + _HEADER + own + extra
@@ -192,22 +211,72 @@ class Archive:
             raise self.damaged(
                 f"member {name!r} has no header at byte {member.at}, or leads out of the file"
             )
-        return first
+        return first, header
+
+    def whole(self, fd: int, name: str, member: Member) -> int:
+        """
+        Bytes of a deflated member from its header to its CRC, which is what the core decodes.
+
+        Parameters
+        ----------
+        fd
+            The file, open.
+        name, member
+            Which one.
+        """
+        first, header = self._header(fd, name, member)
+        end = first + member.nbytes
+        crc = member.crc.to_bytes(4, "little")
+        if not int.from_bytes(header[6:8], "little") & _FOLLOWS:
+            told = header[14:18] == crc
+        else:
+            behind = durable.read_at(fd, _BEHIND, end)
+            end += _BEHIND
+            told = behind.removeprefix(_DESCRIPTOR).startswith(crc) or behind.startswith(crc)
+        if not told or end > self._size:
+            raise self.damaged(f"member {name!r} has not the CRC that the directory has of it")
+        return end - member.at
 
     def check(self, name: str) -> None:
-        """Compare the bytes of a stored member with its CRC."""
-        member, found = self.members[name], 0
+        """Compare the bytes of a member, inflated if they are deflated, with its CRC."""
+        member, found, size = self.members[name], 0, 0
+        for piece in self.pieces(name):
+            found, size = zlib.crc32(piece, found), size + len(piece)
+        if found != member.crc or size != member.size:
+            raise self.damaged(
+                f"member {name!r} has {size} bytes with the CRC {found:08x}, not {member.size} with "
+                f"{member.crc:08x}"
+            )
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """The bytes of a member as they were, at most 1 MiB at a time."""
+        member = self.members[name]
+        inflate = zlib.decompressobj(-zlib.MAX_WBITS) if member.deflated else None
         with durable.os_errors("reading", self.path):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                at, left = self.begin(fd, name, member), member.nbytes
-                while left:
-                    piece = durable.read_at(fd, min(left, _PIECE), at)
-                    if not piece:
-                        break
-                    found = zlib.crc32(piece, found)
-                    at, left = at + len(piece), left - len(piece)
-            finally:
-                os.close(fd)
-        if found != member.crc:
-            raise self.damaged(f"member {name!r} has the CRC {found:08x}, not {member.crc:08x}")
+        try:
+            with durable.os_errors("reading", self.path):
+                at = self.begin(fd, name, member)
+            end = at + member.nbytes
+            while at < end:
+                with durable.os_errors("reading", self.path):
+                    piece = durable.read_at(fd, min(end - at, _PIECE), at)
+                if not piece:
+                    break
+                at += len(piece)
+                if inflate is None:
+                    yield piece
+                    continue
+                with self._refusing(f"member {name!r}"):
+                    some = inflate.decompress(piece, _PIECE)
+                yield some
+                while inflate.unconsumed_tail:
+                    with self._refusing(f"member {name!r}"):
+                        some = inflate.decompress(inflate.unconsumed_tail, _PIECE)
+                    yield some
+            if inflate is not None:
+                with self._refusing(f"member {name!r}"):
+                    last = inflate.flush()
+                yield last
+        finally:
+            os.close(fd)

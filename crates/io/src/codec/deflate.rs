@@ -1,4 +1,5 @@
-//! DEFLATE in zlib framing (`deflate`: HDF5 filter 1, numcodecs `Zlib`) and in gzip framing.
+//! DEFLATE in zlib framing (`deflate`: HDF5 filter 1, numcodecs `Zlib`), in gzip framing, and bare (a
+//! member of a zip file, see [`zip`](super::zip)).
 //!
 //! libdeflate works on whole buffers and never writes past the output it is given, so a bomb ends
 //! in "does not fit". gzip streams may have several members, as Python's `gzip` reads them; what
@@ -19,6 +20,7 @@ use super::step::{Codec, Context, Needs, Written};
 enum Framing {
     Zlib,
     Gzip,
+    Bare,
 }
 
 /// DEFLATE with one framing and level.
@@ -94,6 +96,7 @@ unsafe fn decode_one(
     let decode = match framing {
         Framing::Zlib => sys::libdeflate_zlib_decompress_ex,
         Framing::Gzip => sys::libdeflate_gzip_decompress_ex,
+        Framing::Bare => sys::libdeflate_deflate_decompress_ex,
     };
     let (from, to) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
     // SAFETY: the caller's promise; the pointers and lengths are those of two slices that cannot
@@ -108,6 +111,12 @@ unsafe fn decode_one(
     }
 }
 
+/// The checksum of gzip and zip.
+pub(super) fn crc32(data: &[u8]) -> u32 {
+    // SAFETY: the pointer and the length are those of a slice.
+    unsafe { sys::libdeflate_crc32(0, data.as_ptr().cast(), data.len()) }
+}
+
 impl Deflate {
     /// zlib framing. Options: `level`, 0 to 12 or -1, default 6; above 9 means "slower and
     /// smaller than zlib".
@@ -118,6 +127,24 @@ impl Deflate {
     /// gzip framing, same options.
     pub fn gzip(spec: &CodecSpec) -> Result<Deflate, Fault> {
         Deflate::new(spec, Framing::Gzip)
+    }
+
+    /// No framing, same options.
+    pub(super) fn bare(spec: &CodecSpec) -> Result<Deflate, Fault> {
+        Deflate::new(spec, Framing::Bare)
+    }
+
+    /// Decodes the stream at the front of `input`; returns the bytes read and written.
+    pub(super) fn decode_front(
+        &self,
+        input: &[u8],
+        output: &mut [u8],
+        context: &mut Context,
+    ) -> Result<(usize, usize), Fault> {
+        let raw = context.get(|memory| decoder_in(memory).0)?;
+        // SAFETY: `raw` is a decompressor made above, now or for an earlier chunk, in memory that nobody
+        // else has touched since.
+        unsafe { decode_one(raw, self.framing, input, output) }
     }
 
     fn new(spec: &CodecSpec, framing: Framing) -> Result<Deflate, Fault> {
@@ -132,6 +159,7 @@ impl Codec for Deflate {
         match self.framing {
             Framing::Zlib => "deflate",
             Framing::Gzip => "gzip",
+            Framing::Bare => "zip",
         }
     }
 
@@ -153,6 +181,7 @@ impl Codec for Deflate {
         let encode = match self.framing {
             Framing::Zlib => sys::libdeflate_zlib_compress,
             Framing::Gzip => sys::libdeflate_gzip_compress,
+            Framing::Bare => sys::libdeflate_deflate_compress,
         };
         let (from, to) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
         // SAFETY: `raw` is a compressor made above, now or for an earlier chunk, in memory that nobody
@@ -169,11 +198,7 @@ impl Codec for Deflate {
     }
 
     fn decode(&self, input: &[u8], output: &mut [u8], context: &mut Context) -> Written {
-        let raw = context.get(|memory| decoder_in(memory).0)?;
-        let one = |input: &[u8], output: &mut [u8]| {
-            // SAFETY: as in `encode`.
-            unsafe { decode_one(raw, self.framing, input, output) }
-        };
+        let mut one = |input: &[u8], output: &mut [u8]| self.decode_front(input, output, context);
         let (mut read, mut written) = one(input, output)?;
         while self.framing == Framing::Gzip && input[read..].starts_with(&GZIP_MAGIC) {
             let (more_read, more_written) = one(&input[read..], &mut output[written..])?;

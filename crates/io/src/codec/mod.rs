@@ -18,6 +18,7 @@
 //! | `bzip2` | [`bzip2`] | bzip2 streams |
 //! | `bitshuffle` | [`bitshuffle`] | blocks of bits regrouped, each perhaps compressed |
 //! | `hdf5` | [`outside`] | whatever a filter of the HDF5 library writes; decoded only |
+//! | `zip` | [`zip`] | a deflated member of a zip file, with its header |
 //! | `shuffle` | [`shuffle`] | bytes regrouped by their place in the item |
 //! | `crc32c`, `fletcher32` | [`crc32c`], [`fletcher32`] | the input and four bytes |
 //!
@@ -44,6 +45,7 @@ mod registry;
 pub mod shuffle;
 pub(crate) mod spec;
 mod step;
+pub mod zip;
 pub mod zstd;
 
 pub use coder::{Coder, Encoded};

@@ -4,7 +4,7 @@ use super::fault::Fault;
 use super::spec::CodecSpec;
 use super::step::{Codec, Step};
 use super::{
-    bitshuffle, blosc, bzip2, crc32c, deflate, fletcher32, lz4, lzf, outside, shuffle, zstd,
+    bitshuffle, blosc, bzip2, crc32c, deflate, fletcher32, lz4, lzf, outside, shuffle, zip, zstd,
 };
 use crate::error::StorageError;
 
@@ -19,6 +19,7 @@ pub(super) fn build(spec: &CodecSpec) -> Result<Step, StorageError> {
     match spec.name.as_str() {
         "deflate" => codec("deflate", deflate::Deflate::zlib(spec)),
         "gzip" => codec("gzip", deflate::Deflate::gzip(spec)),
+        "zip" => codec("zip", zip::Zip::new(spec)),
         "zstd" => codec("zstd", zstd::Zstd::new(spec)),
         "lz4" => codec("lz4", lz4::Lz4::new(spec)),
         "lz4hdf5" => codec("lz4hdf5", lz4::Lz4Hdf5::new(spec)),
@@ -34,7 +35,7 @@ pub(super) fn build(spec: &CodecSpec) -> Result<Step, StorageError> {
             what: "this codec",
             why: format!(
                 "there is no codec named {other:?}; known are deflate, gzip, zstd, lz4, lz4hdf5, \
-                 blosc, bzip2, bitshuffle, lzf, shuffle, crc32c, fletcher32 and hdf5"
+                 blosc, bzip2, bitshuffle, lzf, shuffle, crc32c, fletcher32, hdf5 and zip"
             ),
         }),
     }

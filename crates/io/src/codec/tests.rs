@@ -19,6 +19,8 @@ fn pipelines() -> Vec<Vec<CodecSpec>> {
         vec![new("lz4hdf5")],
         vec![new("lz4hdf5").int("blocksize", 100)],
         vec![new("lzf")],
+        vec![new("zip")],
+        vec![new("zstd"), new("crc32c"), new("zip").int("level", 1)],
         vec![new("crc32c")],
         vec![new("fletcher32")],
         vec![new("crc32c"), new("crc32c")],
@@ -172,6 +174,42 @@ fn a_damaged_byte_is_noticed_by_each_checksum() {
             let error = pipeline.decode(&stored, mask, &mut [0; 100], &mut scratch).unwrap_err();
             assert_eq!("codec-failure", error.code(), "{name} {at}");
         }
+    }
+}
+
+/// Members as zip writes them: names, descriptors with and without a mark, and what is not one.
+#[test]
+fn a_member_of_a_zip_file_has_its_checksum_in_front_or_behind() {
+    let specs = [CodecSpec::new("zip")];
+    let chunk: Vec<u8> = (0..1000u32).map(|k| (k / 7) as u8).collect();
+    let (stored, _) = round_trip(&specs, &chunk);
+    let pipeline = Pipeline::new(&specs, chunk.len()).unwrap();
+    let mut out = vec![0; chunk.len()];
+    let decoded = |stored: &[u8], out: &mut [u8]| pipeline.decode(stored, 0, out, &mut []);
+    let sum = stored[14..18].to_vec();
+    let mut named = stored.clone();
+    (named[26], named[28]) = (3, 2);
+    named.splice(30..30, *b"c/0..");
+    decoded(&named, &mut out).unwrap();
+    assert_eq!(chunk, out);
+    let mut streamed = stored.clone();
+    streamed[6] = 8;
+    streamed[14..26].fill(0);
+    for mark in [&b""[..], b"PK\x07\x08"] {
+        let mut whole = [&streamed[..], mark, &sum].concat();
+        decoded(&whole, &mut out).unwrap();
+        *whole.last_mut().unwrap() ^= 1;
+        let error = decoded(&whole, &mut out).unwrap_err().to_string();
+        assert!(error.contains("CRC-32"), "{error}");
+    }
+    decoded(&streamed, &mut out).unwrap_err();
+    for (at, part) in
+        [(0, "no header"), (6, "flags"), (8, "method"), (14, "CRC-32"), (22, "says"), (27, "leads")]
+    {
+        let mut damaged = stored.clone();
+        damaged[at] ^= if at == 27 { 0xff } else { 1 };
+        let error = decoded(&damaged, &mut out).unwrap_err().to_string();
+        assert!(error.contains(part), "{at}: {error}");
     }
 }
 

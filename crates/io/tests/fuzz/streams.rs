@@ -60,6 +60,8 @@ fn pipelines() -> Vec<Vec<CodecSpec>> {
         vec![new("lz4")],
         vec![new("lz4hdf5").int("blocksize", 500)],
         vec![new("lzf")],
+        vec![new("zip")],
+        vec![new("lz4"), new("zip")],
         vec![shuffle(4)],
         vec![shuffle(7)],
         vec![new("crc32c")],

@@ -1,0 +1,112 @@
+"""
+Indexes of Zarr shards, for who reads chunks of shards without the core.
+
+Problem. The core looks chunks of shards up by itself; chunks of text, and those of shards in a zip file,
+have to be found here. Idea. An index is read, and checked, as a whole, and becomes rows as a table of
+chunks has them.
+Invariants. Memory for an index is counted before it is read. An index with a wrong checksum, or that
+leads out of its shard, is an error.
+
+Specification: Zarr v3, ``sharding_indexed``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import FormatError
+from outcore.formats import durable
+from outcore.formats.layout import ShardSource
+
+__all__ = ["crc32c", "index"]
+
+_ABSENT = (1 << 64) - 1
+
+
+def index(
+    fd: int,
+    begin: int,
+    nbytes: int,
+    source: ShardSource,
+    name: str,
+    damaged: Callable[[str], FormatError],
+) -> NDArray[np.int64]:
+    """
+    Where the chunks of a shard are.
+
+    Parameters
+    ----------
+    fd, begin, nbytes
+        The file, and the part of it that is the shard.
+    source
+        How chunks are found in it.
+    name
+        Of the shard, for messages.
+    damaged
+        Makes the error of what is wrong.
+
+    Returns
+    -------
+    numpy.ndarray
+        Of shape ``(*source.per_shard, 3)``: file offset (-1: not stored), stored bytes, filter mask.
+
+    Raises
+    ------
+    FormatError
+        What `damaged` makes.
+    BudgetError
+        The index does not fit the memory budget.
+    """
+    cells = math.prod(source.per_shard)
+    size = 16 * cells + (4 if source.index_crc32c else 0)
+    if size > nbytes:
+        raise damaged(f"{name} has {nbytes} bytes, its index takes {size}")
+    at = begin if source.index_at == "start" else begin + nbytes - size
+    with _core.Reservation("index of a shard", 3 * size):
+        raw = durable.read_at(fd, size, at)
+        if len(raw) != size:
+            raise damaged(f"the index of {name} is cut off")
+        if source.index_crc32c:
+            told = int.from_bytes(raw[-4:], "little")
+            if crc32c(raw[:-4]) != told:
+                raise damaged(f"the index of {name} has a wrong checksum")
+        pairs = np.frombuffer(raw[: 16 * cells], "<u8").reshape(cells, 2)
+        rows = np.full((cells, 3), (-1, 0, 0), np.int64)
+        there = pairs[:, 0] != _ABSENT
+        offset, length = pairs[there, 0], pairs[there, 1]
+        if ((offset > nbytes) | (length > nbytes) | (offset + length > nbytes)).any():
+            raise damaged(f"the index of {name} leads out of it")
+        rows[there, 0] = offset.astype(np.int64) + begin
+        rows[there, 1] = length.astype(np.int64)
+        return rows.reshape(*source.per_shard, 3)
+
+
+def crc32c(data: bytes) -> int:
+    """
+    The checksum of Castagnoli, of little data: the index of a shard.
+
+    >>> hex(crc32c(b"123456789"))
+    '0xe3069283'
+    """
+    table, value = _of_bytes(), 0xFFFFFFFF
+    for byte in data:
+        value = table[(value ^ byte) & 0xFF] ^ value >> 8
+    return value ^ 0xFFFFFFFF
+
+
+def _of_bytes() -> list[int]:
+    if not _TABLE:
+        for byte in range(256):
+            value = byte
+            for _ in range(8):
+                value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+            _TABLE.append(value)
+    return _TABLE
+
+
+_TABLE: list[int] = []
