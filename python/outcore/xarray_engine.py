@@ -4,7 +4,7 @@ The engine of xarray: ``xarray.open_dataset(path, engine="outcore")``.
 Problem. xarray's users have labels, coordinates and CF conventions there; what they want of outcore is
 how elements come off the disk.
 Idea. An entry point (``xarray.backends``). One visit of the file tells what a group holds
-(`outcore.formats.members`); each array becomes a variable whose elements are read by a `DiskArray` when
+(`outcore.formats.groups`); each array becomes a variable whose elements are read by a `DiskArray` when
 xarray asks for them, with the keys that xarray has (basic, outer, vectorised). xarray decodes what CF
 says (`mask_and_scale`, times, characters): outcore's own values are those in the file.
 
@@ -37,8 +37,9 @@ from xarray.core import indexing
 from outcore import _core, formats
 from outcore.disk import DiskArray
 from outcore.errors import FormatError, PathTypeError, UnsupportedError
+from outcore.formats import groups as of_formats
 from outcore.formats.layout import ArrayInfo, Chunked, is_text
-from outcore.formats.members import Member, Members, members_of
+from outcore.formats.members import Member, Members
 from outcore.hints import Hints
 from outcore.requests import start
 
@@ -420,9 +421,8 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         >>> OutcoreBackendEntrypoint().open_dataset("run.zarr", group="deep").sizes["x"]
         6
         """
-        found = members_of(
-            _local(filename_or_obj), group, format=format, drop=_names(drop_variables)
-        )
+        drop = _names(drop_variables)
+        found = of_formats.describe(_local(filename_or_obj), group, format=format, drop=drop)
         return _decoded(
             _Store(found, Hints.of(hints), mask=use_zarr_fill_value_as_mask),
             mask_and_scale=mask_and_scale,
@@ -485,7 +485,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         try:
             while pending:
                 below = pending.pop(0)
-                found = members_of(path, f"{top}/{below}", format=format, drop=drop)
+                found = of_formats.describe(path, f"{top}/{below}", format=format, drop=drop)
                 datasets[f"/{below}"] = _decoded(
                     _Store(found, Hints.of(hints), mask=use_zarr_fill_value_as_mask),
                     mask_and_scale=mask_and_scale,
