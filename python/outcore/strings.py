@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -32,7 +32,10 @@ from outcore.hints import Hints
 from outcore.pieces import upwards
 from outcore.report import Report
 
-__all__ = ["StringArray"]
+__all__ = ["StringArray", "Way"]
+
+#: What a key with arrays means: as NumPy has it, or as `DiskArray.oindex` and `DiskArray.vindex`.
+Way = Literal["oindex", "vindex"]
 
 # Memory for text is counted so many bytes at a time, at least.
 _PORTION = 1 << 16
@@ -360,12 +363,21 @@ class StringArray:
             except (FormatError, StorageError) as error:
                 yield key, error
 
+    def _chosen(self, key: Any, dtype: np.dtype[Any], way: Way | None) -> Any:
+        """For the engine of xarray: what a key means in another way; of references (HDF5)."""
+        return self._read(key, dtype, self._one, way)
+
+    def _text_bytes(self) -> int:
+        """For the same: bytes of the text of all elements; reads all references."""
+        assert self._info.lengths is not None
+        return self._info.lengths(np.asarray(self._stored[...]).reshape(-1))
+
     def _one(self, raw: bytes) -> str | bytes:
         return raw if self._info.encoding is None else text_of(self._info, raw)
 
-    def _read(self, key: Any, dtype: np.dtype[Any], one: Any) -> Any:
+    def _read(self, key: Any, dtype: np.dtype[Any], one: Any, way: Way | None = None) -> Any:
         if self._info.elements is not None:
-            found = self._stored[key]
+            found = (self._stored if way is None else getattr(self._stored, way))[key]
             if isinstance(found, np.ndarray):
                 return self._made(found, dtype, one)
             return self._made(np.asarray(found), dtype, one)[()]
