@@ -1,8 +1,9 @@
 """
-What an array on disk says of itself where other libraries have words of their own.
+What arrays and groups on disk say of themselves.
 
-Problem. Who comes from zarr asks for ``a.shards``, who comes from h5py for ``a.maxshape``, and a
-notebook for a table. Idea. All of it follows from what the format has told (`ArrayInfo`): nothing is
+Problem. Arrays of elements, of text and disk resident ones, and groups, have properties in common. Who
+comes from zarr asks for ``a.shards``, from h5py for ``a.maxshape``, and a notebook for a table.
+Idea. All of it follows from what the format has told (`ArrayInfo`, `GroupInfo`). Invariants. Nothing is
 read.
 """
 
@@ -13,21 +14,134 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 import outcore
 from outcore import formats
-from outcore.formats.layout import Chunked, ShardSource
+from outcore.formats.layout import ArrayInfo, Chunked, ShardSource
+from outcore.hints import Hints
 from outcore.report import counted, human
 
 if TYPE_CHECKING:
     from outcore.disk import DiskArray
-    from outcore.formats.layout import ArrayInfo
 
-__all__ = ["Described"]
+__all__ = ["ArrayOnDisk", "Described", "OnDisk"]
 
 _HEAD = "text-align:left;padding:1px 12px 1px 0"
 
 
-class Described:
+class OnDisk:
+    """
+    What a group or an array on disk says of where it is and how it was opened.
+
+    Examples
+    --------
+    >>> import outcore
+    >>> run = outcore.open_group("run.h5", "w")
+    >>> run.path, run.format, run.writable
+    ('run.h5', 'hdf5', True)
+    """
+
+    _mode: str
+    _hints: Hints
+
+    @property
+    def info(self) -> Any:
+        """What the format knows about it."""
+        raise NotImplementedError
+
+    @property
+    def path(self) -> str:
+        """What `open` needs to get this array (`open_group` this group), group path included."""
+        path: str = self.info.path
+        return path
+
+    @property
+    def format(self) -> str:
+        """Name of the file format."""
+        format: str = self.info.format
+        return format
+
+    @property
+    def mode(self) -> str:
+        """
+        ``"r"``, ``"r+"``, ``"w"``, ``"x"`` or ``"a"``: as it was opened.
+
+        Of an array opened with ``"a"`` it is ``"r+"``.
+        """
+        return self._mode
+
+    @property
+    def writable(self) -> bool:
+        """Whether anything in it can be changed."""
+        return self.mode != "r"
+
+    @property
+    def hints(self) -> Hints:
+        """The hints that hold for this array, or for those that are opened through this group."""
+        return self._hints
+
+
+class ArrayOnDisk(OnDisk):
+    """
+    What any array on disk says of itself.
+
+    Examples
+    --------
+    >>> import outcore
+    >>> a = outcore.create("field.zarr", (100, 60), "f4", chunks=(10, 10))
+    >>> a.shape, a.size, a.nbytes, a.chunks
+    ((100, 60), 6000, 24000, (10, 10))
+    """
+
+    @property
+    def info(self) -> ArrayInfo:
+        """What the format knows about the array."""
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis."""
+        return self.info.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements, in the byte order of the file: a `numpy.dtype`."""
+        return self.info.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.info.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.info.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, decoded; of text of variable length without the text."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def order(self) -> str:
+        """``"C"`` if the last axis runs fastest in the file (in a chunk), ``"F"`` if the first."""
+        return self.info.order
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """Shape of a chunk; None if the array is stored whole."""
+        layout = self.info.layout
+        return layout.chunks if isinstance(layout, Chunked) else None
+
+    @property
+    def dims(self) -> tuple[str | None, ...] | None:
+        """Names of the axes, if the file has them."""
+        return self.info.dims
+
+
+class Described(ArrayOnDisk):
     """
     What an array on disk says of itself.
 

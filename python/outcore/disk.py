@@ -15,7 +15,6 @@ from several threads; it survives a fork and can be pickled (it is opened again)
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -33,7 +32,7 @@ from outcore import _core, formats
 from outcore.attributes import Attributes
 from outcore.described import Described
 from outcore.errors import BudgetError, UsageError
-from outcore.formats.layout import ArrayInfo, Chunked, virtual_source
+from outcore.formats.layout import ArrayInfo, virtual_source
 from outcore.growth import as_elements, check_seen, continued, refill
 from outcore.hints import Hints, check_environment
 from outcore.operators import Operators
@@ -119,42 +118,6 @@ class DiskArray(Selecting, Walking, Described, Operators):
     # What it is
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Length of each axis."""
-        return self._info.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the elements, in the byte order of the file."""
-        return self._info.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self._info.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self._info.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements, decoded."""
-        return self.size * self.dtype.itemsize
-
-    @property
-    def order(self) -> str:
-        """``"C"`` if the last axis runs fastest in the file (in a chunk), ``"F"`` if the first."""
-        return self._info.order
-
-    @property
-    def chunks(self) -> tuple[int, ...] | None:
-        """Shape of a chunk; None if the array is stored whole."""
-        layout = self._info.layout
-        return layout.chunks if isinstance(layout, Chunked) else None
-
-    @property
     def attrs(self) -> Attributes:
         """
         User attributes stored with the array: a mapping.
@@ -190,39 +153,9 @@ class DiskArray(Selecting, Walking, Described, Operators):
             self._info = replace(self._info, attrs=found.attrs, dims=found.dims)
 
     @property
-    def dims(self) -> tuple[str | None, ...] | None:
-        """Names of the axes, if the file has them."""
-        return self._info.dims
-
-    @property
     def fill_value(self) -> Any:
         """Value of elements that were never written, or None."""
         return self._info.fill_value
-
-    @property
-    def path(self) -> str:
-        """What `open` needs to get this array, group path included."""
-        return self._info.path
-
-    @property
-    def format(self) -> str:
-        """Name of the file format."""
-        return self._info.format
-
-    @property
-    def mode(self) -> str:
-        """``"r"``, ``"r+"``, ``"w"`` or ``"x"``; of an array opened with ``"a"`` it is ``"r+"``."""
-        return self._mode
-
-    @property
-    def writable(self) -> bool:
-        """Whether elements can be written."""
-        return self._mode != "r"
-
-    @property
-    def hints(self) -> Hints:
-        """The hints that hold for this array."""
-        return self._hints
 
     @property
     def info(self) -> ArrayInfo:

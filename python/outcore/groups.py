@@ -24,6 +24,7 @@ from numpy.typing import DTypeLike
 import outcore
 from outcore import formats
 from outcore.attributes import Attributes
+from outcore.described import OnDisk
 from outcore.disk import DiskArray
 from outcore.errors import (
     NoSuchMemberError,
@@ -202,7 +203,7 @@ class Tree(str):
         return str(self)
 
 
-class Group(Mapping[str, "DiskArray | Group"]):
+class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
     """
     A group of arrays on disk, and of groups. Made by `outcore.open_group`.
 
@@ -250,29 +251,9 @@ class Group(Mapping[str, "DiskArray | Group"]):
     # What it is
 
     @property
-    def path(self) -> str:
-        """What `open_group` needs to get this group."""
-        return self._info.path
-
-    @property
     def name(self) -> str:
         """Where it is in its file: ``"/"``, ``"/a/b"``."""
         return "/" + "/".join(self._parts)
-
-    @property
-    def format(self) -> str:
-        """Name of the file format."""
-        return self._info.format
-
-    @property
-    def mode(self) -> str:
-        """``"r"``, ``"r+"``, ``"a"``, ``"w"`` or ``"x"``."""
-        return self._mode
-
-    @property
-    def writable(self) -> bool:
-        """Whether anything in it can be changed."""
-        return self._mode != "r"
 
     @property
     def closed(self) -> bool:

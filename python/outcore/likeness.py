@@ -57,7 +57,7 @@ def words_of(like: Any) -> dict[str, Any]:
     """
     info = getattr(like, "info", None)
     if isinstance(info, ArrayInfo):
-        return _of_info(info, dict(like.attrs))
+        return _of_info(info, dict(info.attrs))
     shape, dtype = getattr(like, "shape", None), getattr(like, "dtype", None)
     if shape is None or dtype is None:
         raise UsageError(

@@ -13,16 +13,16 @@ the memory budget or refused with what would do. Nothing is written.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore import formats
+from outcore.described import ArrayOnDisk
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, FormatError, SectionError, StorageError, UsageError
 from outcore.formats.hdf5_chunks import no_places, nothing_stored
@@ -32,7 +32,10 @@ from outcore.hints import Hints
 from outcore.pieces import upwards
 from outcore.report import Report
 
-__all__ = ["StringArray"]
+__all__ = ["StringArray", "Way"]
+
+#: What a key with arrays means: as NumPy has it, or as `DiskArray.oindex` and `DiskArray.vindex`.
+Way = Literal["oindex", "vindex"]
 
 # Memory for text is counted so many bytes at a time, at least.
 _PORTION = 1 << 16
@@ -41,7 +44,7 @@ _AT_ONCE, _TEXT_AT_ONCE = 1 << 14, 4 << 20
 _BLOCK = 1 << 16
 
 
-class StringArray:
+class StringArray(ArrayOnDisk):
     """
     An array of text, or bytes, of variable length on disk. Made by `outcore.open`.
 
@@ -64,8 +67,7 @@ class StringArray:
     ((3,), 'Bern', ['Zürich', 'Genève'])
     """
 
-    mode = "r"
-    writable = False
+    _mode = "r"
 
     def __init__(self, info: Texts, hints: Hints, options: Mapping[str, Any]) -> None:
         self._info, self._hints, self._options = info, hints, dict(options)
@@ -82,39 +84,9 @@ class StringArray:
     # What it is
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Length of each axis."""
-        return self._info.shape
-
-    @property
     def dtype(self) -> np.dtype[Any]:
         """`numpy.dtypes.StringDType`; of elements that are bytes, object."""
         return dtype_of(self._info.encoding)
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self._info.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self._info.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements but for their text, as NumPy counts them."""
-        return self.size * self.dtype.itemsize
-
-    @property
-    def order(self) -> str:
-        """``"C"`` if the last axis runs fastest in a chunk, ``"F"`` if the first."""
-        return self._info.order
-
-    @property
-    def chunks(self) -> tuple[int, ...] | None:
-        """Shape of a chunk; None if the array is stored whole."""
-        return self._stored.chunks
 
     @property
     def attrs(self) -> Mapping[str, Any]:
@@ -122,29 +94,9 @@ class StringArray:
         return self._stored.attrs
 
     @property
-    def dims(self) -> tuple[str | None, ...] | None:
-        """Names of the axes, if the file has them."""
-        return self._info.dims
-
-    @property
     def fill_value(self) -> str | bytes:
         """The element that was never written."""
         return self._one(self._info.missing)
-
-    @property
-    def path(self) -> str:
-        """What `open` needs to get this array, group path included."""
-        return self._info.path
-
-    @property
-    def format(self) -> str:
-        """Name of the file format."""
-        return self._info.format
-
-    @property
-    def hints(self) -> Hints:
-        """The hints that hold for this array."""
-        return self._hints
 
     @property
     def info(self) -> ArrayInfo:
@@ -360,12 +312,21 @@ class StringArray:
             except (FormatError, StorageError) as error:
                 yield key, error
 
+    def _chosen(self, key: Any, dtype: np.dtype[Any], way: Way | None) -> Any:
+        """For the engine of xarray: what a key means in another way; of references (HDF5)."""
+        return self._read(key, dtype, self._one, way)
+
+    def _text_bytes(self) -> int:
+        """For the same: bytes of the text of all elements; reads all references."""
+        assert self._info.lengths is not None
+        return self._info.lengths(np.asarray(self._stored[...]).reshape(-1))
+
     def _one(self, raw: bytes) -> str | bytes:
         return raw if self._info.encoding is None else text_of(self._info, raw)
 
-    def _read(self, key: Any, dtype: np.dtype[Any], one: Any) -> Any:
+    def _read(self, key: Any, dtype: np.dtype[Any], one: Any, way: Way | None = None) -> Any:
         if self._info.elements is not None:
-            found = self._stored[key]
+            found = (self._stored if way is None else getattr(self._stored, way))[key]
             if isinstance(found, np.ndarray):
                 return self._made(found, dtype, one)
             return self._made(np.asarray(found), dtype, one)[()]

@@ -4,15 +4,19 @@ The engine of xarray: ``xarray.open_dataset(path, engine="outcore")``.
 Problem. xarray's users have labels, coordinates and CF conventions there; what they want of outcore is
 how elements come off the disk.
 Idea. An entry point (``xarray.backends``). One visit of the file tells what a group holds
-(`outcore.formats.members`); each array becomes a variable whose elements are read by a `DiskArray` when
-xarray asks for them, with the keys that xarray has (basic, outer, vectorised). xarray decodes what CF
-says (`mask_and_scale`, times, characters): outcore's own values are those in the file.
+(`outcore.formats.groups`); each array becomes a variable whose elements are read by a `DiskArray`, those
+of text by a `StringArray`, when xarray asks for them, with the keys that xarray has (basic, outer,
+vectorised). xarray decodes what CF says (`mask_and_scale`, times, characters): outcore's own values are
+those in the file. What outcore cannot read is read by the library of the format, h5py or zarr, lazily as
+well.
 
-What outcore cannot read is read by the library of the format, h5py or zarr, lazily as well.
+Text has the types that it has in xarray's own engines: NumPy's strings of variable length in Zarr; in
+HDF5 and NetCDF4 strings as long as the longest element, for which xarray reads all of it when it opens.
+That is left out if there is much of it: elements are objects then, and stay on the disk.
 
-Invariants. Opening reads metadata and, as xarray does, the coordinates that become indexes; no other
-element. Variables may be read from several threads; copies in other processes open the file again, and
-so does who reads a variable of a closed dataset, as with xarray's own engines.
+Invariants. Opening reads metadata and, as xarray does, the coordinates that become indexes and a little
+text; no other element. Variables may be read from several threads; copies in other processes open the
+file again, and so does who reads a variable of a closed dataset, as with xarray's own engines.
 
 Reference: xarray's "How to add a new backend".
 """
@@ -37,15 +41,20 @@ from xarray.core import indexing
 from outcore import _core, formats
 from outcore.disk import DiskArray
 from outcore.errors import FormatError, PathTypeError, UnsupportedError
-from outcore.formats.layout import ArrayInfo, Chunked, is_text
-from outcore.formats.members import Member, Members, members_of
+from outcore.formats import groups as of_formats
+from outcore.formats.layout import ArrayInfo, Chunked
+from outcore.formats.members import Member, Members
+from outcore.formats.texts import OBJECT, Texts
 from outcore.hints import Hints
 from outcore.requests import start
+from outcore.strings import StringArray, Way
 
 __all__ = ["OutcoreBackendEntrypoint"]
 
 # Arrays stored whole that have more bytes than this are offered to dask in slabs of about as many.
 _SLAB = 128 * 2**20
+# Arrays of text with more elements than this do not become as wide as their longest element.
+_FIXED = 2**16
 # Bytes that the HDF5 library may hold beside a result: its cache of chunks.
 _LIBRARY = 2**20
 
@@ -53,23 +62,24 @@ _LIBRARY = 2**20
 class _OnDisk(BackendArray):
     """The elements of a variable, read by outcore."""
 
-    def __init__(self, array: DiskArray) -> None:
+    def __init__(self, array: Any) -> None:
         # Not `array`: xarray takes an attribute of that name for what is wrapped.
         self._array = array
+        self._told = array.shape, array.dtype
         self.shape = array.shape
         self.dtype = array.dtype
 
-    def _opened(self) -> DiskArray:
+    def _opened(self) -> Any:
         """The array; it is opened again after its dataset was closed."""
         array = self._array
         if array.closed:
             make, given = array.__reduce__()
             array = make(*given)
-            if (array.shape, array.dtype) != (self.shape, self.dtype):
+            if (array.shape, array.dtype) != self._told:
                 array.close()
                 raise FormatError(
                     f"{array.path!r} is another array than when its dataset was opened: shape "
-                    f"{array.shape}, {array.dtype}, not {self.shape}, {self.dtype}; open it again",
+                    f"{array.shape}, {array.dtype}, not {self._told[0]}, {self._told[1]}; open it again",
                     code="file-changed",
                     path=array.path,
                 )
@@ -91,6 +101,42 @@ class _OnDisk(BackendArray):
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         return await start(lambda: self[key], f"read of {self._array.path!r}", reads=True)
+
+
+class _Text(_OnDisk):
+    """The elements of a variable of text, or bytes, of variable length."""
+
+    def __init__(self, array: StringArray) -> None:
+        super().__init__(array)
+        #: References to elements are chosen as elements of other arrays are; of chunks, sections.
+        self._references = array.format in ("hdf5", "netcdf4")
+        self.fixed = False
+        if self._references:
+            self.dtype = strings.create_vlen_dtype(str)  # type: ignore[no-untyped-call]
+            self.fixed = array.size <= _FIXED and OBJECT * array.size + array._text_bytes() <= (
+                array.budget // 2
+            )
+
+    def missing(self) -> str | bytes | None:
+        """The fill value that a Zarr document has."""
+        return self._array.fill_value if self._array.info.stated else None
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        array = self._opened()
+        way: Way | None = None
+        support = indexing.IndexingSupport.BASIC
+        if self._references:
+            support = indexing.IndexingSupport.VECTORIZED
+            if isinstance(key, indexing.VectorizedIndexer):
+                way = "vindex"
+            elif isinstance(key, indexing.OuterIndexer):
+                way = "oindex"
+
+        def read(chosen: tuple[Any, ...]) -> Any:
+            kind = object if self.dtype.kind == "O" else self.dtype
+            return np.asarray(array._chosen(chosen, np.dtype(kind), way), kind)
+
+        return indexing.explicit_indexing_adapter(key, self.shape, support, read)
 
 
 class _OfLibrary(BackendArray):
@@ -168,17 +214,23 @@ class _Store(AbstractDataStore):
 
     def _variable(self, name: str, member: Member, hints: Hints) -> Variable:
         data: _OnDisk | _OfLibrary
-        if member.info is not None and is_text(member.info):
-            data = _OfLibrary(member, self._group.format)
-        elif member.info is not None:
+        if member.info is not None:
             # By its name alone it might be taken for HDF5, where NetCDF's lengths do not hold.
-            data = _OnDisk(DiskArray(member.info, "r", hints, {"format": member.info.format}))
+            options = {"format": member.info.format}
+            if isinstance(member.info, Texts):
+                text = StringArray(member.info, hints, options)
+                with contextlib.ExitStack() as undo:
+                    undo.callback(text.close)
+                    data = _Text(text)
+                    undo.pop_all()
+            else:
+                data = _OnDisk(DiskArray(member.info, "r", hints, options))
             self.arrays.append(data)
         else:
             data = self._by_library(name, member)
         dims = self._names.of(member)
         attrs, encoding = dict(member.attrs), self._encoding(member, dims, data)
-        self._note_fill(member, attrs, encoding)
+        self._note_fill(member, data, attrs, encoding)
         return Variable(dims, indexing.LazilyIndexedArray(data), attrs, encoding)
 
     def _by_library(self, name: str, member: Member) -> _OfLibrary:
@@ -194,22 +246,25 @@ class _Store(AbstractDataStore):
             path=member.path,
         ) from refused
 
-    def _note_fill(self, member: Member, attrs: dict[str, Any], encoding: dict[str, Any]) -> None:
+    def _note_fill(
+        self, member: Member, data: Any, attrs: dict[str, Any], encoding: dict[str, Any]
+    ) -> None:
         """The attribute by which xarray masks what is missing."""
         if member.fill is not None:
             attrs["_FillValue"] = member.fill
         if member.info is None or self._group.format not in ("zarr", "zarr2"):
             return
+        missing = data.missing() if isinstance(data, _Text) else member.info.fill_value
         if self._mask:
-            if member.info.fill_value is not None:
-                attrs["_FillValue"] = member.info.fill_value
+            if missing is not None:
+                attrs["_FillValue"] = missing
             return
         if self._group.format == "zarr":
-            encoding["fill_value"] = member.info.fill_value
+            encoding["fill_value"] = missing
         if "_FillValue" in attrs:
             from xarray.backends.zarr import FillValueCoder
 
-            attrs["_FillValue"] = FillValueCoder.decode(attrs["_FillValue"], member.info.dtype)
+            attrs["_FillValue"] = FillValueCoder.decode(attrs["_FillValue"], data.dtype)
 
     def _encoding(
         self, member: Member, dims: tuple[str, ...], data: _OnDisk | _OfLibrary
@@ -221,10 +276,14 @@ class _Store(AbstractDataStore):
             encoding["dtype"] = str if isinstance(data, _OfLibrary) and data.text else data.dtype
             return encoding
         chunks = info.layout.chunks if isinstance(info.layout, Chunked) else None
+        if isinstance(data, _Text):
+            encoding["dtype"] = str if data.fixed else data.dtype
+            if data.fixed:
+                return encoding
         if self._group.format in ("zarr", "zarr2"):
             encoding |= {"chunks": chunks, "shards": info.extra.get("shards")}
         elif self._group.format in ("hdf5", "netcdf4"):
-            encoding["dtype"] = info.dtype
+            encoding.setdefault("dtype", info.dtype)
             encoding |= _hdf5_encoding(info)
         preferred = chunks if chunks is not None else _slabs(info)
         if preferred is not None:
@@ -420,9 +479,8 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         >>> OutcoreBackendEntrypoint().open_dataset("run.zarr", group="deep").sizes["x"]
         6
         """
-        found = members_of(
-            _local(filename_or_obj), group, format=format, drop=_names(drop_variables)
-        )
+        drop = _names(drop_variables)
+        found = of_formats.describe(_local(filename_or_obj), group, format=format, drop=drop)
         return _decoded(
             _Store(found, Hints.of(hints), mask=use_zarr_fill_value_as_mask),
             mask_and_scale=mask_and_scale,
@@ -485,7 +543,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         try:
             while pending:
                 below = pending.pop(0)
-                found = members_of(path, f"{top}/{below}", format=format, drop=drop)
+                found = of_formats.describe(path, f"{top}/{below}", format=format, drop=drop)
                 datasets[f"/{below}"] = _decoded(
                     _Store(found, Hints.of(hints), mask=use_zarr_fill_value_as_mask),
                     mask_and_scale=mask_and_scale,

@@ -445,9 +445,32 @@ def test_consolidated_metadata_are_kept_up_to_date(tmp_path):
             (path / "zarr.json").write_text(json.dumps(document))
             assert "told" in group and "told" in list(group)
             assert said(outcore.open_group(path)["told"].attrs) == {"k": 2}
+            assert list(outcore.open_group(path)["told"]) == [], "it has no folder"
             with pytest.raises(outcore.FormatError) as caught:
                 group["told"]
             assert caught.value.code == "not-a-group" and "for reading" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.nc", "a.zarr", "a.zarr2"])
+def test_a_description_has_the_members_of_a_listing(tmp_path, name):
+    """Of all at once and of names alone; what has two names is a member by both."""
+    path = tmp_path / name
+    made(path)
+    if name in ("a.h5", "a.nc"):
+        with h5py.File(path, "r+") as file:
+            file["also"] = file["u"]
+            file["lost"] = h5py.ExternalLink("c.h5", "/far")
+            file["nowhere"] = h5py.SoftLink("/missing")
+    else:
+        (path / "also").symlink_to(path / "u")
+        (path / "nowhere").symlink_to(path / "missing")
+    group = outcore.open_group(path)
+    found = formats.groups.describe(path)
+    assert {"also", "u"} <= set(group) == {*found.arrays, *found.groups}
+    assert set(found.groups) == {name for name, _ in group.groups()}
+    np.testing.assert_array_equal(DATA, group["also"][...])
+    assert found.arrays["also"].info.shape == group["u"].shape
+    assert "u" not in formats.groups.describe(path, drop=["u"]).arrays
 
 
 @pytest.mark.parametrize("name", ["a.h5", "a.nc", "a.zarr", "a.zarr2"])

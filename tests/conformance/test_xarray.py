@@ -20,6 +20,8 @@ import outcore
 from outcore.disk import DiskArray
 
 xr = pytest.importorskip("xarray")
+netCDF4 = pytest.importorskip("netCDF4")
+zarr = pytest.importorskip("zarr")
 from xarray.backends.plugins import guess_engine  # noqa: E402
 
 from outcore.xarray_engine import OutcoreBackendEntrypoint  # noqa: E402
@@ -322,6 +324,112 @@ def test_variables_that_are_dropped_are_not_looked_at(tmp_path):
     )  # damaged: h5py or zarr are not asked
     with xr.open_dataset(tmp_path / "a.zarr", engine="outcore", drop_variables=["t"]) as ds:
         assert "t" not in ds and ds["count"].shape == (20, 30)
+
+
+# Text of variable length
+
+WORDS = np.array(["", "a", "Zürich", "日本語", "x" * 100_000, "tab\tand"] * 10, object).reshape(
+    12, 5
+)
+
+
+def text_file(folder, name):
+    """A file with text in it, as its own libraries write it; and xarray's engine for it."""
+    if name == "a.nc":
+        with netCDF4.Dataset(folder / name, "w") as file:
+            for dim, length in (("y", 12), ("x", 5), ("u", None)):
+                file.createDimension(dim, length)
+            file.createVariable("t", str, ("y", "x"))[...] = WORDS
+            chunks = {"chunksizes": (5, 2), "zlib": True}
+            file.createVariable("c", str, ("y", "x"), **chunks)[...] = WORDS
+            file.createVariable("one", str, ())[...] = "one"
+            file.createVariable("short", str, ("u",))[:2] = WORDS[0, 1:3]
+            file.createVariable("long", "f8", ("u",))[:4] = 1
+            file.createVariable("m", str, ("y",), fill_value="none")[:2] = WORDS[0, 1:3]
+        return folder / name, "netcdf4"
+    if name == "a.h5":
+        ds = xr.Dataset({"t": (("y", "x"), WORDS), "one": ((), "one")}, {"y": WORDS[:, 2]})
+        ds.to_netcdf(folder / name, engine="h5netcdf")
+        return folder / name, "h5netcdf"
+    version = 2 if name == "a.zarr2" else 3
+    group = zarr.open_group(folder / name, mode="w", zarr_format=version)
+    kinds = {"t": (str, ""), "m": (str, "a"), "b": ("variable_length_bytes", b"")}
+    for one, (kind, fill) in list(kinds.items())[: 4 - (version == 2) * 2]:
+        dims = {"dimension_names": ["y", "x"]} if version == 3 else {}
+        how = {"shape": WORDS.shape, "dtype": kind, "chunks": (5, 2), "fill_value": fill}
+        array = group.create_array(one, **how, **dims)
+        if version == 2:
+            array.attrs["_ARRAY_DIMENSIONS"] = ["y", "x"]
+        elements = np.array([w.encode() for w in WORDS.flat], object).reshape(WORDS.shape)
+        array[:7] = (elements if one == "b" else WORDS)[:7]
+    return folder / name, "zarr"
+
+
+@pytest.mark.parametrize("name", ["a.nc", "a.h5", "a.zarr2", "a.zarr"])
+def test_text_is_that_of_xarrays_own_engine(tmp_path, name):
+    path, engine = text_file(tmp_path, name)
+    for options in ({}, {"decode_cf": False}, {"mask_and_scale": False}):
+        with (
+            xr.open_dataset(path, engine=engine, **options) as theirs,
+            xr.open_dataset(path, engine="outcore", **options) as ours,
+        ):
+            assert set(theirs.variables) == set(ours.variables)
+            for each, variable in theirs.variables.items():
+                mine = ours.variables[each]
+                assert (variable.dtype, variable.attrs) == (mine.dtype, mine.attrs), each
+                for word in ("dtype", "_FillValue", "fill_value"):
+                    assert variable.encoding.get(word) == mine.encoding.get(word), (each, word)
+            keys = (
+                {"y": [3, 1, 1], "x": [0, 4]},
+                {"y": slice(None, None, -3), "x": -1},
+                {"y": xr.DataArray([11, 0], dims="p"), "x": xr.DataArray([1, 2], dims="p")},
+                {},
+            )
+            for key in keys:
+                expected = theirs.isel(key, missing_dims="ignore")
+                found = ours.isel(key, missing_dims="ignore")
+                xr.testing.assert_identical(expected.load(), found.load())
+                assert {n: v.dtype for n, v in expected.items()} == {
+                    n: v.dtype for n, v in found.items()
+                }
+
+
+@pytest.mark.parametrize("name", ["a.nc", "a.h5", "a.zarr2", "a.zarr"])
+def test_much_text_is_read_when_it_is_asked_for(tmp_path, name, monkeypatch):
+    """By outcore, not by the library of the format; within the budget."""
+    path, _ = text_file(tmp_path, name)
+    monkeypatch.setattr("outcore.xarray_engine._FIXED", 10)
+    monkeypatch.setattr("outcore.xarray_engine._OfLibrary.__init__", None)
+    asked = []
+    read = outcore.StringArray._read
+    monkeypatch.setattr(
+        outcore.StringArray, "_read", lambda a, key, *k: (asked.append(key), read(a, key, *k))[1]
+    )
+    with xr.open_dataset(path, engine="outcore", cache=False, mask_and_scale=False) as ours:
+        asked.clear()
+        repr(ours.t), ours.t.isel(y=0).nbytes
+        assert not asked
+        assert ours.t.isel(y=slice(0, 4), x=[3, 2]).values.tolist() == WORDS[:4, [3, 2]].tolist()
+        points = {"y": xr.DataArray([6, 0], dims="p"), "x": xr.DataArray([1, 2], dims="p")}
+        assert ours.t.isel(points).values.tolist() == [WORDS[6, 1], WORDS[0, 2]]
+        assert len(asked) == 2
+        again = pickle.loads(pickle.dumps(ours))
+        with outcore.memory(600_000):
+            assert again.t[1, 2].item() == WORDS[1, 2]
+            if name in ("a.nc", "a.h5"):  # of 1 MB together
+                with pytest.raises(outcore.BudgetError, match="smaller section"):
+                    ours.t.load()
+        again.close()
+    closed = ours.t.variable._data
+    assert ours.t[1, 1].item() == WORDS[1, 1] and closed is ours.t.variable._data
+
+
+def test_text_that_does_not_fit_the_budget_stays_on_the_disk(tmp_path):
+    path, _ = text_file(tmp_path, "a.h5")
+    with outcore.memory(600_000), xr.open_dataset(path, engine="outcore") as ours:
+        assert ours.t.dtype == object and ours.t[1, 1].item() == WORDS[1, 1]
+    with xr.open_dataset(path, engine="outcore") as ours:
+        assert ours.t.dtype == np.dtype("U100000")
 
 
 # Dimensions

@@ -5,11 +5,12 @@ from mutants import Mutant
 GROUPS = "tests/conformance/test_groups.py::test_"
 WHOLE = "tests/unit/test_convert_group.py::test_"
 CONVERT = "python/outcore/ooc/copies/convert_group.py"
-ZARR3 = "python/outcore/formats/zarr3_groups.py"
+ZARR = "python/outcore/formats/zarr_groups.py"
+ZARR3 = "python/outcore/formats/zarr3.py"
 
 MUTANTS = [
     Mutant(
-        file=ZARR3,
+        file=ZARR,
         before="    if replace and os.path.isdir(target):\n        check_only_nodes(target)\n",
         after="    if replace and os.path.isdir(target):\n",
         killed_by=f"{GROUPS}a_store_with_files_of_others_is_not_replaced",
@@ -17,10 +18,17 @@ MUTANTS = [
     ),
     Mutant(
         file=ZARR3,
-        before='        old = document.get("attributes") or {}\n',
-        after="        old = {}\n",
+        before='        changed = edit(document.get("attributes") or {})\n',
+        after="        changed = edit({})\n",
         killed_by=f"{GROUPS}what_others_set_meanwhile_stays",
         why="a change of one attribute of a group would drop all others",
+    ),
+    Mutant(
+        file="python/outcore/formats/zarr_tree.py",
+        before="        if deep and there:\n",
+        after="        if there:\n",
+        killed_by=f"{GROUPS}a_description_has_the_members_of_a_listing",
+        why="an array with two names would be missing under one of them",
     ),
     Mutant(
         file="python/outcore/formats/hdf5_groups.py",

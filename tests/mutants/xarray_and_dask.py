@@ -9,7 +9,7 @@ DASK = "tests/conformance/test_dask.py"
 
 MUTANTS = [
     Mutant(
-        file="python/outcore/formats/members.py",
+        file="python/outcore/formats/hdf5_groups.py",
         before="        if h5py.h5a.exists(file.id, _NETCDF):",
         after='        if h5py.h5a.exists(file.id, b"nothing"):',
         killed_by=f"{XARRAY}::test_variables_are_as_long_as_their_unlimited_dimension",
@@ -17,17 +17,31 @@ MUTANTS = [
     ),
     Mutant(
         file=ENGINE,
-        before='DiskArray(member.info, "r", hints, {"format": member.info.format})',
-        after='DiskArray(member.info, "r", hints, {})',
+        before='            options = {"format": member.info.format}\n',
+        after="            options: dict[str, str] = {}\n",
         killed_by=f"{XARRAY}::test_variables_are_as_long_as_their_unlimited_dimension",
         why="a copy in another process would open that file as HDF5, with other lengths",
     ),
     Mutant(
         file=ENGINE,
-        before="            if (array.shape, array.dtype) != (self.shape, self.dtype):",
+        before="            if (array.shape, array.dtype) != self._told:",
         after="            if array.ndim != len(self.shape):",
         killed_by=f"{XARRAY}::test_a_closed_dataset_is_opened_again_by_who_reads_it",
         why="another array that has the name by now would be read with the keys of the old one",
+    ),
+    Mutant(
+        file=ENGINE,
+        before='                way = "oindex"\n',
+        after='                way = "vindex"\n',
+        killed_by=f"{XARRAY}::test_much_text_is_read_when_it_is_asked_for",
+        why="of text, points would be read where the product of indices was asked for",
+    ),
+    Mutant(
+        file=ENGINE,
+        before="            self.fixed = array.size <= _FIXED and ",
+        after="            self.fixed = True or ",
+        killed_by=f"{XARRAY}::test_text_that_does_not_fit_the_budget_stays_on_the_disk",
+        why="a file with more text than fits the budget could not be opened",
     ),
     Mutant(
         file=ENGINE,

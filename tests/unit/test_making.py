@@ -489,3 +489,17 @@ def test_seconds_are_told():
         a.iread(np.s_[3]).wait()
         read = a.stats()
         assert read["read_seconds"] > 0 and read["write_seconds"] == written["write_seconds"]
+
+
+def test_like_a_disk_resident_array(tmp_path):
+    """It has the properties of the array on disk that it has, and is a pattern as that is."""
+    options = {"typical": (10, 20), "format": "zarr"}
+    with outcore.disk_array(tmp_path / "d.zarr", (100, 80), "f4", **options) as resident:
+        array = resident.array
+        for name in ("shape", "dtype", "ndim", "size", "nbytes", "order", "chunks", "dims"):
+            assert getattr(resident, name) == getattr(array, name), name
+        for name in ("path", "format", "mode", "writable", "hints", "info"):
+            assert getattr(resident, name) == getattr(array, name), name
+        with outcore.create(tmp_path / "e.zarr", like=resident) as other:
+            assert (other.shape, other.dtype) == ((100, 80), np.dtype("f4"))
+            assert other.chunks == array.chunks

@@ -4,13 +4,17 @@ Groups: what is in them, their attributes, and new ones.
 Problem. A file of HDF5 or NetCDF4, and a store of Zarr, hold many arrays, in groups that have attributes
 of their own; who lists a thousand of them does not want to wait for a thousand headers.
 Idea. As for arrays: the module of a format says how, this one chooses it. A group is listed by the names
-and kinds of its members alone; their types and shapes are `outcore.formats.ls`'s.
+and kinds of its members alone (`members`). Who opens all of it at once (xarray) needs shapes, dimensions
+and attributes of all arrays in it, also of those that outcore cannot read: `describe` tells them, by the
+same walk through the group and in one visit of the file.
 Invariants. As in `outcore.formats`: what is wrong with the file is a `FormatError`, with the system a
-`StorageError`, with the call a `UsageError`. A new group is there whole, or not at all.
+`StorageError`, with the call a `UsageError`. Only metadata are read, and nothing below the groups of a
+group unless it is asked for. A new group is there whole, or not at all.
 
 A module of groups has ``kind(format, path, inner)``, ``members(format, path, inner, deep)``,
-``attrs(format, path, inner)``, ``check_writable(path, inner)``, ``set_attrs(format, path, inner, attrs,
-drop)`` and ``create(format, path, inner, attrs, replace)``.
+``describe(format, path, inner, drop)``, ``attrs(format, path, inner)``, ``check_writable(format, path,
+inner)``, ``set_attrs(format, path, inner, attrs, drop)`` and ``create(format, path, inner, attrs,
+replace)``.
 """
 
 from __future__ import annotations
@@ -20,11 +24,12 @@ import importlib
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from outcore import formats
 from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable
+from outcore.formats.members import Kind, Member, Members, no_group, stem
 from outcore.formats.paths import one_name
 
 __all__ = [
@@ -33,6 +38,7 @@ __all__ = [
     "can_hold",
     "complete",
     "create",
+    "describe",
     "info",
     "is_empty",
     "kind_of",
@@ -40,15 +46,12 @@ __all__ = [
     "set_attrs",
 ]
 
-#: What a name leads to; None: nothing that can be opened.
-Kind = Literal["array", "group"]
-
 # Formats whose files hold groups, and the modules that know these.
 _MODULES = {
     "hdf5": "hdf5_groups",
     "netcdf4": "hdf5_groups",
-    "zarr": "zarr3_groups",
-    "zarr2": "zarr2_groups",
+    "zarr": "zarr_groups",
+    "zarr2": "zarr_groups",
 }
 
 
@@ -133,7 +136,7 @@ def info(
         )
         raise FormatError(f"{text!r} {what}", code="not-a-group", path=text)
     if writable:
-        module.check_writable(outer, inner)
+        module.check_writable(name, outer, inner)
     return GroupInfo(text, name, module.attrs(name, outer, inner))
 
 
@@ -154,6 +157,57 @@ def members(
     outer, inner, name = _found(path, format)
     found: list[tuple[str, Kind]] = _module(name, outer).members(name, outer, inner, deep)
     return found
+
+
+def describe(
+    path: str | os.PathLike[str],
+    group: str | None = None,
+    *,
+    format: str | None = None,
+    drop: Collection[str] = (),
+) -> Members:
+    """
+    Describe a group and the arrays directly in it, in the order of the file.
+
+    Parameters
+    ----------
+    path
+        A file or folder, perhaps with the path of a group: ``file.h5::/group``. A file of one array is a
+        group with that array in it.
+    group
+        Path of a group below that.
+    format
+        What it is, if neither its name nor its first bytes tell.
+    drop
+        Names of arrays to leave out: these are not looked at.
+
+    Raises
+    ------
+    FormatError
+        There is no such group (``no-such-group``), or the file is damaged.
+    StorageError, UnsupportedError
+        As for `outcore.open`.
+
+    Examples
+    --------
+    >>> import outcore
+    >>> outcore.create("run.h5::/wind/u", (3, 4), "f4", attrs={"units": "m/s"}).close()
+    >>> found = describe("run.h5", "wind")
+    >>> list(found.arrays), found.arrays["u"].shape, dict(found.arrays["u"].attrs)
+    (['u'], (3, 4), {'units': 'm/s'})
+    """
+    if not isinstance(group, str | None):
+        raise UsageError(f"group={group!r}: pass text such as '/a/b'", code="bad-name")
+    outer, inner = formats.split_path(one_name(path))
+    where = "/" + "/".join(p for text in (inner, group) for p in (text or "").split("/") if p)
+    module = formats.module_of(outer, format)
+    if module.NAME in _MODULES:
+        found: Members = _module(module.NAME, outer).describe(module.NAME, outer, where, drop)
+        return found
+    if where != "/":
+        raise no_group(outer, where, f"{module.NAME} files hold one array and no groups")
+    info = module.open(outer, None, False)
+    return Members(outer, "/", module.NAME, arrays={stem(outer): Member.of(info)})
 
 
 def create(

@@ -15,17 +15,33 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable, netcdf4
 from outcore.formats import hdf5_access as access
-from outcore.formats.groups import Kind
-from outcore.formats.hdf5_attrs import Attributes, is_bare_dimension, is_scale, write_attrs
+from outcore.formats.hdf5_attrs import (
+    Attributes,
+    describe_axes,
+    is_bare_dimension,
+    is_scale,
+    read_attrs,
+    write_attrs,
+)
 from outcore.formats.hdf5_create import final_name
-from outcore.formats.hdf5_describe import visit_objects
+from outcore.formats.hdf5_describe import Visit, visit_objects
+from outcore.formats.hdf5_describe import describe as describe_array
 from outcore.formats.hdf5_guard import rehearse
+from outcore.formats.hdf5_heaps import check_attributes
+from outcore.formats.members import Kind, Member, Members, no_group
+
+# A NetCDF file, whatever its suffix, has this attribute at its root.
+_NETCDF = b"_NCProperties"
+# With this begins, in HDF5, the name of a variable that has the name of a dimension of others.
+_NO_COORDINATE = "_nc4_non_coord_"
 
 
 def kind(format: str, path: str, inner: str | None) -> Kind | None:
@@ -36,7 +52,7 @@ def kind(format: str, path: str, inner: str | None) -> Kind | None:
             return "group"
     rehearse(path, inner, "open")
     with access.session(path, "r") as file:
-        return _kind(h5py, file, inner, netcdf=format == "netcdf4")
+        return _kind_of(h5py, _item(file, inner), netcdf=format == "netcdf4")
 
 
 def _library(path: str) -> Any:
@@ -44,18 +60,18 @@ def _library(path: str) -> Any:
     return access.library(path)
 
 
-def _kind(h5py: Any, top: Any, name: str, *, netcdf: bool) -> Kind | None:
+def _item(top: Any, name: str) -> Any:
+    """What a name leads to; None, if that is nothing, or being filled."""
     if final_name(name):
         return None
     try:
-        item = top[name]
+        return top[name]
     except (KeyError, OSError) as error:
         # A link that leads nowhere, or to a file that is not there. So says the library too if the disk
         # fails, and then tells the number.
         if isinstance(error, KeyError) and "errno = " in str(error):
             raise
         return None
-    return _kind_of(h5py, item, netcdf=netcdf)
 
 
 def _kind_of(h5py: Any, item: Any, *, netcdf: bool) -> Kind | None:
@@ -79,11 +95,8 @@ def members(format: str, path: str, inner: str | None, deep: bool) -> list[tuple
     with access.session(path, "r") as file:
         top = _group(h5py, file, path, inner)
         if not deep:
-            for name in sorted(top):
-                what = _kind(h5py, top, name, netcdf=netcdf)
-                if what is not None:
-                    found.append((name, what))
-            return found
+            found += ((n, kind) for n, _, kind in _listed(h5py, top, netcdf=netcdf) if kind)
+            return sorted(found)
 
         def visit(name: str, item: Any) -> None:
             what = None if final_name(name) else _kind_of(h5py, item, netcdf=netcdf)
@@ -92,6 +105,68 @@ def members(format: str, path: str, inner: str | None, deep: bool) -> list[tuple
 
         visit_objects(h5py, top, visit)
     return found
+
+
+def _listed(h5py: Any, top: Any, *, netcdf: bool) -> Iterator[tuple[str, Any, Kind | None]]:
+    """Names in a group, in the order of the file, objects and kinds; None: no member."""
+    for name in top:
+        item = _item(top, name)
+        yield name, item, _kind_of(h5py, item, netcdf=netcdf)
+
+
+def describe(format: str, path: str, inner: str, drop: Collection[str]) -> Members:
+    """The group, and the arrays directly in it; or an array, as if it were alone in a group."""
+    h5py = _library(path)
+    rehearse(path, None if inner == "/" else inner, "ls")
+    with access.session(path, "r") as file:
+        if h5py.h5a.exists(file.id, _NETCDF):
+            format = netcdf4.NAME
+        if inner not in file:
+            raise no_group(path, inner, "there is nothing of that name")
+        top = file[inner]
+        with Visit(h5py, format, path) as visit:
+            if isinstance(top, h5py.Dataset):
+                name = posixpath.basename(inner)
+                return Members(path, inner, format, arrays={name: _described(visit, inner, top)})
+            arrays: dict[str, Member] = {}
+            groups: list[str] = []
+            unlimited: set[str] = set()
+            for name, item, kind in _listed(h5py, top, netcdf=True):
+                if isinstance(item, h5py.Dataset) and is_scale(item):
+                    unlimited |= {name} if item.maxshape[:1] == (None,) else set()
+                variable = name.removeprefix(_NO_COORDINATE) if format == netcdf4.NAME else name
+                if kind == "group":
+                    groups.append(name)
+                elif kind == "array" and variable not in drop:
+                    arrays[variable] = _described(visit, posixpath.join(inner, name), item)
+            attrs = _attributes(h5py, path, top)
+    return Members(path, inner, format, attrs, arrays, tuple(groups), frozenset(unlimited))
+
+
+def _described(visit: Visit, name: str, dset: Any) -> Member:
+    """A dataset, whether it can be read or not."""
+    h5py, path = visit.h5py, f"{visit.named}::{name}"
+    info, refused = None, None
+    try:
+        with access.translated(visit.named):
+            info = describe_array(visit, name, dset, False)
+    except FormatError as error:
+        refused = error
+    attrs = _attributes(h5py, visit.named, dset)
+    fill = None
+    if h5py.h5a.exists(dset.id, b"_FillValue"):
+        found = np.asarray(dset.attrs["_FillValue"]).reshape(-1)
+        fill = found[0] if found.size else None
+    if info is not None:
+        return Member(path, info.shape, info.dims, attrs, fill, info)
+    shape = () if dset.shape is None else tuple(dset.shape)
+    return Member(path, shape, describe_axes(dset), attrs, fill, None, refused)
+
+
+def _attributes(h5py: Any, path: str, item: Any) -> dict[str, Any]:
+    """As NetCDF has them: an array of one value is that value."""
+    check_attributes(path, str(item.name))
+    return read_attrs(h5py, item, netcdf=True)
 
 
 def _group(h5py: Any, file: Any, path: str, inner: str | None) -> Any:
@@ -111,7 +186,7 @@ def attrs(format: str, path: str, inner: str | None) -> Mapping[str, Any]:
     return Attributes(os.path.abspath(path), inner or "/", netcdf=format == "netcdf4")
 
 
-def check_writable(path: str, inner: str | None) -> None:
+def check_writable(format: str, path: str, inner: str | None) -> None:
     """Raise `StorageError` if the file cannot be written."""
     with durable.os_errors("opening for writing", path):
         os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))

@@ -38,6 +38,8 @@ class Texts(ArrayInfo):
         ``"utf-8"`` or ``"ascii"``; None: elements are bytes.
     missing
         The element that was never written.
+    stated
+        Whether the file says so (Zarr: a fill value that is text).
     elements, lengths
         For references (HDF5), with one axis: the bytes of each, and how many they are together.
     chunk
@@ -46,6 +48,7 @@ class Texts(ArrayInfo):
 
     encoding: str | None = field(default="utf-8", compare=False)
     missing: bytes = field(default=b"", compare=False)
+    stated: bool = field(default=False, compare=False)
     elements: Callable[[NDArray[Any]], Iterator[bytes]] | None = field(
         default=None, compare=False, repr=False
     )

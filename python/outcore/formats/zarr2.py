@@ -61,6 +61,8 @@ SUFFIXES: tuple[str, ...] = (".zarr2",)
 
 _ARRAY, _GROUP, _ATTRS, _ALL = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
 _DOCUMENTS = (_ARRAY, _GROUP, _ATTRS)
+#: The document that makes a group of a folder.
+GROUP = _GROUP
 _DIMS = "_ARRAY_DIMENSIONS"
 
 
@@ -120,7 +122,7 @@ def _look(folder: str, file: str) -> _Found | None:
     own = read_stamped(place)
     if own is not None:
         return _Found(own[0], place, own[1])
-    if os.path.lexists(os.path.join(folder, _ARRAY)):
+    if os.path.lexists(os.path.join(folder, _ARRAY)) or (file == _ARRAY and is_group(folder)):
         return None
     for above, relative in [(folder, ""), *group_folders(os.path.abspath(folder))]:
         place = os.path.abspath(os.path.join(above, _ALL))
@@ -256,9 +258,11 @@ def kind_of(folder: str) -> Literal["array", "group"] | None:
     return "group" if probe(folder) or document_of(folder, _GROUP) is not None else None
 
 
-def nodes_below(folder: str, *, deep: bool) -> Iterator[tuple[tuple[str, ...], bool]]:
+def nodes_below(
+    folder: str, *, deep: bool, drop: Collection[str] = ()
+) -> Iterator[tuple[tuple[str, ...], bool]]:
     """Names of all nodes below a group, and whether each is an array."""
-    return ((names, node.is_array) for names, node in _tree(folder, deep=deep).items())
+    return ((names, node.is_array) for names, node in _tree(folder, deep=deep, drop=drop).items())
 
 
 def _entry(name: str, node: _Node) -> Entry:
@@ -278,8 +282,14 @@ def _entry(name: str, node: _Node) -> Entry:
     return Entry(name, "array", info.shape, dtype)
 
 
-def _tree(folder: str, *, deep: bool = True) -> dict[tuple[str, ...], _Node]:
-    """Everything below a group, by name; not `deep`: only what is in the group itself."""
+def _tree(
+    folder: str, *, deep: bool = True, drop: Collection[str] = ()
+) -> dict[tuple[str, ...], _Node]:
+    """
+    Everything below a group, by name.
+
+    Not `deep`: only what is in the group itself, without the names in `drop`.
+    """
 
     def is_group(below: str) -> bool | None:
         if os.path.lexists(os.path.join(below, _ARRAY)):
@@ -289,13 +299,13 @@ def _tree(folder: str, *, deep: bool = True) -> dict[tuple[str, ...], _Node]:
     with durable.os_errors("listing", folder):
         found = {
             names: _Node(below, not is_group(below))
-            for names, below in walk(folder, is_group, deep=deep)
+            for names, below in walk(folder, is_group, deep=deep, drop=drop)
         }
     everything = os.path.join(folder, _ALL)
     members = _members(read_document(everything) or {}, everything)
     for key, document in members.items():
         *names, file = key.split("/")
-        if not names or not (deep or len(names) == 1):
+        if not names or not (deep or (len(names) == 1 and names[0] not in drop)):
             continue
         if file in (_ARRAY, _GROUP) and all(name.strip(".") for name in names):
             told = document, members.get("/".join((*names, _ATTRS))) or {}
@@ -357,8 +367,7 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = ".") ->
     name, target = full_name(path, names), node_folder(path, names)
     describe(name, target, document, attrs)
     files = {_ARRAY: document, _ATTRS: attrs}
-    group = {_GROUP: {"zarr_format": 2}}
-    made = place(path, names, files, group, is_group, spec.exclusive)
+    made = place(path, names, files, group_documents({}), is_group, spec.exclusive)
     for folder, documents in made.nodes:
         tell_groups(folder, documents)
     found = _Found(document, os.path.join(target, _ARRAY), made.document)
@@ -388,6 +397,26 @@ def publish(path: str, inner: str, exclusive: bool) -> None:
 def is_group(folder: str) -> bool:
     """Whether a folder is a group of this version."""
     return os.path.lexists(os.path.join(folder, _GROUP))
+
+
+def group_documents(attrs: Document) -> Mapping[str, Document]:
+    """Documents of a new group, by the names of their files."""
+    return {_GROUP: {"zarr_format": 2}, **({_ATTRS: attrs} if attrs else {})}
+
+
+def change_group(folder: str, edit: Callable[[Document], Document]) -> Document | None:
+    """
+    Edit the attributes of a group under the lock of its ``.zgroup``, there and wherever they are told.
+
+    None: the folder has no metadata of a group.
+    """
+    with locked(os.path.join(folder, _GROUP)):
+        if not is_group(folder):
+            return None
+        changed = edit(document_of(folder, _ATTRS) or {})
+        write_document(os.path.join(folder, _ATTRS), changed)
+    tell_groups(folder, {_ATTRS: changed}, itself=True)
+    return changed
 
 
 def tell_groups(folder: str, documents: Mapping[str, Document], *, itself: bool = False) -> None:

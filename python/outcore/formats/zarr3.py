@@ -21,7 +21,7 @@ import heapq
 import itertools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from outcore.errors import FormatError, UsageError
 from outcore.formats import (
@@ -77,6 +77,8 @@ NAME = "zarr"
 SUFFIXES: tuple[str, ...] = (".zarr", ".zarr3")
 
 _FILE = "zarr.json"
+#: The document that makes a group of a folder.
+GROUP = _FILE
 _ARRAY_FIELDS = (
     "attributes",
     "chunk_grid",
@@ -160,10 +162,10 @@ def _find(path: str, names: Sequence[str]) -> tuple[str, _Found]:
     return folder, found
 
 
-def metadata_of(folder: str) -> Document | None:
-    """Metadata of a node; None if there is none."""
+def kind_of(folder: str) -> Literal["array", "group"] | None:
+    """What a folder is; None if it is no node."""
     found = _metadata(folder)
-    return None if found is None else found.document
+    return None if found is None else found.document["node_type"]
 
 
 def _metadata(folder: str) -> _Found | None:
@@ -356,17 +358,20 @@ def _entry(name: str, folder: str, document: Document | FormatError) -> Entry:
     return Entry(name, "array", info.shape, dtype)
 
 
-def _tree(folder: str, *, deep: bool = True) -> Iterator[_Node]:
+def _tree(folder: str, *, deep: bool = True, drop: Collection[str] = ()) -> Iterator[_Node]:
     """
     Everything below a group, by name: names, folder and metadata, or what is wrong with it.
 
-    Not `deep`: only what is in the group itself.
+    Not `deep`: only what is in the group itself, without the names in `drop`.
     """
     documents: dict[str, Document | FormatError] = {}
 
     def is_group(place: str) -> bool | None:
         try:
             document = read_document(os.path.join(place, _FILE))
+            if document is None and place == folder:
+                found = _consolidated_of(folder)
+                document = None if found is None else found.document
         except FormatError as error:
             documents[place] = error
             return False
@@ -376,14 +381,16 @@ def _tree(folder: str, *, deep: bool = True) -> Iterator[_Node]:
         return document.get("node_type") == "group"
 
     def of_folders() -> Iterator[_Node]:
-        for names, below in walk(folder, is_group, deep=deep):
+        for names, below in walk(folder, is_group, deep=deep, drop=drop):
             yield names, below, documents.pop(below)
 
     def of_group(top: Document) -> Iterator[_Node]:
         judge = Judge(os.path.join(folder, _FILE))
         members = _members(top, judge)
         for names in sorted(tuple(relative.split("/")) for relative in members):
-            if all(name.strip(".") for name in names) and (deep or len(names) == 1):
+            if all(name.strip(".") for name in names) and (
+                deep or (len(names) == 1 and names[0] not in drop)
+            ):
                 member = judge.mapping(members["/".join(names)], "a member")
                 yield names, os.path.join(folder, *names), member
 
@@ -401,10 +408,11 @@ def _tree(folder: str, *, deep: bool = True) -> Iterator[_Node]:
 
 
 def nodes_below(
-    folder: str, *, deep: bool
-) -> Iterator[tuple[tuple[str, ...], Document | FormatError]]:
-    """Names of all nodes below a group, and their metadata, or what is wrong with them."""
-    return ((names, document) for names, _, document in _tree(folder, deep=deep))
+    folder: str, *, deep: bool, drop: Collection[str] = ()
+) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Names of all nodes below a group, and whether each is an array; so is what is damaged."""
+    for names, _, document in _tree(folder, deep=deep, drop=drop):
+        yield names, not (isinstance(document, dict) and document.get("node_type") == "group")
 
 
 def _arrays_below(folder: str) -> list[str]:
@@ -441,9 +449,10 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = "/") ->
     # What is made must be readable: every rule for reading is checked here.
     name, target = full_name(path, names), node_folder(path, names)
     describe(name, target, document)
-    made = place(path, names, {_FILE: document}, {_FILE: new_group()}, is_group, spec.exclusive)
+    group = group_documents({})
+    made = place(path, names, {_FILE: document}, group, is_group, spec.exclusive)
     for folder, files in made.nodes:
-        tell_groups(folder, files[_FILE])
+        tell_groups(folder, files)
     found = _Found(document, os.path.join(target, _FILE), made.document)
     return _known(name, target, found, made.folder)
 
@@ -459,7 +468,7 @@ def publish(path: str, inner: str, exclusive: bool) -> None:
         document = read_document(os.path.join(folder, _FILE))
         if document is not None:
             # What is told of a group that was there before is not ours to change.
-            tell_groups(folder, document, known=document.get("node_type") == "group")
+            tell_groups(folder, {_FILE: document}, known=document.get("node_type") == "group")
 
 
 def is_group(folder: str) -> bool:
@@ -468,9 +477,28 @@ def is_group(folder: str) -> bool:
     return document is not None and document.get("node_type") == "group"
 
 
-def new_group() -> Document:
-    """Metadata of a group without anything."""
-    return {"zarr_format": 3, "node_type": "group", "attributes": {}}
+def group_documents(attrs: Document) -> Mapping[str, Document]:
+    """Documents of a new group, by the names of their files."""
+    return {_FILE: {"zarr_format": 3, "node_type": "group", "attributes": attrs}}
+
+
+def change_group(folder: str, edit: Callable[[Document], Document]) -> Document | None:
+    """
+    Edit the attributes of a group under its lock, there and in the groups above.
+
+    None: the folder has no metadata of a group.
+    """
+    file = os.path.join(folder, _FILE)
+    with locked(file):
+        document = read_document(file)
+        if document is None or document.get("node_type") != "group":
+            return None
+        changed = edit(document.get("attributes") or {})
+        write_document(file, {**document, "attributes": changed})
+    # Not what this group in its turn tells of others, which may be out of date by now.
+    told = {key: value for key, value in document.items() if key != "consolidated_metadata"}
+    tell_groups(folder, {_FILE: {**told, "attributes": changed}}, only="attributes")
+    return changed
 
 
 def _new_document(spec: Spec, path: str, separator: str) -> Document:
@@ -506,7 +534,11 @@ def _named(name: str, **options: Any) -> Document:
 
 
 def tell_groups(
-    folder: str, document: Document, *, known: bool = False, only: str | None = None
+    folder: str,
+    documents: Mapping[str, Document],
+    *,
+    known: bool = False,
+    only: str | None = None,
 ) -> None:
     """
     Bring the consolidated metadata of the groups above a node up to date, where there is any.
@@ -514,6 +546,7 @@ def tell_groups(
     `known`: a node that is in them already stays as it is there. `only`: of such a node this field alone
     is changed.
     """
+    document = documents[_FILE]
     for above, relative in group_folders(folder):
         file = os.path.join(above, _FILE)
         with locked(file):
@@ -549,7 +582,7 @@ def _change(
         write_document(file, document)
         if finish is not None:
             finish()
-    tell_groups(source.root, document)
+    tell_groups(source.root, {_FILE: document})
     return changed
 
 

@@ -129,8 +129,9 @@ def described(info: ArrayInfo, encoding_name: str, missing: Any, judge: Judge) -
     judge
         Of the document.
     """
-    if missing is None or missing == 0:
-        missing = ""
+    # Of version 2, 0 is what libraries write that have no fill value for objects.
+    stated = missing is not None and missing != 0
+    missing = missing if stated else ""
     encoding, raw = _CODECS[encoding_name], judge.text(missing, "fill_value").encode()
     if encoding is None:
         try:
@@ -138,7 +139,8 @@ def described(info: ArrayInfo, encoding_name: str, missing: Any, judge: Judge) -
         except ValueError:
             raise judge.bad(f"fill_value {reprlib.repr(missing)} is not base64") from None
     told = {one.name: getattr(info, one.name) for one in fields(ArrayInfo)}
-    return Texts(**told, encoding=encoding, missing=raw, chunk=partial(_chunk, _Indexes()))
+    chunk = partial(_chunk, _Indexes())
+    return Texts(**told, encoding=encoding, missing=raw, stated=stated, chunk=chunk)
 
 
 def name_v3(document: Document) -> str:

@@ -12,7 +12,7 @@ with the array in them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from outcore.errors import FormatError, UsageError
@@ -96,29 +96,40 @@ def group_folders(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def walk(
-    folder: str, is_group: Callable[[str], bool | None], *, deep: bool = True
+    folder: str,
+    is_group: Callable[[str], bool | None],
+    *,
+    deep: bool = True,
+    drop: Collection[str] = (),
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """
     The nodes below the group in `folder`, depth first, by name: (names, folder).
 
-    `is_group` says True for a group, False for an array, None for any other folder. Folders that are
-    reached twice through symbolic links are listed once. Not `deep`: only those in the group itself.
+    `is_group` says True for a group, False for an array, None for any other folder. A group that has no
+    folder, but is told of, has no folders below it. Folders that are reached twice through symbolic
+    links are listed once. Not `deep`: only those in the group itself, by all names but those in `drop`.
     """
     seen: set[tuple[int, int]] = set()
     pending: list[tuple[tuple[str, ...], str]] = [((), folder)]
     while pending:
         names, place = pending.pop()
-        status = os.stat(place)
-        if (status.st_dev, status.st_ino) in seen:
-            continue
-        seen.add((status.st_dev, status.st_ino))
+        there = bool(names) or os.path.isdir(place)
+        if deep and there:
+            status = os.stat(place)
+            if (status.st_dev, status.st_ino) in seen:
+                continue
+            seen.add((status.st_dev, status.st_ino))
         below = is_group(place)
         if names and below is not None:
             yield names, place
-        if below and (deep or not names):
+        if below and there and (deep or not names):
             with os.scandir(place) as entries:
                 found = sorted((e.name for e in entries if e.is_dir()), reverse=True)
-            pending += [((*names, name), os.path.join(place, name)) for name in found]
+            pending += [
+                ((*names, name), os.path.join(place, name))
+                for name in found
+                if deep or name not in drop
+            ]
 
 
 def missing_node(path: str, names: Sequence[str], arrays: Sequence[str]) -> FormatError:

@@ -24,15 +24,17 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
 from outcore.collective.array import CollectiveArray
 from outcore.collective.planning import Method
 from outcore.collective.request import CollectiveRequest, start
+from outcore.described import ArrayOnDisk
 from outcore.disk import DiskArray
 from outcore.dist import DistArray
 from outcore.errors import OutcoreError
+from outcore.formats.layout import ArrayInfo
+from outcore.hints import Hints
 from outcore.layouts import ResidentLayout
 from outcore.resident.movement import Movement, Wanted
 from outcore.resident.naming import new_name, removed, renamed
@@ -46,7 +48,7 @@ Partner = DistArray | NDArray[Any]
 Axes = bool | Sequence[int]
 
 
-class DiskResidentArray:
+class DiskResidentArray(ArrayOnDisk):
     """
     An array on disk that a parallel program uses as a level of memory. Made by `outcore.disk_array`.
 
@@ -100,29 +102,24 @@ class DiskResidentArray:
         return self._array
 
     @property
+    def info(self) -> ArrayInfo:
+        """What the format knows about the array."""
+        return self._array.info
+
+    @property
+    def mode(self) -> str:
+        """As that of `array`."""
+        return self._array.mode
+
+    @property
+    def hints(self) -> Hints:
+        """The hints that hold for this array."""
+        return self._array.hints
+
+    @property
     def transport(self) -> Transport:
         """The ranks that have it: a `Transport`."""
         return self._group
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Length of each axis."""
-        return self._array.shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return self._array.ndim
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the elements on disk: a `numpy.dtype`."""
-        return self._array.dtype
-
-    @property
-    def path(self) -> str:
-        """Where it lies; what `outcore.open` takes."""
-        return self._array.path
 
     @property
     def layout(self) -> ResidentLayout:
