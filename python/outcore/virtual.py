@@ -10,8 +10,10 @@ budgeted and decoded as if each had been asked for. A `VirtualCore` has the meth
 shapes, checks of `out`, bounds of indices) is asked of an array of the same shape in which nothing is
 stored; it also fills in the fill value where there is no piece, or no source.
 
-Invariants. Elements that no piece names, that lie outside a source, or whose source is missing, read as
-the fill value; a source that is there and cannot be read is an error. Nothing is written.
+Invariants. Of pieces that have an element in common the last one has it, as in the library: parts that
+may have one are read one after the other. Elements that no piece names, that lie outside a source, or
+whose source is missing, read as the fill value; a source that is there and cannot be read is an error.
+Nothing is written.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ __all__ = [
     "VirtualCore",
     "converted",
     "core_of",
+    "may_overlap",
     "outlived",
     "schedule_of",
     "serves",
@@ -56,6 +59,8 @@ _LANES = 4
 _OPEN = 256
 # Cells of a grid in which pieces are looked at.
 _CELLS = 1 << 20
+# Parts that are compared with each other.
+_COMPARED = 1 << 11
 # Types of numbers, which are converted as the library of HDF5 does.
 _NUMBERS = "iufc"
 # Elements of a source of another type are converted so many bytes at a time.
@@ -72,6 +77,8 @@ class Part(NamedTuple):
     opened: _Source
     key: Key
     place: NDArray[Any]
+    #: The same as a section of the memory of all parts.
+    where: tuple[slice, ...]
 
 
 class _Source(NamedTuple):
@@ -180,7 +187,7 @@ class VirtualCore:
                 axes = pieces.axes[k] or ()
                 part = _inside(axes, there, place if key else (), found.info.shape)
                 if part is not None:
-                    yield Part(source, found, part[0], _view(memory, axes, part[1]))
+                    yield Part(source, found, part[0], _view(memory, axes, part[1]), part[1])
 
     def _pieces(self, number: int, info: ArrayInfo) -> Pieces:
         """A piece of which its source is known by now, in pieces that lie along axes of both."""
@@ -224,7 +231,8 @@ class VirtualCore:
             parts = iter(known)
         # So many at a time: sources that are read from stay open.
         while some := list(itertools.islice(parts, _OPEN)):
-            self._read_parts(some)
+            for alone in self._in_order(some):
+                self._read_parts(alone)
         return result[()] if scalar and out is None else result
 
     def _may_leave(
@@ -262,6 +270,26 @@ class VirtualCore:
                 return False
             taken[box] = True
         return True
+
+    def contended(self, parts: Sequence[Part]) -> list[bool]:
+        """For each part whether others may have elements of it; of very many parts True."""
+        if self._are_apart:
+            return [False] * len(parts)
+        if len(parts) > _COMPARED:
+            return [True] * len(parts)
+        found: list[bool] = (may_overlap([p.where for p in parts]).sum(axis=0) > 1).tolist()
+        return found
+
+    def _in_order(self, parts: list[Part]) -> Iterator[list[Part]]:
+        """Parts that follow each other and have no element in common."""
+        low = 0
+        if not self._are_apart:
+            meet = may_overlap([part.where for part in parts])
+            for high in range(1, len(parts)):
+                if meet[high, low:high].any():
+                    yield parts[low:high]
+                    low = high
+        yield parts[low:]
 
     def _read_parts(self, parts: list[Part]) -> None:
         plain = []
@@ -713,6 +741,27 @@ def _words(part: slice) -> tuple[int, int, int]:
 def _counted(part: slice) -> slice:
     """A slice as long as that one has elements."""
     return slice(0, _words(part)[1])
+
+
+def may_overlap(sections: Sequence[tuple[slice, ...]]) -> NDArray[np.bool_]:
+    """
+    Which sections may have elements in common, pair by pair: False only if they have none.
+
+    Examples
+    --------
+    >>> may_overlap([(slice(0, 9, 2),), (slice(1, 9, 2),), (slice(3, 5),)]).tolist()
+    [[True, False, True], [False, True, True], [True, True, True]]
+    """
+    words = [[_words(part) for part in section] for section in sections]
+    shape = len(sections), len(sections[0]), 3
+    start, count, step = np.moveaxis(np.array(words, np.int64).reshape(shape), 2, 0)
+    last = start + (count - 1) * step
+    # Of progressions that have a common member the starts are apart by a multiple of this.
+    step = np.where(count == 1, 0, step)
+    shared = np.maximum(np.gcd(step[:, None], step), 1)
+    meet = (start[:, None] <= last) & (start <= last[:, None])
+    found: NDArray[np.bool_] = (meet & ((start[:, None] - start) % shared == 0)).all(axis=2)
+    return found
 
 
 def _inside(

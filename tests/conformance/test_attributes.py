@@ -290,6 +290,24 @@ def test_values_in_memory_are_not_the_file(tmp_path):
         agree(tmp_path, "a.zarr", a, {**FIRST, "list": [1, {"deep": 2}], "odd": [0.5, "NaN"]})
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_numbers_that_zarr_wrote_stay_numbers(tmp_path, version):
+    """Zarr writes NaN and infinity, though JSON has no word for them."""
+    zarr = pytest.importorskip("zarr")
+    path, odd = tmp_path / "a.zarr", {"missing": float("nan"), "range": [0.5, float("-inf")]}
+    zarr.create_group(path, zarr_format=version, attributes=odd)
+    inner = zarr.create_array(
+        path, name="x", shape=(4,), chunks=(2,), dtype="f4", zarr_format=version, attributes=odd
+    )
+    with outcore.open(path / "x", "r+") as array, outcore.open_group(path, "r+") as group:
+        array.attrs["new"] = group.attrs["new"] = float("nan")  # of ours there is none in the file
+        array.resize((6,))
+        assert str(dict(array.attrs)) == str({**odd, "new": "NaN"})
+    for store in (zarr.open_group(path), zarr.open_array(path / "x")):
+        assert str(dict(store.attrs)) == str({**odd, "new": "NaN"})
+    assert inner.attrs["missing"] != inner.attrs["missing"]
+
+
 @pytest.mark.parametrize("kind", ["a.h5::/data", "a.zarr", "a.zarr2"])
 def test_they_survive_what_changes_the_shape(tmp_path, kind):
     expected = {**FIRST, "n": 2, "m": 3}

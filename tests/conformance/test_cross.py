@@ -293,3 +293,20 @@ def test_damaged_chunk_is_an_error(tmp_path):
         assert array[0, 0] == field((40, 50))[0, 0]
         with pytest.raises(errors.FormatError):
             array[12, 12]
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.nc", "a.zarr"])
+def test_a_fill_value_that_the_dtype_cannot_hold_is_refused(tmp_path, name):
+    path = tmp_path / name
+    for value, dtype in ((99999, "i2"), (-1, "u1"), (1.5, "i4"), (float("nan"), "i8")):
+        with pytest.raises(outcore.UsageError, match="would be stored as") as raised:
+            outcore.create(path, (2,), dtype, fill_value=value)
+        assert raised.value.code == "bad-fill-value"
+        assert not path.exists()
+    with outcore.create(path, (2,), "i2", fill_value=-7.0) as array:
+        assert array[...].tolist() == [-7, -7]
+    # Of another array it is cast as its elements are.
+    outcore.create(tmp_path / "f.zarr", (2,), "f8", fill_value=1.5).close()
+    outcore.convert(tmp_path / "f.zarr", tmp_path / "i.zarr", dtype="i4", casting="unsafe")
+    with outcore.open(tmp_path / "i.zarr") as array:
+        assert array[...].tolist() == [1, 1]

@@ -397,6 +397,34 @@ def test_too_many_pieces_are_refused(tmp_path: Path, monkeypatch: Any) -> None:
     assert caught.value.code == "hdf5-virtual"
 
 
+def make_overlapping(path: Path) -> Any:
+    """Mappings that have elements in common, of several types; what h5py reads."""
+    rng = np.random.default_rng(3)
+    layout = h5py.VirtualLayout((40, 6), "f8")
+    with h5py.File(path, "w", libver="latest") as file:
+        for number in range(9):
+            low, step = (
+                (0, 1) if number == 0 else (int(rng.integers(0, 30)), int(rng.integers(1, 4)))
+            )
+            rows = slice(low, 40, step)
+            count = len(range(40)[rows])
+            data = (1000 * number + np.arange(count * 6).reshape(count, 6)).astype(
+                ("f8", "i4", "f4")[number % 3]
+            )
+            file.create_dataset(f"d{number}", data=data, chunks=(2, 3), compression="gzip")
+            layout[rows, number % 3 :] = h5py.VirtualSource(file[f"d{number}"])[:, number % 3 :]
+        file.create_virtual_dataset("v", layout, fillvalue=-1)
+    return by_h5py(path)
+
+
+def test_the_last_of_mappings_that_overlap_counts(tmp_path: Path) -> None:
+    expected = make_overlapping(tmp_path / "v.h5")
+    with outcore.open(f"{tmp_path / 'v.h5'}::/v") as array:
+        for key in (..., np.s_[::-1, 2:], np.s_[3::4], np.s_[:, [5, 0]], np.arange(39, -1, -1)):
+            assert np.array_equal(array[key], expected[key])
+            assert np.array_equal(array.read(key), expected[key])
+
+
 # Any mapping
 
 

@@ -38,6 +38,31 @@ def whole(folder: Any) -> Any:
     return expected
 
 
+@ranks(1, 2)
+@pytest.mark.parametrize("method", ["direct", "two-phase"])
+def test_the_last_of_mappings_that_overlap_counts(world: Any, folder: Any, method: Any) -> None:
+    def write() -> None:
+        layout = h5py.VirtualLayout((30,), "f8")
+        with h5py.File(folder / "o.h5", "w") as file:
+            for number, (low, step) in enumerate(((0, 1), (3, 2), (5, 1), (4, 3), (20, 1))):
+                data = 100.0 * number + np.arange(len(range(low, 30, step)))
+                dtype = "f4" if number % 2 else "f8"
+                file.create_dataset(f"d{number}", data=data, dtype=dtype, chunks=(4,))
+                layout[low::step] = h5py.VirtualSource(file[f"d{number}"])
+            file.create_virtual_dataset("v", layout)
+
+    def body(t: Any) -> None:
+        once(t, write)
+        expected = np.arange(30.0)
+        for number, (low, step) in enumerate(((3, 2), (5, 1), (4, 3), (20, 1)), 1):
+            expected[low::step] = 100 * number + np.arange(len(range(low, 30, step)))
+        with outcore.open(f"{folder / 'o.h5'}::/v", comm=t) as array:
+            for key in (np.s_[:], np.s_[t.rank :: 2], np.s_[::-3]):
+                assert np.array_equal(array.read_all(key, method=method), expected[key])
+
+    world.run(body)
+
+
 @ranks(1, 2, 3, per_node=(None, 1))
 @pytest.mark.parametrize("method", ["auto", "direct", "two-phase"])
 def test_read_all(world: Any, folder: Any, method: Any) -> None:

@@ -36,6 +36,13 @@ MUTANTS = [
         why="a source that has come since would read as the fill value",
     ),
     Mutant(
+        file=VIRTUAL,
+        before="                if meet[high, low:high].any():\n",
+        after="                if False:\n",
+        killed_by=f"{VDS}::test_the_last_of_mappings_that_overlap_counts",
+        why="of mappings that overlap any one would have the elements, not the last as in the library",
+    ),
+    Mutant(
         file=MAPPINGS,
         before='        if error.code == "no-such-array":\n',
         after="        if True:\n",

@@ -51,14 +51,15 @@ class Reading:
             return
         core: Any = array._core
         self._result, self._scalar, parts = core.brought(key, out)
-        for part in parts:
+        # Of parts that have elements in common the last one has them: they take their places in order.
+        for part, contended in zip(parts, core.contended(parts), strict=True):
             source = _handle(array, part.source)
             if source is not None:
-                self._add(source, part.key, part.place)
+                self._add(source, part.key, part.place, contended)
 
-    def _add(self, source: DiskArray, key: Any, place: NDArray[Any]) -> None:
+    def _add(self, source: DiskArray, key: Any, place: NDArray[Any], contended: bool) -> None:
         into = place
-        if source.dtype != place.dtype:
+        if contended or source.dtype != place.dtype:
             held = _core.Reservation("conversion of a source", place.size * source.dtype.itemsize)
             into = np.empty(place.shape, source.dtype)
 

@@ -8,8 +8,8 @@ chunk when the dataset was created. So a file in memory does, with one chunk of 
 alone: the chunk goes in as it is stored, and what the library reads is decoded. The library would not
 create such a dataset (it would compute the parameters anew, and wants an encoder of szip), but it opens
 it: the file is made with deflate in the filter's place, whose number is then replaced in its bytes.
-N-bit stores types that NumPy does not have (integers of 12 bits, say); there the chunk has the type of
-the dataset, and is read as NumPy's, so that the library extends signs and converts.
+N-bit stores types that NumPy does not have (integers of 12 bits, say); what it gives is converted from
+the type of the dataset to NumPy's, by the library, which extends signs.
 Invariants. No file on disk is touched. The library (2.0) trusts parameters and streams of szip, n-bit
 and scale-offset: those that would lead it out of its memory are refused before it sees them. What a
 plugin makes of a damaged stream is the plugin's own matter: it is as safe as h5py is.
@@ -143,15 +143,18 @@ def decode(options: Mapping[str, int | str], stored: bytes, nbytes: int) -> NDAr
     kind = str(options.get("type", ""))
     try:
         _check(number, values, stored, nbytes)
-        image = _file_with_one_chunk(number, values, kind, nbytes)
+        image = _file_with_one_chunk(number, values, nbytes)
         if number == SZIP:
             return _unhurt(image, stored, nbytes)
-        return _read(image, stored, nbytes, kind)
+        out = _read(image, stored, nbytes)
+        if kind:
+            _convert(out, bytes.fromhex(kind))
+        return out
     except (OSError, RuntimeError, ValueError) as error:
         raise ValueError(f"filter {number} ({word}): {error}") from error
 
 
-def _read(image: bytes, stored: bytes, nbytes: int, kind: str) -> NDArray[np.uint8]:
+def _read(image: bytes, stored: bytes, nbytes: int) -> NDArray[np.uint8]:
     """What the library reads when `stored` is the only chunk of the file."""
     h5py = access.library("")
     out = np.empty(nbytes, np.uint8)
@@ -159,16 +162,18 @@ def _read(image: bytes, stored: bytes, nbytes: int, kind: str) -> NDArray[np.uin
     dset = h5py.h5d.open(file, _NAME)
     try:
         dset.write_direct_chunk((0,), stored)
-        memory = _numpys(h5py, h5py.h5t.decode(bytes.fromhex(kind))) if kind else None
-        dset.read(h5py.h5s.ALL, h5py.h5s.ALL, out, memory)
+        dset.read(h5py.h5s.ALL, h5py.h5s.ALL, out)
     finally:
         del dset
         file.close()
     return out
 
 
-# More than a decoder reads ahead.
-_BEHIND = 64
+# Ends of a stream of szip, more than its decoder reads ahead; so many are tried if it refuses none.
+_BEHIND = tuple(
+    64 * byte for byte in (b"\0", b"\xff", b"\x55", b"\x7f", b"\xaa", b"\xcc", b"\x20", b"\x01")
+)
+_USUALLY = 3
 
 
 def _unhurt(image: bytes, stored: bytes, nbytes: int) -> NDArray[np.uint8]:
@@ -176,17 +181,33 @@ def _unhurt(image: bytes, stored: bytes, nbytes: int) -> NDArray[np.uint8]:
     What szip decodes, if what is stored is all of it.
 
     Where its input ends too soon, the decoder succeeds and leaves its output as the memory was. So it
-    is asked with two different ends, which make no difference to a whole stream.
+    is asked with different ends, which make no difference to a whole stream. It also looks at what
+    follows the last block, and refuses some of that: then all ends that it takes have to agree.
     """
-    out = _read(image, stored + bytes(_BEHIND), nbytes, "")
-    if not np.array_equal(out, _read(image, stored + b"\xff" * _BEHIND, nbytes, "")):
-        raise ValueError(f"{len(stored)} bytes are not all of the chunk; it was cut off")
+    out, agreeing, refusal = None, 0, None
+    for number, end in enumerate(_BEHIND):
+        if number == _USUALLY and refusal is None:
+            break
+        try:
+            found = _read(image, stored + end, nbytes)
+        except OSError as error:
+            refusal = error
+            continue
+        if out is not None and not np.array_equal(out, found):
+            raise ValueError(f"{len(stored)} bytes are not all of the chunk; it was cut off")
+        out, agreeing = found, agreeing + 1
+    if out is None or agreeing < 2:
+        assert refusal is not None
+        raise refusal
     return out
 
 
-def _numpys(h5py: Any, kind: Any) -> Any:
-    """The HDF5 type of the bytes of what h5py takes for `kind`."""
-    return h5py.h5t.py_create(kind.dtype, logical=True)
+def _convert(elements: NDArray[np.uint8], encoded: bytes) -> None:
+    """Convert elements of an HDF5 type, in place, to what h5py takes for it."""
+    h5t = access.library("").h5t
+    kind = h5t.decode(encoded)
+    numpys = h5t.py_create(kind.dtype, logical=True)
+    h5t.convert(kind, numpys, elements.nbytes // kind.get_size(), elements)
 
 
 _NAME = b"chunk"
@@ -195,7 +216,7 @@ _DEFLATE, _DEFLATES_NAME = 1, b"deflate\0"
 
 
 @functools.lru_cache(maxsize=64)
-def _file_with_one_chunk(number: int, values: tuple[int, ...], kind: str, nbytes: int) -> bytes:
+def _file_with_one_chunk(number: int, values: tuple[int, ...], nbytes: int) -> bytes:
     """A file with a dataset of one chunk, which is not there yet, and of one filter."""
     h5py = access.library("")
     h5f, h5p = h5py.h5f, h5py.h5p
@@ -203,8 +224,6 @@ def _file_with_one_chunk(number: int, values: tuple[int, ...], kind: str, nbytes
         raise ValueError(f"{nbytes} bytes are no chunk of HDF5")
     if not register(h5py, number):  # at the rank that opened the file it was there
         raise ValueError("this process has no plugin for it: pip install hdf5plugin")
-    stored = h5py.h5t.decode(bytes.fromhex(kind)) if kind else h5py.h5t.NATIVE_UINT8
-    shape = (nbytes // stored.get_size(),)
     fapl = h5p.create(h5p.FILE_ACCESS)
     fapl.set_fapl_core(backing_store=False)
     # The oldest format has no checksums, and one place for a filter's number.
@@ -213,10 +232,12 @@ def _file_with_one_chunk(number: int, values: tuple[int, ...], kind: str, nbytes
     file = h5f.create(b"outcore-filter-%d" % next(_numbers), h5f.ACC_TRUNC, fapl=fapl)
     try:
         plist = h5p.create(h5p.DATASET_CREATE)
-        plist.set_chunk(shape)
+        plist.set_chunk((nbytes,))
         plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         plist.set_filter(_DEFLATE, 0, values)
-        h5py.h5d.create(file, _NAME, stored, h5py.h5s.create_simple(shape), plist)
+        h5py.h5d.create(
+            file, _NAME, h5py.h5t.NATIVE_UINT8, h5py.h5s.create_simple((nbytes,)), plist
+        )
         h5f.flush(file)
         image = bytearray(file.get_file_image())
     finally:

@@ -355,12 +355,17 @@ def _fill(value: Any, dtype: np.dtype[Any], path: str) -> Any:
     if value is None:
         return None
     try:
-        filled = np.asarray(value).astype(dtype, casting="unsafe")
+        with np.errstate(invalid="ignore"):
+            filled = np.asarray(value).astype(dtype, casting="unsafe")
     except (TypeError, ValueError, OverflowError) as error:
         filled = None
         reason = str(error)
     else:
         reason = "it is not a single value"
+        # A number that somebody wrote; one that another array has is cast as its elements are.
+        written = isinstance(value, int | float) and not isinstance(value, np.generic)
+        if written and dtype.kind in "iu" and filled != value:
+            filled, reason = None, f"it would be stored as {filled}"
     if filled is None or filled.ndim != 0:
         raise UsageError(
             f"{path!r}: fill_value {value!r} does not fit dtype {dtype}: {reason}",

@@ -362,7 +362,7 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = ".") ->
         "order": spec.order,
         "dimension_separator": separator,
     }
-    attrs = _with_dims(spec.attrs, spec.dims)
+    attrs = _with_dims(changed_attributes({}, spec.attrs, None, path), spec.dims)
     # What is made must be readable: every rule for reading is checked here.
     name, target = full_name(path, names), node_folder(path, names)
     describe(name, target, document, attrs)

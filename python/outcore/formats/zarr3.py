@@ -522,7 +522,7 @@ def _new_document(spec: Spec, path: str, separator: str) -> Document:
         "chunk_key_encoding": _named("default", separator=separator),
         "fill_value": zarr_dtypes.write_fill(spec.fill_value, dtype, 3),
         "codecs": zarr_codecs.to_v3(spec.compression, dtype, spec.order, ndim, inner, path),
-        "attributes": dict(spec.attrs),
+        "attributes": changed_attributes({}, spec.attrs, None, path),
     }
     if spec.dims is not None:
         document["dimension_names"] = list(spec.dims)

@@ -66,11 +66,16 @@ def refuse_outside(folder: str, path: str) -> None:
 
 
 def dump(document: Mapping[str, Any], path: str) -> bytes:
-    """`document` as UTF-8 JSON. Attributes that are not JSON are a `UsageError`."""
+    """
+    `document` as UTF-8 JSON. Attributes that are not JSON are a `UsageError`.
+
+    NaN and infinity stay what they are: of a document of others they were there before (zarr writes
+    them, though JSON has no word for them), of ours they are none (`changed_attributes`).
+    """
     try:
-        # The round trip turns NumPy's values into JSON's before the check for NaN and infinity.
+        # The round trip turns NumPy's values into JSON's before anything is encoded.
         plain = json.loads(json.dumps(document, default=_plain))
-        return json.dumps(_finite(plain), indent=2, ensure_ascii=False, allow_nan=False).encode()
+        return json.dumps(plain, indent=2, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"{path!r}: the attributes cannot be written as JSON ({error}); use strings, numbers, "
@@ -83,9 +88,13 @@ def dump(document: Mapping[str, Any], path: str) -> bytes:
 def changed_attributes(
     old: Mapping[str, Any], attrs: Mapping[str, Any], drop: Collection[str] | None, path: str
 ) -> Document:
-    """Attributes after a change, as they will be read again; `drop` as in `formats.set_attrs`."""
+    """
+    Attributes after a change, as they will be read again; `drop` as in `formats.set_attrs`.
+
+    NaN and infinity in new ones become text; in those that stay they are not touched.
+    """
     kept = {} if drop is None else {name: old[name] for name in old if name not in drop}
-    return json.loads(dump({**kept, **attrs}, path))  # type: ignore[no-any-return]
+    return {**kept, **_finite(json.loads(dump(attrs, path)))}
 
 
 def _plain(value: Any) -> Any:
