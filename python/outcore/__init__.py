@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from outcore.formats.layout import ArrayInfo, Chunked, Codec, Origin, Part, Strided
     from outcore.groups import Group, Tree, open_group
     from outcore.hints import Hints, MemoryLimit, memory
-    from outcore.index_schedule import IndexSchedule
+    from outcore.indices.schedule import IndexSchedule
     from outcore.jobs import ComputeReport, Measured, Planned
     from outcore.ooc.blocks.map_blocks import apply_along_axis, map_blocks
     from outcore.ooc.copies.convert import convert
@@ -370,7 +370,7 @@ _LATER = {
     "outcore.formats": "Entry ls",
     "outcore.formats.layout": "ArrayInfo Chunked Codec Origin Part Strided",
     "outcore.hints": "Hints MemoryLimit memory",
-    "outcore.index_schedule": "IndexSchedule",
+    "outcore.indices.schedule": "IndexSchedule",
     "outcore.jobs": "ComputeReport Measured Planned",
     "outcore.ooc.blocks.map_blocks": "apply_along_axis map_blocks",
     "outcore.ooc.copies.convert": "convert",

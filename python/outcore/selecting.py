@@ -2,7 +2,7 @@
 Elements chosen by their indices: ``a.oindex``, ``a.vindex``, `take`, `put`, `compress`, `nonzero`.
 
 Problem. NumPy's and zarr's users choose elements in more ways than ``a[...]``. Idea. Each way is a key
-of `outcore.indexing`, or the same normal form made by hand. NumPy's functions of the same names call
+of `outcore.indices.keys`, or the same normal form made by hand. NumPy's functions of the same names call
 these methods: ``np.take(a, indices, axis=0)`` reads only what it gives.
 
 Invariants. Results have the values, shape and dtype that NumPy's methods give for the array in memory.
@@ -25,15 +25,15 @@ from outcore.report import Report
 
 if TYPE_CHECKING:
     from outcore.disk import DiskArray
-    from outcore.indexing import Kind, Points
-    from outcore.masks import Held
+    from outcore.indices.keys import Kind, Points
+    from outcore.indices.masks import Held
 
 __all__ = ["Indexer", "Selecting"]
 
 #: What `take` and `put` do with an index outside its axis, as in NumPy.
 Beyond = Literal["raise", "wrap", "clip"]
 
-# The core's words for a key that it leaves to `outcore.indexing`.
+# The core's words for a key that it leaves to `outcore.indices.keys`.
 _WITH_ARRAYS = ("fancy-index", "bad-index")
 
 
@@ -56,12 +56,12 @@ class Indexer:
         self._array, self._kind = array, kind
 
     def __getitem__(self, key: Any) -> Any:
-        from outcore import points
+        from outcore.indices import points
 
         return points.read_key(self._array, key, None, self._kind)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        from outcore import points
+        from outcore.indices import points
 
         points.write_key(self._array, key, value, self._kind)
         if self._array.hints.sync:
@@ -190,8 +190,8 @@ class Selecting:
         >>> np.take(a, [[5, 100]], mode="clip")
         array([[ 5, 11]])
         """
-        from outcore import points
-        from outcore.masks import Held
+        from outcore.indices import points
+        from outcore.indices.masks import Held
 
         with Held(self._disk._core, writes=False) as held:
             made = self._along(_integers(self._disk, indices), axis, mode, held)
@@ -234,8 +234,8 @@ class Selecting:
         array([[7, 0, 0, 8],
                [0, 0, 0, 7]])
         """
-        from outcore import points
-        from outcore.masks import Held
+        from outcore.indices import points
+        from outcore.indices.masks import Held
 
         array = self._disk
         array._must_write("write to")
@@ -296,8 +296,8 @@ class Selecting:
         array([[ 0,  1,  2,  3],
                [ 8,  9, 10, 11]])
         """
-        from outcore import points
-        from outcore.masks import Held, Mask
+        from outcore.indices import points
+        from outcore.indices.masks import Held, Mask
 
         on_disk = hasattr(condition, "blocks") and hasattr(condition, "_core")
         given = condition if on_disk else np.asarray(condition)
@@ -356,7 +356,7 @@ class Selecting:
         >>> rows.gather()[:, 0], rows.gather(of=b)[:, 1]
         (array([16.,  0.]), array([-17.,  -1.]))
         """
-        from outcore.index_schedule import IndexSchedule
+        from outcore.indices.schedule import IndexSchedule
 
         return IndexSchedule._made_for(self._disk, indices)
 
@@ -389,7 +389,7 @@ class Selecting:
         >>> a.nonzero()
         (array([0, 1, 2]), array([0, 1, 2]))
         """
-        from outcore import masks
+        from outcore.indices import masks
 
         if not self._disk.ndim:
             raise UsageError(
@@ -403,7 +403,7 @@ class Selecting:
         self, indices: Any, axis: SupportsIndex | None, mode: str, held: Held, mask: Any = None
     ) -> Points:
         """Indices along one axis, or along all in C order, as the normal form of a key."""
-        from outcore.indexing import Points, ResultAxis
+        from outcore.indices.keys import Points, ResultAxis
 
         array = self._disk
         shape, ndim, path = array.shape, array.ndim, array.path
@@ -453,7 +453,7 @@ class Selecting:
                 return self._disk._core.read(key, out)
             except SectionError as error:
                 refused = _with_arrays(error)
-            from outcore import points
+            from outcore.indices import points
 
             return points.read_key(self._disk, key, out, "numpy", refused)
         finally:
@@ -476,7 +476,7 @@ class Selecting:
             return array._core.write(key, value)
         except SectionError as error:
             refused = _with_arrays(error)
-        from outcore import points
+        from outcore.indices import points
 
         points.write_key(array, key, value, "numpy", refused)
         return None
@@ -486,7 +486,7 @@ class Selecting:
             return Report(**self._disk._core.explain(key, write))
         except SectionError as error:
             refused = _with_arrays(error)
-        from outcore import points
+        from outcore.indices import points
 
         return points.explain_key(self._disk, key, write, "numpy", refused)
 

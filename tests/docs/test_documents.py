@@ -15,7 +15,8 @@ import pytest
 
 import outcore
 from docs.blocks import FLAGS, blocks_of, commands_of, run
-from outcore.cli import _parse, main
+from outcore.cli import main
+from outcore.cli.commands import _parse
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(

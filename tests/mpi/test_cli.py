@@ -117,13 +117,13 @@ def test_each_rank_does_a_part_of_what_a_command_does(tmp_path, monkeypatch, cap
     monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
     np.save("a.npy", DATA)
     mine = threading.local()
-    for module in (cli, cli.cli_run):
+    for module in (cli.commands, cli.run):
         monkeypatch.setattr(module, "world", lambda: mine.transport)
 
     def all_do(*words):
         def body(t):
             mine.transport = t
-            assert cli._told(words, first=t.rank == 0) == 0
+            assert cli.commands._told(words, first=t.rank == 0) == 0
 
         parts.clear()
         SimWorld(3).run(body)
@@ -173,7 +173,7 @@ def test_jobs_counts_what_all_ranks_have_noted_and_resume_shares_the_rest(
 
     words = ["run", "transpose", "a.npy", "t.npy", "--memory", "1MiB"]
     with monkeypatch.context() as patch:
-        patch.setattr(cli.cli_run, "Bar", Bar)
+        patch.setattr(cli.run, "Bar", Bar)
         status, _, err = run(capsys, *words)
     assert (status, "Stop" in err) == (3, True)
     noted = sorted(name for name in os.listdir() if "outcore-journal." in name)
@@ -200,7 +200,7 @@ def test_other_ranks_say_nothing_and_leave_most_to_the_first(tmp_path, monkeypat
 
     def body(t):
         if t.rank == 1:
-            monkeypatch.setattr(cli, "world", lambda: t)
+            monkeypatch.setattr(cli.commands, "world", lambda: t)
             assert cli.main(["info", "none.npy"]) == 0
             for wrong in (["transpose", "a.npy"], ["nonsense"]):
                 with pytest.raises(SystemExit) as ended:

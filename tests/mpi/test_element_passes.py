@@ -9,7 +9,7 @@ import pytest
 
 import outcore
 from outcore.collective.passes import Passes
-from outcore.index_schedule import COMBINES
+from outcore.indices.schedule import COMBINES
 from ranks import UNDER_MPI, ranks
 
 FORMATS = {
@@ -550,7 +550,7 @@ def test_a_rank_that_cannot_tell_passes_fails_on_all_and_they_go_on(
     world, folder, failing, monkeypatch
 ):
     from outcore.collective import passes
-    from outcore.index_parts import StoredList
+    from outcore.indices.parts import StoredList
 
     victims = set()
 

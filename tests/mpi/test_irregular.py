@@ -9,7 +9,7 @@ import pytest
 
 import outcore
 from outcore.collective.sums import sum_steps
-from outcore.index_schedule import COMBINES
+from outcore.indices.schedule import COMBINES
 from ranks import UNDER_MPI, collect, ranks
 
 WAYS = [

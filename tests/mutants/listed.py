@@ -10,8 +10,8 @@ IRREGULAR = "python/outcore/collective/listed_schedule.py"
 RANKS = "tests/mpi/test_irregular.py::"
 SCHEDULES = "tests/unit/test_index_schedule.py::"
 PASSES = "tests/mpi/test_element_passes.py::"
-STORED = "python/outcore/stored_lists.py"
-PARTS = "python/outcore/index_parts.py"
+STORED = "python/outcore/indices/stored_lists.py"
+PARTS = "python/outcore/indices/parts.py"
 COLLECTIVE = "python/outcore/collective/passes.py"
 
 MUTANTS = [
@@ -201,14 +201,14 @@ MUTANTS = [
         why="an owner would take what an interrupted call left in its file for indices",
     ),
     Mutant(
-        file="python/outcore/indexing.py",
+        file="python/outcore/indices/keys.py",
         before="one.copy() if negative or (own and alone) else one",
         after="one.copy() if negative else one",
         killed_by=RANKS + "test_a_list_that_is_changed_later_changes_no_schedule",
         why="who changes his array after schedule_all would read and write other elements",
     ),
     Mutant(
-        file="python/outcore/indexing.py",
+        file="python/outcore/indices/keys.py",
         before="one.copy() if negative or (own and alone) else one",
         after="one.copy() if own and alone else one",
         killed_by=RANKS + "test_a_list_that_is_written_once_is_left_as_it_is",
@@ -222,14 +222,14 @@ MUTANTS = [
         why="ranks would read elements that others have overwritten already",
     ),
     Mutant(
-        file="python/outcore/schedule_files.py",
+        file="python/outcore/indices/schedule_files.py",
         before='        raise ValueError("its shape, axes and ranges contradict each other")\n',
         after="        pass\n",
         killed_by=SCHEDULES + "test_what_a_schedule_file_says_is_checked_before_it_is_believed",
         why="a damaged file would choose other elements than were saved, or fail when some were written",
     ),
     Mutant(
-        file="python/outcore/schedule_files.py",
+        file="python/outcore/indices/schedule_files.py",
         before="                    self._check_sums()\n",
         after="                    pass\n",
         killed_by=SCHEDULES + "test_schedules_that_do_not_fit_are_saved_and_opened",

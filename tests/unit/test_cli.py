@@ -14,7 +14,7 @@ import pytest
 
 import outcore
 from outcore.cli import main, parse_section
-from outcore.cli_output import Bar
+from outcore.cli.output import Bar
 
 
 @pytest.fixture(autouse=True)

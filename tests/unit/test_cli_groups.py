@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import cli_completion
-from outcore.cli import _parser, main
+from outcore.cli import completion, main
+from outcore.cli.commands import _parser
 
 h5py = pytest.importorskip("h5py")
 
@@ -252,7 +252,7 @@ def test_a_conversion_that_goes_on_says_so_unless_it_is_quiet(capsys):
 
 
 def script(tmp_path, shell="bash"):
-    text = cli_completion.script(shell, cli_completion.commands(_parser()))
+    text = completion.script(shell, completion.commands(_parser()))
     path = tmp_path / f"outcore.{shell}"
     path.write_text(text)
     return path
@@ -305,7 +305,7 @@ def test_bash_completes(tmp_path):
 def test_all_that_the_parsers_take_is_offered(tmp_path):
     """Each command and each operation, with all its options."""
     path = script(tmp_path)
-    found = {one.path: one for one in cli_completion.commands(_parser())}
+    found = {one.path: one for one in completion.commands(_parser())}
     assert len(found) > 60
     for name in ("", "info", "convert", "create", "run", "run matmul", "run histogram", "simulate"):
         one = found[name]
@@ -342,7 +342,7 @@ def test_other_shells_read_their_scripts(tmp_path, shell):
 
 
 def test_the_command_prints_the_script(capsys, tmp_path):
-    for shell in cli_completion.SHELLS:
+    for shell in completion.SHELLS:
         status, out, err = told(capsys, "completion", shell)
         assert (status, err) == (0, "") and out == script(tmp_path, shell).read_text()
     assert json.loads(told(capsys, "completion", "bash", "--json")[1])["shell"] == "bash"

@@ -15,7 +15,7 @@ from scipy import linalg, ndimage
 import outcore
 from outcore import jobs
 from outcore.cli import main
-from outcore.cli_operations import OPERATIONS, weights
+from outcore.cli.operations import OPERATIONS, weights
 
 DATA = np.random.default_rng(3).random((60, 40))
 WHOLE = np.arange(50) % 7

@@ -9,10 +9,10 @@ import pytest
 
 import outcore
 from outcore.formats import scratch
-from outcore.index_schedule import COMBINES
-from outcore.kept_lists import indices_of, runs_of
-from outcore.schedule_files import each_run
-from outcore.stored_lists import Limits, StoredList, cut_ranges, find_cuts
+from outcore.indices.kept_lists import indices_of, runs_of
+from outcore.indices.schedule import COMBINES
+from outcore.indices.schedule_files import each_run
+from outcore.indices.stored_lists import Limits, StoredList, cut_ranges, find_cuts
 
 FORMATS = {
     "npy": ("a.npy", {}),

@@ -6,8 +6,8 @@ import pytest
 import outcore
 from outcore import _core
 from outcore.collective.list_choice import Bins, ListPrices, ListReport, choose, jumps_in
-from outcore.index_schedule import points_of
-from outcore.masks import Held
+from outcore.indices.masks import Held
+from outcore.indices.schedule import points_of
 
 
 def bins_of(array, key, owners=2):

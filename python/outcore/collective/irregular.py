@@ -56,12 +56,12 @@ from outcore.collective.listed_schedule import CACHED, FAR, NUMBER, ListedSchedu
 from outcore.collective.request import CollectiveRequest, start
 from outcore.errors import UsageError
 from outcore.formats.layout import share_bytes
-from outcore.index_parts import check_disk_out, on_disk, rows_of
-from outcore.index_schedule import (
+from outcore.indices.parts import check_disk_out, on_disk, rows_of
+from outcore.indices.points import check_out
+from outcore.indices.schedule import (
     Combine,
     function_of,
 )
-from outcore.points import check_out
 from outcore.transport import DeferredInterrupt
 
 __all__ = ["CollectiveSchedule", "Manner"]

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.formats.layout import Chunked, Strided
-from outcore.indexing import Points
+from outcore.indices.keys import Points
+from outcore.indices.stored_lists import unit_of
 from outcore.report import counted, human, human_time
-from outcore.stored_lists import unit_of
 
 __all__ = [
     "MANNERS",

@@ -28,9 +28,9 @@ from outcore.collective.agreement import Failures, Unsure
 from outcore.collective.dense import Dense, is_dense
 from outcore.collective.elements import ByMessages, Exchange, InSlots, Steps, shares_slots
 from outcore.collective.list_choice import Bins
-from outcore.index_parts import Place, elements_of
-from outcore.indexing import Points
-from outcore.masks import INDEX
+from outcore.indices.keys import Points
+from outcore.indices.masks import INDEX
+from outcore.indices.parts import Place, elements_of
 from outcore.transport import Transport
 
 __all__ = ["WINDOWED", "Listed", "Owned", "Part", "tell_owners"]

@@ -41,13 +41,13 @@ from outcore.collective.passes import Passes
 from outcore.collective.sums import sum_over_ranks
 from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import Chunked
-from outcore.index_schedule import (
+from outcore.indices.keys import Points
+from outcore.indices.masks import INDEX, Held
+from outcore.indices.schedule import (
     CombinedPoints,
     IndexSchedule,
     points_of,
 )
-from outcore.indexing import Points
-from outcore.masks import INDEX, Held
 from outcore.transport import Transport
 
 __all__ = ["CACHED", "DISK", "FAR", "NUMBER", "ListedSchedule"]

@@ -7,10 +7,10 @@ could be written by an early part of one rank and a late part of another, in an 
 budgets.
 
 Idea. Passes over ranges of elements, the same on all ranks: what all of them count in each bin says
-where to cut (`outcore.stored_lists`), so that the indices of a range fit the memory of each rank that
-has them, and of the owner that gets them. In a pass each owner has one range. Ranks bring the indices
-of these ranges together in a scratch file once; owners keep what they are told in another one. From
-then on only elements travel.
+where to cut (`outcore.indices.stored_lists`), so that the indices of a range fit the memory of each
+rank that has them, and of the owner that gets them. In a pass each owner has one range. Ranks bring the
+indices of these ranges together in a scratch file once; owners keep what they are told in another one.
+From then on only elements travel.
 
     pass             0          1          2 (more indices than fit: two steps)    3
     owner 0       0..700    700..990    990..1000: ranks 0, 1                 990..1000: ranks 1, 2
@@ -41,10 +41,18 @@ from outcore import _core
 from outcore.collective.agreement import Announced, Failures, Unsure
 from outcore.collective.elements import bytes_of
 from outcore.formats.scratch import ScratchFile
-from outcore.index_parts import HeldRange, Place, Room, Rows, staged, values_of
-from outcore.index_schedule import IndexSchedule
-from outcore.masks import INDEX, Held
-from outcore.stored_lists import Bins, Division, Limits, Range, cut_ranges, find_cuts, unit_of
+from outcore.indices.masks import INDEX, Held
+from outcore.indices.parts import HeldRange, Place, Room, Rows, staged, values_of
+from outcore.indices.schedule import IndexSchedule
+from outcore.indices.stored_lists import (
+    Bins,
+    Division,
+    Limits,
+    Range,
+    cut_ranges,
+    find_cuts,
+    unit_of,
+)
 from outcore.transport import Transport
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.disk import DiskArray
 from outcore.distribution import Distribution, Key
+from outcore.indices.points import check_out
 from outcore.placement.files import Manifest
 from outcore.placement.keys import Rows, as_walked, lengths, shifted, straight
 from outcore.placement.part import LocalPart, intersections
-from outcore.points import check_out
 from outcore.requests import IORequest, Started
 from outcore.requests import start as start_io
 from outcore.transport import Transport

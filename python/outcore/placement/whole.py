@@ -32,9 +32,9 @@ from outcore.collective.many import read_all
 from outcore.disk import DiskArray
 from outcore.distribution import Key
 from outcore.errors import UsageError
+from outcore.indices.points import check_out
 from outcore.placement.keys import Rows, as_walked, lengths, straight
 from outcore.placement.part import intersections
-from outcore.points import check_out
 
 if TYPE_CHECKING:
     from outcore.placement.array import PlacedArray

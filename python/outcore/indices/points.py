@@ -1,9 +1,9 @@
 """
 Reads and writes of elements that are chosen by arrays of indices.
 
-Problem. `outcore.indexing` says which elements a key means; the core reads and writes lists of points.
-What stands between them needs memory: lists of another type than int64, values of another type than the
-array's, values and results whose axes cannot be seen as one axis of points, indices of a mask.
+Problem. `outcore.indices.keys` says which elements a key means; the core reads and writes lists of
+points. What stands between them needs memory: lists of another type than int64, values of another type
+than the array's, values and results whose axes cannot be seen as one axis of points, indices of a mask.
 Idea. Where nothing has to be converted the core gets the caller's own memory, in one call. Otherwise the
 access is cut into boxes of points in C order; of each box the lists and values are converted, and the
 core gets these. Large masks are cut into windows of indices before that.
@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore import sieved_masks
 from outcore.errors import BudgetError, SectionError, UsageError
 from outcore.formats.layout import share_bytes
-from outcore.indexing import Box, Kind, Points, parse
-from outcore.masks import INDEX, Held
+from outcore.indices import sieved_masks
+from outcore.indices.keys import Box, Kind, Points, parse
+from outcore.indices.masks import INDEX, Held
 from outcore.report import Report
 
 if TYPE_CHECKING:

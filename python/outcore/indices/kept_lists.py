@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.indexing import Points
-from outcore.masks import INDEX
+from outcore.indices.keys import Points
+from outcore.indices.masks import INDEX
 
 __all__ = ["WORTH", "KeptLists", "Runs", "indices_of", "runs_of"]
 

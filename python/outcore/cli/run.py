@@ -1,7 +1,7 @@
 """
 ``outcore run OPERATION``, ``outcore jobs`` and ``outcore resume``: computations on files.
 
-Idea. Each operation is a command of its own, made from the table in `outcore.cli_operations`; options
+Idea. Each operation is a command of its own, made from the table in `outcore.cli.operations`; options
 that all have (memory, restart, what the new file is like) are said once. Under mpiexec all ranks come
 here, and share the work.
 """
@@ -19,9 +19,9 @@ import numpy as np
 
 import outcore
 from outcore import jobs
-from outcore.cli_operations import OPERATIONS, Operation
-from outcore.cli_output import Bar, print_json
-from outcore.cli_words import parse_lengths, parse_options
+from outcore.cli.operations import OPERATIONS, Operation
+from outcore.cli.output import Bar, print_json
+from outcore.cli.words import parse_lengths, parse_options
 from outcore.errors import UnsupportedError, UsageError
 from outcore.jobs.leftovers import SCRATCH
 from outcore.jobs.ranks import Ranks

@@ -2,9 +2,10 @@
 Accesses by index lists that do not fit memory: one range of elements after another.
 
 Problem. A schedule of a list larger than memory cannot keep addresses, and neither can the values, or
-the result, always be in memory: they may be arrays on disk. Idea. `outcore.stored_lists` brings the
-indices of a range of elements together, with their positions. A range is then one access of the core to
-a part of the file; values are taken from, and put to, the positions (`Rows`), in memory or on disk.
+the result, always be in memory: they may be arrays on disk. Idea. `outcore.indices.stored_lists` brings
+the indices of a range of elements together, with their positions. A range is then one access of the
+core to a part of the file; values are taken from, and put to, the positions (`Rows`), in memory or on
+disk.
 
 Invariants. Each element, and so each chunk that no range had to cut, is read once and written once for
 each `gather` or `scatter`. If more indices name a range than fit, its elements stay in memory until all
@@ -25,9 +26,9 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.errors import UsageError
-from outcore.indexing import Points
-from outcore.masks import INDEX, Held
-from outcore.stored_lists import (
+from outcore.indices.keys import Points
+from outcore.indices.masks import INDEX, Held
+from outcore.indices.stored_lists import (
     DIVIDED,
     PAIR,
     Division,

@@ -2,7 +2,7 @@
 The operations of ``outcore run``: which paths and options each takes.
 
 Idea. An operation of the command line is a function of `outcore` whose inputs and results are paths.
-What it takes beside them is in one table; what all of them take is said once, in `outcore.cli_run`.
+What it takes beside them is in one table; what all of them take is said once, in `outcore.cli.run`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from outcore.cli_words import parse_lengths
+from outcore.cli.words import parse_lengths
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.opening import open as open_array

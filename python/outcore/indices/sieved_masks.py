@@ -27,7 +27,7 @@ from outcore.errors import BudgetError, UsageError
 if TYPE_CHECKING:
     from outcore.blocks import Blocks
     from outcore.disk import DiskArray
-    from outcore.indexing import Points
+    from outcore.indices.keys import Points
 
 __all__ = ["blocks_of", "explain", "read"]
 

@@ -27,10 +27,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import outcore
-from outcore import cli_completion, cli_create, cli_files, cli_paths, cli_run, measured
-from outcore.cli_output import Bar, print_json
-from outcore.cli_status import DONE, INTERRUPTED, STATUS, UNREAD, UNSEEN, failed, say
-from outcore.cli_words import parse_lengths, parse_options, parse_section
+from outcore import measured
+from outcore.cli import completion, create, files, paths, run
+from outcore.cli.output import Bar, print_json
+from outcore.cli.status import DONE, INTERRUPTED, STATUS, UNREAD, UNSEEN, failed, say
+from outcore.cli.words import parse_lengths, parse_options, parse_section
 from outcore.collective.dry_run import Disk, dry_run
 from outcore.collective.planning import METHODS
 from outcore.disk import DiskArray
@@ -184,7 +185,7 @@ def _parser() -> argparse.ArgumentParser:
             help="option to open it with, such as dtype=f4 or shape=100,200 for a raw file",
         )
 
-    cli_paths.arguments(command, reads)
+    paths.arguments(command, reads)
     explain = command("explain", _explain, "what reading or writing a section would do")
     reads(explain)
     explain.add_argument("section", nargs="?", default="...", help="such as '[100:200, ::3]'")
@@ -230,13 +231,13 @@ def _parser() -> argparse.ArgumentParser:
     whole.add_argument(
         "--skip", action="store_true", help="leave out arrays that cannot be read, or kept"
     )
-    cli_create.target_arguments(convert)
+    create.target_arguments(convert)
 
-    cli_create.arguments(command)
+    create.arguments(command)
 
-    cli_run.arguments(command, reads)
+    run.arguments(command, reads)
 
-    cli_files.arguments(command)
+    files.arguments(command)
 
     bench = command("bench", _bench, "measure the disk below a folder, for the plans to use")
     bench.add_argument("folder", nargs="?", default=".")
@@ -244,7 +245,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--slice", type=int, default=250, metavar="MS", help="time per figure (250)")
 
     simulation.arguments(command("simulate", _simulate, simulation.TEXT))
-    cli_completion.arguments(command, _parser)
+    completion.arguments(command, _parser)
     return parser
 
 
@@ -389,9 +390,7 @@ def _convert(words: Any) -> int:
     if "," in (words.compression or ""):
         options["compression"] = words.compression.split(",")
     source = parse_options(words.set)
-    options |= cli_create.target_options(
-        words, lambda: cli_create.attributes_of(words.source, source)
-    )
+    options |= create.target_options(words, lambda: create.attributes_of(words.source, source))
     if words.whole:
         options["whole"] = True
     if words.skip:
@@ -476,7 +475,3 @@ def _simulate(words: Any) -> int:
 
 def _rates(rates: Sequence[int]) -> str:
     return ", ".join(f"{human(rate)}/s" for rate in rates)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

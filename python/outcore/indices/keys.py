@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.errors import SectionError, UsageError
-from outcore.masks import INDEX, Held, Mask
+from outcore.indices.masks import INDEX, Held, Mask
 
 __all__ = ["Box", "Kind", "Points", "ResultAxis", "Span", "parse"]
 

@@ -24,8 +24,8 @@ from typing import Any
 
 import outcore
 from outcore import formats
-from outcore.cli_output import print_json
-from outcore.cli_run import OperationParser
+from outcore.cli.output import print_json
+from outcore.cli.run import OperationParser
 
 __all__ = ["arguments", "commands", "script"]
 

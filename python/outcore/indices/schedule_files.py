@@ -32,11 +32,11 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.errors import FormatError, OutcoreError, SectionError, StorageError
 from outcore.formats import durable
-from outcore.index_parts import elements_of, listed, stored
-from outcore.indexing import Points, ResultAxis
-from outcore.kept_lists import WORTH, Runs, runs_of
-from outcore.masks import INDEX, Held
-from outcore.stored_lists import StoredList
+from outcore.indices.kept_lists import WORTH, Runs, runs_of
+from outcore.indices.keys import Points, ResultAxis
+from outcore.indices.masks import INDEX, Held
+from outcore.indices.parts import elements_of, listed, stored
+from outcore.indices.stored_lists import StoredList
 
 if TYPE_CHECKING:
     from outcore.disk import DiskArray

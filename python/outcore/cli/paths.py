@@ -2,7 +2,7 @@
 ``outcore info | ls | verify``: what there is on the disk, of one path or several.
 
 Idea. Each path is looked at on its own. One that fails is told on stderr, and the others are told all
-the same; the exit status is that of the worst (`outcore.cli_status`).
+the same; the exit status is that of the worst (`outcore.cli.status`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 
 import outcore
 from outcore import formats
-from outcore.cli_output import Bar, print_json
-from outcore.cli_status import DAMAGE, DAMAGED, DONE, NOT_READ, UNSEEN, each
-from outcore.cli_words import parse_options
+from outcore.cli.output import Bar, print_json
+from outcore.cli.status import DAMAGE, DAMAGED, DONE, NOT_READ, UNSEEN, each
+from outcore.cli.words import parse_options
 from outcore.disk import DiskArray
 from outcore.errors import SectionError
 from outcore.formats import durable

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import outcore
-from outcore.cli_output import print_json
-from outcore.cli_words import literal, parse_lengths, parse_named
+from outcore.cli.output import print_json
+from outcore.cli.words import literal, parse_lengths, parse_named
 from outcore.errors import FormatError, UsageError
 
 __all__ = ["arguments", "attributes_of", "target_arguments", "target_options"]

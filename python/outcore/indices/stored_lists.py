@@ -44,8 +44,8 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.formats.layout import Chunked, ShardSource, Strided
 from outcore.formats.scratch import ScratchFile
-from outcore.indexing import Points
-from outcore.masks import INDEX
+from outcore.indices.keys import Points
+from outcore.indices.masks import INDEX
 
 __all__ = [
     "DIVIDED",

@@ -9,7 +9,7 @@ Idea. `IndexSchedule` keeps what follows from the indices and the layout alone, 
 ordered by the windows or chunks of the file in which they lie. `gather` and `scatter` are then only
 I/O, on any array of the same shape. Where several values for one element are combined, the elements are
 listed once more, each of them once, with the place of each value in that list. What does not fit memory
-(the list, the values, or the result) is done in parts (`outcore.index_parts`).
+(the list, the values, or the result) is done in parts (`outcore.indices.parts`).
 
 Invariants. Values are combined in the order of the list, beginning with what the array has, so sums of
 floating-point numbers have the same bits whatever the budget or the layout.
@@ -32,10 +32,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import outcore
-from outcore import _core, schedule_files
+from outcore import _core
 from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import share_bytes
-from outcore.index_parts import (
+from outcore.indices import schedule_files
+from outcore.indices.kept_lists import KeptLists
+from outcore.indices.keys import Points, parse
+from outcore.indices.masks import Held
+from outcore.indices.parts import (
     CombinedPoints,
     Parts,
     check_disk_out,
@@ -45,11 +49,8 @@ from outcore.index_parts import (
     rows_of,
     stored,
 )
-from outcore.indexing import Points, parse
-from outcore.kept_lists import KeptLists
-from outcore.masks import Held
-from outcore.points import check_out
-from outcore.stored_lists import StoredList
+from outcore.indices.points import check_out
+from outcore.indices.stored_lists import StoredList
 from outcore.virtual import outlived, schedule_of, serves
 
 __all__ = ["COMBINES", "Combine", "CombinedPoints", "IndexSchedule", "points_of"]

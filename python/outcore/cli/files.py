@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from outcore.cli_output import print_json
+from outcore.cli.output import print_json
 from outcore.errors import UsageError
 from outcore.formats import whole
 from outcore.ooc.copies.convert import convert

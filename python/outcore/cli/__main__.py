@@ -1,0 +1,7 @@
+"""``python -m outcore.cli`` is the command `outcore`, too."""
+
+import sys
+
+from outcore.cli import main
+
+sys.exit(main())
