@@ -56,7 +56,7 @@ def owner_of(plan: _core.Collective, rank: int, arrays: Sequence[DiskArray | Non
     what nobody gives of its tiles. The accesses of each rank do not have it.
     """
     cores = [None if array is None else array._core for array in arrays]
-    exclusive = [n for n, a in enumerate(arrays) if a is not None and a.hints.exclusive]
+    exclusive = [n for n, a in enumerate(arrays) if a is not None and a._hints.exclusive]
     return _core.Owner(plan, rank, cores, REWRITES, exclusive)
 
 
