@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -120,6 +120,7 @@ class VirtualCore:
         #: What whoever reads together with other ranks keeps of the sources.
         self.handles: dict[int, Any] = {}
         self._before: dict[str, int] = {}
+        self._seconds_before: dict[str, float] = {}
 
     def __getattr__(self, name: str) -> Any:
         # Keys, shapes, budgets: what needs no elements.
@@ -142,7 +143,8 @@ class VirtualCore:
                 except (KeyError, StopIteration, RuntimeError):  # another thread was faster
                     break
                 # Who reads from it goes on; its files are closed with the last of them.
-                self._count(old.core.stats())
+                _add(self._before, old.core.stats())
+                _add(self._seconds_before, old.core.seconds())
             self._open[number] = found
         return found
 
@@ -156,10 +158,6 @@ class VirtualCore:
                 code="hdf5-virtual",
                 path=self.info.path,
             )
-
-    def _count(self, stats: dict[str, int]) -> None:
-        for name, value in stats.items():
-            self._before[name] = self._before.get(name, 0) + value
 
     # Sections
 
@@ -366,8 +364,14 @@ class VirtualCore:
         """What was done, in all sources together."""
         total = {**self._base.stats()}
         for one in (self._before, *(s.core.stats() for s in list(self._open.values()))):
-            for name, value in one.items():
-                total[name] = total.get(name, 0) + value
+            _add(total, one)
+        return total
+
+    def seconds(self) -> dict[str, float]:
+        """What that took all threads."""
+        total = {**self._base.seconds()}
+        for one in (self._seconds_before, *(s.core.seconds() for s in list(self._open.values()))):
+            _add(total, one)
         return total
 
     def stored(self) -> None:
@@ -813,3 +817,8 @@ def _slabs(key: Key, shape: tuple[int, ...], most: int) -> Iterator[tuple[Key, t
 def _cut(whole: slice, part: slice) -> slice:
     start, _, step = _words(whole)
     return slice(start + part.start * step, start + (part.stop - 1) * step + 1, step)
+
+
+def _add(total: dict[str, Any], some: Mapping[str, Any]) -> None:
+    for name, value in some.items():
+        total[name] = total.get(name, 0) + value

@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use outcore_io::exec::{CacheUse, User};
 use outcore_io::{probe, Arena, FileTable, Reservation, StorageError};
@@ -474,6 +475,7 @@ impl One<'_> {
         points: &Arc<Points>,
         cached: &mut Cached,
     ) -> Result<Step<'f>, Fault> {
+        let began = Instant::now();
         let (open, access, hints) = (self.open, self.access, self.access.hints);
         let look = self.look(layout);
         let share = match hints.cache {
@@ -509,6 +511,7 @@ impl One<'_> {
             alone: None,
             times: 1,
             reach: self.reach,
+            planned: began.elapsed(),
         })
     }
 }

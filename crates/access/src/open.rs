@@ -13,10 +13,11 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use outcore_io::backend::{self, Chosen};
 use outcore_io::disks::{self, Figures, Origin};
-use outcore_io::exec::{self, CacheUse, Job, Report, User};
+use outcore_io::exec::{self, CacheUse, Job, Report, Times, User};
 use outcore_io::gaps::{self, Written};
 use outcore_io::lock::FileLock;
 use outcore_io::pool::PAGE;
@@ -280,7 +281,14 @@ impl Open {
     /// Hands what was written to the disk, and waits for it.
     pub fn flush(&self) -> Result<(), Fault> {
         self.habit.flush();
-        self.count(&Report { flushes: 1, ..Report::default() });
+        let began = Instant::now();
+        let flushed = self.put_on_disk();
+        let times = Times { io: exec::nanoseconds(began.elapsed()), ..Times::default() };
+        self.count(&Report { flushes: 1, times, ..Report::default() });
+        flushed
+    }
+
+    fn put_on_disk(&self) -> Result<(), Fault> {
         match &self.place {
             Place::Files(files) => {
                 let filled = self.fill_gaps(files, false);
@@ -467,6 +475,7 @@ impl Open {
         mode: Mode,
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
+        let began = Instant::now();
         let cached = terms::cached(layout, access.section, files);
         let budget = terms::budget(access.hints);
         let mut terms = terms::terms(access.hints, &self.found, files, cached, None, budget);
@@ -518,6 +527,7 @@ impl Open {
             alone,
             times,
             reach,
+            planned: began.elapsed(),
         };
         work(step)
     }
@@ -647,7 +657,8 @@ impl Open {
             interrupted: &interrupted,
         };
         let watch = learning::watch(&self.described.pipeline, &self.found, access, step);
-        let done = exec::run(&job)?;
+        let mut done = exec::run(&job)?;
+        done.times.plan += exec::nanoseconds(step.planned);
         if let Some(watch) = watch {
             watch.end(done.reads, done.read_bytes);
         }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use outcore_io::exec::{CacheUse, Sink, User};
 use outcore_io::lock::Patience;
@@ -177,6 +178,7 @@ impl Part<'_> {
         sink: Option<&Sink>,
         work: &mut dyn FnMut(Step) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
+        let began = Instant::now();
         let (access, context) = (self.access, self.context);
         let cached = cached(&resolved.table, &resolved.files);
         let (hints, files) = (access.hints, &resolved.files);
@@ -231,6 +233,7 @@ impl Part<'_> {
                 Some(listed) => listed.reach,
                 None => reach(self.section, access.strides, context.described.item()),
             },
+            planned: began.elapsed(),
         })
     }
 }

@@ -1,5 +1,7 @@
 //! What is asked, and one plan of it: the words that all parts of an access share.
 
+use std::time::Duration;
+
 use outcore_io::exec::{CacheUse, Sink, User};
 use outcore_io::pool::PAGE;
 use outcore_io::{Claim, FileTable};
@@ -47,6 +49,8 @@ pub struct Step<'a> {
     /// Lowest byte and one past the highest byte of the caller's array that it touches, from the first element
     /// of `data` on.
     pub reach: (i64, i64),
+    /// What it took to plan it.
+    pub planned: Duration,
 }
 
 /// A claim, and what to do as soon as somebody else wants the file.

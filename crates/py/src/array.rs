@@ -331,6 +331,11 @@ impl Array {
         crate::report::stats(py, &*self.open()?)
     }
 
+    /// What that took all threads, in seconds.
+    fn seconds<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        crate::report::seconds(py, &*self.open()?)
+    }
+
     /// Ask the system to bring a section into its cache.
     fn prefetch(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let open = self.open()?;

@@ -95,6 +95,22 @@ pub fn stats<'py>(py: Python<'py>, open: &Open) -> PyResult<Bound<'py, PyDict>> 
     Ok(fields)
 }
 
+/// What it took all threads together.
+pub fn seconds<'py>(py: Python<'py>, open: &Open) -> PyResult<Bound<'py, PyDict>> {
+    let times = open.done().times;
+    let fields = PyDict::new(py);
+    for (name, nanoseconds) in [
+        ("thread_io_seconds", times.io),
+        ("thread_decode_seconds", times.decode),
+        ("thread_encode_seconds", times.encode),
+        ("thread_copy_seconds", times.copy),
+        ("thread_plan_seconds", times.plan),
+    ] {
+        fields.set_item(name, nanoseconds as f64 / 1e9)?;
+    }
+    Ok(fields)
+}
+
 /// `[0:10, 3, ::2]`: the section as one would write it in Python.
 fn section_text(section: &Section) -> String {
     let items: Vec<String> = section

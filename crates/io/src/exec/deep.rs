@@ -21,7 +21,8 @@ use outcore_plan::check::CheckedRound;
 use outcore_plan::{Channel, IndexedMove, Method, Plan, Transfer};
 
 use super::lane::{Lane, Piece};
-use super::{Shared, Slots};
+use super::times::{Phase, Times, Watch};
+use super::{Report, Shared, Slots};
 use crate::backend::{Completion, Request, Session};
 use crate::cpu::{with_workers, Workers};
 use crate::error::StorageError;
@@ -104,6 +105,7 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
             next: 0,
             rounds,
             moving: 0,
+            waited: Times::default(),
             calls: job.plan.method() != Method::List,
             past: job.plan.past_cache().unwrap_or(0),
             shared,
@@ -112,6 +114,7 @@ pub(super) fn drive(shared: &Shared) -> Result<(), StorageError> {
         };
         let result = driver.run(workers);
         driver.drain();
+        shared.report(&Report { times: driver.waited, ..Report::default() });
         for lane in driver.stages.iter().filter_map(|stage| stage.lane.as_ref()) {
             shared.report(&lane.report);
         }
@@ -142,6 +145,8 @@ struct Driver<'a> {
     next: u64,
     rounds: u64,
     moving: usize,
+    /// For requests in flight; time of this thread, which lanes do not see.
+    waited: Times,
     /// Writes are calls of the worker.
     calls: bool,
     /// The first round past the page cache, if there are others before it.
@@ -161,6 +166,7 @@ impl<'a> Driver<'a> {
             if !self.shared.failed() {
                 self.start_rounds(workers);
             }
+            let mut watch = Watch::new();
             self.session.flush()?;
             while let Ok(moved) = self.receive.try_recv() {
                 self.moved(moved);
@@ -172,6 +178,7 @@ impl<'a> Driver<'a> {
                     0 => self.session.wait(1, &mut done)?,
                     _ => self.session.wait_for(GLANCE, &mut done)?,
                 }
+                watch.lap(&mut self.waited, Phase::Io);
                 for completion in done.drain(..) {
                     self.completed(completion, workers);
                 }
@@ -227,11 +234,16 @@ impl<'a> Driver<'a> {
     {
         let stage = &mut self.stages[number];
         let Some(lane) = stage.lane.as_mut() else { return Ok(()) };
+        lane.begin();
         let round = lane.round(k)?;
         stage.writing = false;
         stage.calls = self.calls || k < self.past;
         let submitted = self.submit(number, &round.reads, false);
-        self.stages[number].round = Some(round);
+        let stage = &mut self.stages[number];
+        if let Some(lane) = stage.lane.as_mut() {
+            lane.lap(Phase::Io);
+        }
+        stage.round = Some(round);
         submitted?;
         self.advance(number, workers);
         Ok(())
@@ -350,6 +362,7 @@ impl<'a> Driver<'a> {
         let bytes = bytes.saturating_add(listed);
         let inline = if self.next < self.rounds { INLINE } else { INLINE_AT_END };
         if chunks == 0 && bytes < inline && !calls {
+            lane.begin();
             let result = lane.between(&round);
             self.moving += 1;
             self.moved((number, lane, round, result));
@@ -360,6 +373,7 @@ impl<'a> Driver<'a> {
         workers.spawn(move || {
             // Without an answer the driver would wait for ever.
             let moves = std::panic::AssertUnwindSafe(|| {
+                lane.begin();
                 lane.between(&round)?;
                 if calls {
                     lane.writes(&round)?;

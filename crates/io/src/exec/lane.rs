@@ -13,6 +13,7 @@ use outcore_plan::{
     Channel, ChunkRead, ChunkWrite, Direction, IndexedMove, Move, Place, Round, Transfer,
 };
 
+use super::times::{Phase, Watch};
 use super::{Report, Room, Shared, UNKNOWN};
 use crate::backend::sys;
 use crate::chunk_cache::{CacheUse, Chunk, Key, Seen};
@@ -40,6 +41,7 @@ pub(super) struct Lane<'a> {
     leads: bool,
     /// Pages of a mapping that blocks were copied from or to.
     resident: Option<Resident<'a>>,
+    watch: Watch,
     pub(super) report: Report,
 }
 
@@ -84,13 +86,23 @@ impl<'a> Lane<'a> {
         };
         let (slot, report) = (room.slot, Report::default());
         let (coder, seen, found) = (None, vec![None; job.files.len()], Vec::new());
-        let (leads, resident) = (false, None);
-        Lane { shared, bounds, slot, room, coder, seen, found, leads, resident, report }
+        let (leads, resident, watch) = (false, None, Watch::new());
+        Lane { shared, bounds, slot, room, coder, seen, found, leads, resident, watch, report }
     }
 
     /// This lane runs on the thread that called `run`.
     pub(super) fn leading(self) -> Lane<'a> {
         Lane { leads: true, ..self }
+    }
+
+    /// What passes from now on is of the next phase that ends.
+    pub(super) fn begin(&mut self) {
+        self.watch = Watch::new();
+    }
+
+    /// A phase ends here.
+    pub(super) fn lap(&mut self, phase: Phase) {
+        self.watch.lap(&mut self.report.times, phase);
     }
 
     /// In a round of many requests: whether to stop before its end. `done` counts since the last
@@ -113,11 +125,20 @@ impl<'a> Lane<'a> {
 
     /// Round `k`, checked against the files as they are.
     pub(super) fn round(&mut self, k: u64) -> Result<CheckedRound, StorageError> {
-        let round = self.shared.job.plan.round(k)?;
-        self.ask_lengths(&round)?;
+        let job = self.shared.job;
+        let round = job.plan.round(k)?;
+        // Files that hold chunks, or parts, are opened for this; one that is open is quickly asked.
+        if job.pipeline.is_some_and(|pipeline| !pipeline.is_empty()) || job.files.len() > 1 {
+            self.lap(Phase::Plan);
+            self.ask_lengths(&round)?;
+            self.lap(Phase::Io);
+        } else {
+            self.ask_lengths(&round)?;
+        }
         match check(round, &self.bounds) {
             Ok(checked) => {
                 self.report.rounds += 1;
+                self.lap(Phase::Plan);
                 Ok(checked)
             }
             Err(error) => Err(self.too_short(k).unwrap_or(StorageError::Plan(error))),
@@ -230,6 +251,9 @@ impl<'a> Lane<'a> {
 
     /// Reads into the slot or the caller's array, one request after the other.
     pub(super) fn reads(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
+        if round.reads.is_empty() {
+            return Ok(());
+        }
         let mut looked = (0, 0);
         for transfer in &round.reads {
             let file = self.shared.job.files.open(transfer.file)?;
@@ -246,6 +270,7 @@ impl<'a> Lane<'a> {
             self.report.reads += reads;
             self.report.read_bytes += bytes;
         }
+        self.lap(Phase::Io);
         Ok(())
     }
 
@@ -261,6 +286,7 @@ impl<'a> Lane<'a> {
         }
         let shared = self.shared;
         let _turn = shared.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.begin(); // Waiting for other threads is no I/O of this one.
         let mut looked = (0, 0);
         for transfer in &round.writes {
             let file = self.shared.job.files.open(transfer.file)?;
@@ -288,13 +314,17 @@ impl<'a> Lane<'a> {
                 shared.send(&file, first, end - first);
             }
         }
+        self.lap(Phase::Io);
         Ok(())
     }
 
     /// Everything between the reads and the writes of a round.
     pub(super) fn between(&mut self, round: &CheckedRound) -> Result<(), StorageError> {
         self.chunk_reads(round)?;
-        self.moves(round)?;
+        if !round.moves.is_empty() || !round.indexed.is_empty() {
+            self.moves(round)?;
+            self.lap(Phase::Copy);
+        }
         self.chunk_writes(round)
     }
 
@@ -506,6 +536,7 @@ impl<'a> Lane<'a> {
             // and is not written to meanwhile.
             let bytes = unsafe { self.piece_of_slot(chunk.at, chunk.len) };
             job.arena.keep_chunk(&file, (seen, key), bytes, job.chunk_cache);
+            self.lap(Phase::Copy);
         }
         Ok(())
     }
@@ -580,7 +611,9 @@ impl<'a> Lane<'a> {
             }
             let memory = self.slot.wrapping_offset(chunk.at as isize);
             // SAFETY: the round was checked: the chunk lies in the slot.
-            return unsafe { file.read_at(stored.offset, memory, chunk.len as usize) };
+            unsafe { file.read_at(stored.offset, memory, chunk.len as usize) }?;
+            self.lap(Phase::Io);
+            return Ok(());
         };
         let (from, to, aside) = (chunk.staged_at, chunk.at, chunk.scratch_at);
         if meet((from, stored.len), (to, chunk.len))
@@ -600,7 +633,9 @@ impl<'a> Lane<'a> {
         };
         // SAFETY: `staged` has `stored.len` bytes.
         unsafe { file.read_at(stored.offset, staged.as_mut_ptr(), staged.len()) }?;
+        self.lap(Phase::Io);
         let decoded = self.coder(pipeline)?.decode(staged, stored.mask, out, scratch);
+        self.lap(Phase::Decode);
         self.report.decodes += 1;
         decoded.map_err(named)
     }
@@ -618,22 +653,26 @@ impl<'a> Lane<'a> {
         self.report.writes += 1;
         let Some(pipeline) = job.pipeline.filter(|p| !p.is_empty()) else {
             self.report.written_bytes += chunk.len;
-            return sink(&chunk.chunk, 0, bytes);
+            sink(&chunk.chunk, 0, bytes)?;
+            self.lap(Phase::Io);
+            return Ok(());
         };
         if meet((chunk.staged_at, chunk.scratch), (chunk.at, chunk.len)) {
             return Err(StorageError::BadJob("a chunk encoded over itself".into()));
         }
         // SAFETY: as above; the two pieces do not overlap.
         let scratch = unsafe { self.piece_of_slot(chunk.staged_at, chunk.scratch) };
-        let stored = self
-            .coder(pipeline)?
-            .encode(bytes, scratch)
-            .map_err(|error| name_chunk(error, PathBuf::new(), None, &chunk.chunk))
-            .and_then(|encoded| {
-                sink(&chunk.chunk, encoded.mask, encoded.bytes).map(|()| encoded.bytes.len())
-            });
+        let (mask, stored) = {
+            let encoded = self.coder(pipeline)?.encode(bytes, scratch);
+            let encoded =
+                encoded.map_err(|error| name_chunk(error, PathBuf::new(), None, &chunk.chunk))?;
+            (encoded.mask, encoded.bytes)
+        };
+        self.lap(Phase::Encode);
+        sink(&chunk.chunk, mask, stored)?;
+        self.lap(Phase::Io);
         self.report.encodes += 1;
-        self.report.written_bytes += stored? as i64;
+        self.report.written_bytes += stored.len() as i64;
         Ok(())
     }
 

@@ -18,6 +18,7 @@ mod deep;
 mod lane;
 pub(crate) mod report;
 mod side;
+mod times;
 mod writeback;
 
 use std::marker::PhantomData;
@@ -27,6 +28,7 @@ use std::sync::{Mutex, PoisonError};
 use outcore_plan::{Direction, Method, Plan};
 
 pub use self::report::Report;
+pub use self::times::{nanoseconds, Times};
 use self::writeback::Writeback;
 use crate::backend::Engine;
 pub use crate::chunk_cache::CacheUse;

@@ -1,5 +1,7 @@
 //! What an execution did.
 
+use super::times::Times;
+
 /// What was really done; comparable with the plan's cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Report {
@@ -25,6 +27,8 @@ pub struct Report {
     pub rounds: i64,
     /// Times that files were put on the disk, as was asked: no plan says so.
     pub flushes: i64,
+    /// What it took.
+    pub times: Times,
 }
 
 impl Report {
@@ -41,5 +45,6 @@ impl Report {
         self.encodes += other.encodes;
         self.rounds += other.rounds;
         self.flushes += other.flushes;
+        self.times.add(&other.times);
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use outcore_plan::{Direction, Method};
 
 use super::lane::Lane;
+use super::times::Phase;
 use super::{Shared, Slots};
 use crate::cpu;
 use crate::error::StorageError;
@@ -85,7 +86,8 @@ impl Work<'_> {
                 break;
             };
             if !shared.job.cached {
-                tell_ahead(&lane, &self.told, rounds.min(k + 1 + AHEAD));
+                lane.begin();
+                tell_ahead(&mut lane, &self.told, rounds.min(k + 1 + AHEAD));
             }
             if let Err(error) = one_round(&mut lane, k) {
                 shared.fail(error);
@@ -99,6 +101,7 @@ impl Work<'_> {
 }
 
 fn one_round(lane: &mut Lane, k: u64) -> Result<(), StorageError> {
+    lane.begin();
     let round = lane.round(k)?;
     lane.reads(&round)?;
     lane.between(&round)?;
@@ -106,7 +109,7 @@ fn one_round(lane: &mut Lane, k: u64) -> Result<(), StorageError> {
 }
 
 /// Tells the kernel about the chunks of rounds below `end` that it was not told about yet.
-fn tell_ahead(lane: &Lane, told: &AtomicU64, end: u64) {
+fn tell_ahead(lane: &mut Lane, told: &AtomicU64, end: u64) {
     let plan = lane.shared.job.plan;
     if plan.method() != Method::Chunks {
         return;
@@ -116,5 +119,8 @@ fn tell_ahead(lane: &Lane, told: &AtomicU64, end: u64) {
         if let Ok(round) = plan.round(k) {
             lane.advise(&round);
         }
+    }
+    if first < end {
+        lane.lap(Phase::Io);
     }
 }

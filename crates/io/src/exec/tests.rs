@@ -225,6 +225,7 @@ fn assert_report(plan: &Plan, direction: Direction, report: &Report) {
         encodes: cost.encodes,
         rounds: cost.rounds,
         flushes: 0,
+        times: report.times,
     };
     assert_eq!(expected, *report);
 }
