@@ -340,3 +340,43 @@ fn a_panic_on_a_worker_ends_the_job_with_an_error() {
     assert_eq!("internal-job", error.code());
     assert_eq!(0, arena.used());
 }
+
+#[test]
+fn seconds_are_parted_by_what_lanes_do() {
+    let section = Section::whole(&[600, 500]).unwrap();
+    let mut memory = vec![0; 600 * 500 * 4];
+    let mut times = |codecs: &[&str], direction| {
+        let disk = disk([600, 500], [100, 100], codecs, false);
+        access(&disk, &section, direction, &mut memory, None).unwrap().1.times
+    };
+    let read = times(&["deflate"], Direction::Read);
+    assert!(read.io.min(read.decode).min(read.copy).min(read.plan) > 0, "{read:?}");
+    assert_eq!(0, read.encode);
+    let written = times(&["deflate"], Direction::Write);
+    assert!(written.io.min(written.encode).min(written.copy) > 0, "{written:?}");
+    assert_eq!(0, written.decode, "whole chunks are not read");
+    let plain = times(&[], Direction::Read);
+    assert_eq!((0, 0), (plain.decode, plain.encode));
+    assert!(plain.io + plain.copy > 0, "{plain:?}");
+}
+
+#[cfg(feature = "testing")]
+#[test]
+fn a_disk_that_takes_long_shows_in_the_seconds_of_io() {
+    use crate::backend::faulty::{arm, Fault, Faults, Rule};
+    use crate::backend::sys::Kind;
+
+    let disk = disk([400, 500], [100, 100], &["deflate"], false);
+    let section = Section::whole(&[400, 500]).unwrap();
+    let mut memory = vec![0; 400 * 500 * 4];
+    let inside = disk.file.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    let delay = std::time::Duration::from_millis(5);
+    let slow = Rule::every(1, Fault::Delay(delay)).on(Kind::Read).path(&inside);
+    let read = {
+        let _armed = arm(Faults::new([slow]));
+        access(&disk, &section, Direction::Read, &mut memory, None).unwrap().1
+    };
+    // Twenty chunks, each read by a call.
+    assert_eq!(20, read.reads);
+    assert!(read.times.io >= 20 * nanoseconds(delay), "{read:?}");
+}
