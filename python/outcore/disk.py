@@ -94,7 +94,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
         if not self._virtual:
             self._core = _core.Array(info, self.writable, self._own_hints())
         else:
-            from outcore.virtual import core_of
+            from outcore.virtual.core import core_of
 
             self._core = core_of(info, self.writable, self._own_hints())
 

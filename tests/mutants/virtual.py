@@ -2,7 +2,9 @@
 
 from mutants import Mutant
 
-VIRTUAL = "python/outcore/virtual.py"
+CORE = "python/outcore/virtual/core.py"
+SCHEDULES = "python/outcore/virtual/schedules.py"
+SECTIONS = "python/outcore/virtual/sections.py"
 MAPPINGS = "python/outcore/formats/hdf5_virtual.py"
 HEAP = "python/outcore/formats/hdf5_strings.py"
 CHUNKS = "python/outcore/formats/zarr_strings.py"
@@ -15,28 +17,28 @@ ZIP = "tests/conformance/test_zarr_zip.py"
 
 MUTANTS = [
     Mutant(
-        file=VIRTUAL,
+        file=CORE,
         before='        if not np.can_cast(theirs, mine, "same_kind" if numbers else "equiv"):\n',
         after="        if False:\n",
         killed_by=f"{VDS}::test_a_type_that_cannot_hold_the_source_is_refused",
         why="elements of a source would be cut to a type that does not hold them",
     ),
     Mutant(
-        file=VIRTUAL,
+        file=SECTIONS,
         before="        number = min(count, -(-(length - start) // step))\n",
         after="        number = count\n",
         killed_by=f"{VDS}::test_a_source_that_became_smaller",
         why="what a source does not have any more would be asked of it",
     ),
     Mutant(
-        file=VIRTUAL,
+        file=SCHEDULES,
         before="            if (None if source is None else source.info.shape) != shape:\n",
         after="            if False:\n",
         killed_by="tests/conformance/test_virtual_schedules.py::test_a_schedule_follows_its_sources",
         why="a source that has come since would read as the fill value",
     ),
     Mutant(
-        file=VIRTUAL,
+        file=CORE,
         before="                if meet[high, low:high].any():\n",
         after="                if False:\n",
         killed_by=f"{VDS}::test_the_last_of_mappings_that_overlap_counts",

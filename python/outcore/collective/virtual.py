@@ -19,7 +19,7 @@ from outcore import _core
 from outcore.collective import items as brought
 from outcore.collective.items import Item
 from outcore.disk import DiskArray
-from outcore.virtual import converted
+from outcore.virtual.sections import converted
 
 __all__ = ["Reading", "is_virtual", "looking"]
 

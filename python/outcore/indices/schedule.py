@@ -51,7 +51,7 @@ from outcore.indices.parts import (
 )
 from outcore.indices.points import check_out
 from outcore.indices.stored_lists import StoredList
-from outcore.virtual import outlived, schedule_of, serves
+from outcore.virtual.schedules import outlived, schedule_of, serves
 
 __all__ = ["COMBINES", "Combine", "CombinedPoints", "IndexSchedule", "points_of"]
 

@@ -41,17 +41,18 @@ from outcore.formats.layout import (
 )
 from outcore.hints import Hints
 from outcore.pieces import common, numbered, upwards
+from outcore.virtual.sections import (
+    Key,
+    converted,
+    from_zero,
+    may_overlap,
+    slabs,
+    view_of,
+    within,
+    words_of,
+)
 
-__all__ = [
-    "Part",
-    "VirtualCore",
-    "converted",
-    "core_of",
-    "may_overlap",
-    "outlived",
-    "schedule_of",
-    "serves",
-]
+__all__ = ["Part", "Source", "VirtualCore", "core_of"]
 
 # Small sections that are read from the disk at a time.
 _LANES = 4
@@ -65,8 +66,18 @@ _COMPARED = 1 << 11
 _NUMBERS = "iufc"
 # Elements of a source of another type are converted so many bytes at a time.
 _CONVERTED = 8 << 20
-
-Key = tuple[slice | int, ...]
+# Counts of reports that are added up.
+_SUMMED = (
+    "reads",
+    "read_bytes",
+    "writes",
+    "written_bytes",
+    "mapped_bytes",
+    "decodes",
+    "encodes",
+    "kept",
+    "rounds",
+)
 
 
 class Part(NamedTuple):
@@ -74,14 +85,16 @@ class Part(NamedTuple):
 
     source: int
     #: Who has it stays in reach, whatever becomes of its name.
-    opened: _Source
+    opened: Source
     key: Key
     place: NDArray[Any]
     #: The same as a section of the memory of all parts.
     where: tuple[slice, ...]
 
 
-class _Source(NamedTuple):
+class Source(NamedTuple):
+    """A source that is open: what is known of it, and the core's view."""
+
     info: ArrayInfo
     core: Any
 
@@ -115,7 +128,7 @@ class VirtualCore:
         empty = TableSource(source.path, nothing_stored, no_places, None)
         layout = replace(info.layout, codecs=(), source=empty)
         self._base = _core.Array(replace(info, layout=layout), False, hints)
-        self._open: dict[int, _Source] = {}
+        self._open: dict[int, Source] = {}
         self._cut: dict[int, tuple[tuple[int, ...], Pieces]] = {}
         #: What whoever reads together with other ranks keeps of the sources.
         self.handles: dict[int, Any] = {}
@@ -128,7 +141,7 @@ class VirtualCore:
 
     # Sources
 
-    def opened(self, number: int) -> _Source | None:
+    def opened(self, number: int) -> Source | None:
         """A source, open; None while it is missing."""
         found = self._open.get(number)
         if found is None:
@@ -136,7 +149,7 @@ class VirtualCore:
             if info is None:
                 return None
             self._check(info)
-            found = _Source(info, core_of(info, False, self._hints))
+            found = Source(info, core_of(info, False, self._hints))
             while len(self._open) >= _OPEN:
                 try:
                     old = self._open.pop(next(iter(self._open)))
@@ -183,9 +196,9 @@ class VirtualCore:
             pieces = self._pieces(number, found.info)
             for k, there, place in numbered(pieces.there, pieces.here, key):
                 axes = pieces.axes[k] or ()
-                part = _inside(axes, there, place if key else (), found.info.shape)
+                part = within(axes, there, place if key else (), found.info.shape)
                 if part is not None:
-                    yield Part(source, found, part[0], _view(memory, axes, part[1]), part[1])
+                    yield Part(source, found, part[0], view_of(memory, axes, part[1]), part[1])
 
     def _pieces(self, number: int, info: ArrayInfo) -> Pieces:
         """A piece of which its source is known by now, in pieces that lie along axes of both."""
@@ -302,13 +315,13 @@ class VirtualCore:
         if plain:
             _core.read_many(plain, lanes=_LANES)
 
-    def _convert(self, found: _Source, part: Part) -> None:
+    def _convert(self, found: Source, part: Part) -> None:
         """Read elements of another type, a slab at a time."""
         shape = part.place.shape
         most = max(_CONVERTED // max(found.info.dtype.itemsize, 1), 1)
         held = min(math.prod(shape), most) * found.info.dtype.itemsize
         with _core.Reservation("conversion of a source", held):
-            for key, place in _slabs(part.key, shape, most):
+            for key, place in slabs(part.key, shape, most):
                 into: Any = (*place, ...)
                 part.place[into] = converted(found.core.read(key), self.info.dtype)
 
@@ -321,7 +334,7 @@ class VirtualCore:
         memory = np.broadcast_to(np.empty((), self.info.dtype), shape)
         return list(self.parts(section, upwards(memory, axes, len(self.info.shape))))
 
-    def _looked(self, key: Any) -> Iterator[tuple[_Source, Key, int]]:
+    def _looked(self, key: Any) -> Iterator[tuple[Source, Key, int]]:
         """Sources and sections of a key, and how many elements each has."""
         for part in self.looked(key):
             yield part.opened, part.key, part.place.size
@@ -411,7 +424,7 @@ class VirtualCore:
     ) -> None:
         """Read elements, or blocks of them, by lists of indices: of each source those that it has."""
         self._base.read_points(axes, lists, mode, rest, out)  # checks them, and fills
-        for one in self._chosen(axes, lists, mode, rest):
+        for one in self.chosen(axes, lists, mode, rest):
             source = self.opened(one.source)
             if source is None:
                 continue
@@ -423,7 +436,7 @@ class VirtualCore:
                 else:
                     # Its one index along these axes is in the section.
                     buffer[...] = source.core.read(one.section)
-                lengths = [part.stop - part.start for part in map(_counted, one.place)]
+                lengths = [part.stop - part.start for part in map(from_zero, one.place)]
                 into: Any = (one.points, *one.place)
                 here = buffer.reshape(len(buffer), *lengths)
                 out[into] = converted(here, self.info.dtype)
@@ -439,7 +452,7 @@ class VirtualCore:
         """What `read_points` does: sums over the sources."""
         told = self._base.explain_points(axes, lists, mode, rest, write)
         each = []
-        for one in self._chosen(axes, lists, mode, rest):
+        for one in self.chosen(axes, lists, mode, rest):
             source = self.opened(one.source)
             if source is not None and one.axes:
                 words = one.axes, one.lists, "points", one.rest
@@ -448,7 +461,7 @@ class VirtualCore:
                 each.append((source.core.explain(one.section, write), math.prod(one.shape)))
         return self._summed(told, each)
 
-    def _chosen(
+    def chosen(
         self,
         axes: tuple[int, ...],
         lists: tuple[NDArray[np.int64], ...],
@@ -495,7 +508,7 @@ class VirtualCore:
 
     def _chosen_of(
         self,
-        source: _Source,
+        source: Source,
         number: int,
         pieces: Pieces,
         piece: int,
@@ -530,13 +543,13 @@ class VirtualCore:
             if d in indices:
                 found[e] = there[d][0] + (indices[d] - here[d][0]) // here[d][2] * there[d][2]
                 inside &= found[e] < source.info.shape[e]
-        part = _inside(axes, tuple(sections), tuple(place), source.info.shape)
+        part = within(axes, tuple(sections), tuple(place), source.info.shape)
         (points,) = inside.nonzero()
         if part is None or not len(points):
             return None
         words: list[int] = []
         for at in part[0]:
-            words += (at, 1, 1) if isinstance(at, int) else _words(at)
+            words += (at, 1, 1) if isinstance(at, int) else words_of(at)
         section = tuple(slice(at, at + 1) if isinstance(at, int) else at for at in part[0])
         lengths = [n for e, n in enumerate(words[1::3]) if e not in found]
         return _Chosen(
@@ -575,248 +588,6 @@ class _Chosen(NamedTuple):
     #: Which points, and where along the other axes.
     points: NDArray[np.intp]
     place: tuple[slice, ...]
-
-
-def schedule_of(
-    core: Any,
-    axes: tuple[int, ...],
-    lists: tuple[NDArray[np.int64], ...],
-    mode: str,
-    rest: list[int],
-) -> _core.IndexSchedule:
-    """An index made ready for arrays of the layout of this one, virtual or not."""
-    if not isinstance(core, VirtualCore):
-        return _core.IndexSchedule(core, axes, lists, mode, rest)
-    made: Any = VirtualSchedule(core, axes, lists, mode, rest)
-    return made  # type: ignore[no-any-return]
-
-
-def serves(made: Any, core: Any) -> bool:
-    """Whether an index that was made ready is so for an array, virtual or not."""
-    both = isinstance(made, VirtualSchedule), isinstance(core, VirtualCore)
-    return both[0] == both[1] and made.serves(core)
-
-
-def outlived(made: Any, core: Any) -> bool:
-    """Whether it was made for a virtual array whose sources are others by now."""
-    return isinstance(made, VirtualSchedule) and made._core is core and not made.serves(core)
-
-
-class VirtualSchedule:
-    """
-    An index made ready for a virtual array: a schedule for each source, and where its elements go.
-
-    It has the members of the core's own `IndexSchedule`, and holds as long as the sources stay as they
-    are: where one has come, has gone, or has another shape or layout, it serves no more.
-
-    Parameters
-    ----------
-    core
-        The array.
-    axes, lists, mode, rest
-        As of `VirtualCore.read_points`; indices were checked.
-    """
-
-    def __init__(
-        self,
-        core: VirtualCore,
-        axes: tuple[int, ...],
-        lists: tuple[NDArray[np.int64], ...],
-        mode: str,
-        rest: list[int],
-    ) -> None:
-        self._core = core
-        self._looked: dict[int, tuple[int, ...] | None] = {}
-        self._each: list[_Ready] = []
-        for one in core._chosen(axes, lists, mode, rest, self._looked):
-            source = core.opened(one.source)
-            if source is None:  # it went away meanwhile
-                self._looked[one.source] = None
-                continue
-            first, last = int(one.points[0]), int(one.points[-1])
-            points: slice | NDArray[np.intp] = slice(first, last + 1)
-            held = None
-            if last - first + 1 != len(one.points):
-                points = one.points
-                held = _core.Reservation("places of elements of a source", points.nbytes)
-            made = None
-            if one.axes:
-                made = schedule_of(source.core, one.axes, one.lists, "points", one.rest)
-            into = (points, *one.place)
-            self._each.append(_Ready(one.source, made, one.section, one.shape, into, held))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the memory budget that it takes."""
-        held = sum(one.held.nbytes for one in self._each if one.held is not None)
-        return held + sum(one.made.nbytes for one in self._each if one.made is not None)
-
-    def serves(self, core: Any) -> bool:
-        """Whether it was made for this array, with the sources as they are."""
-        if core is not self._core:
-            return False
-        for number, shape in self._looked.items():
-            source = self._core.opened(number)
-            if (None if source is None else source.info.shape) != shape:
-                return False
-        for one in self._each:
-            source = self._core.opened(one.source)
-            if source is None or (one.made is not None and not one.made.serves(source.core)):
-                return False
-        return True
-
-    def read(self, core: Any, out: NDArray[Any]) -> None:
-        """Read the elements into memory with a row for each point."""
-        if not out.size:
-            return
-        corner = (slice(0, 1),) * len(self._core.info.shape)
-        out[...] = self._core._base.read(corner).reshape(())
-        for one in self._each:
-            source = self._core.opened(one.source)
-            if source is not None:
-                self._read_one(one, source, out)
-
-    def _read_one(self, one: _Ready, source: _Source, out: NDArray[Any]) -> None:
-        place = out[one.into] if isinstance(one.into[0], slice) else None
-        dtype = source.info.dtype
-        packed = place is not None and dtype == out.dtype and place.flags.c_contiguous
-        if one.made is not None and place is not None and packed:
-            one.made.read(source.core, place.reshape(one.shape))
-            return
-        with _core.Reservation("elements of a source", math.prod(one.shape) * dtype.itemsize):
-            buffer = np.empty(one.shape, dtype)
-            if one.made is not None:
-                one.made.read(source.core, buffer)
-            else:
-                # Its one index along these axes is in the section.
-                buffer[...] = source.core.read(one.section)
-            lengths = [part.stop - part.start for part in map(_counted, one.into[1:])]
-            here = buffer.reshape(len(buffer), *lengths)
-            into: Any = one.into
-            out[into] = converted(here, self._core.info.dtype)
-
-
-class _Ready(NamedTuple):
-    """The elements of one piece, made ready."""
-
-    source: int
-    #: None: its one index along the axes of the points is in the section.
-    made: _core.IndexSchedule | None
-    section: tuple[slice, ...]
-    #: Of the memory that the source is read into, and where that goes.
-    shape: tuple[int, ...]
-    into: tuple[Any, ...]
-    held: _core.Reservation | None
-
-
-# Counts of reports that are added up.
-_SUMMED = (
-    "reads",
-    "read_bytes",
-    "writes",
-    "written_bytes",
-    "mapped_bytes",
-    "decodes",
-    "encodes",
-    "kept",
-    "rounds",
-)
-
-
-def converted(elements: Any, dtype: np.dtype[Any]) -> Any:
-    """Elements of a source as those of the array: integers that it cannot hold are the nearest."""
-    given = np.asarray(elements)
-    if (
-        given.dtype.kind in "iu"
-        and dtype.kind in "iu"
-        and not np.can_cast(given.dtype, dtype, "safe")
-    ):
-        held = np.iinfo(dtype)
-        return np.clip(given, held.min, held.max)
-    return given
-
-
-def _words(part: slice) -> tuple[int, int, int]:
-    """Start, count and step of a slice of which all are given but the step."""
-    step = part.step or 1
-    return part.start, -(-(part.stop - part.start) // step), step
-
-
-def _counted(part: slice) -> slice:
-    """A slice as long as that one has elements."""
-    return slice(0, _words(part)[1])
-
-
-def may_overlap(sections: Sequence[tuple[slice, ...]]) -> NDArray[np.bool_]:
-    """
-    Which sections may have elements in common, pair by pair: False only if they have none.
-
-    Examples
-    --------
-    >>> may_overlap([(slice(0, 9, 2),), (slice(1, 9, 2),), (slice(3, 5),)]).tolist()
-    [[True, False, True], [False, True, True], [True, True, True]]
-    """
-    words = [[_words(part) for part in section] for section in sections]
-    shape = len(sections), len(sections[0]), 3
-    start, count, step = np.moveaxis(np.array(words, np.int64).reshape(shape), 2, 0)
-    last = start + (count - 1) * step
-    # Of progressions that have a common member the starts are apart by a multiple of this.
-    step = np.where(count == 1, 0, step)
-    shared = np.maximum(np.gcd(step[:, None], step), 1)
-    meet = (start[:, None] <= last) & (start <= last[:, None])
-    found: NDArray[np.bool_] = (meet & ((start[:, None] - start) % shared == 0)).all(axis=2)
-    return found
-
-
-def _inside(
-    axes: tuple[tuple[int, int], ...],
-    there: tuple[slice, ...],
-    place: tuple[slice, ...],
-    shape: tuple[int, ...],
-) -> tuple[Key, tuple[slice, ...]] | None:
-    """What of a section of a source lies in it, as it is now: key and place; None if nothing."""
-    key: list[slice | int] = []
-    left = list(place)
-    for (axis, index), length in zip(axes, shape, strict=True):
-        if axis < 0:
-            if index >= length:
-                return None
-            key.append(index)
-            continue
-        start, count, step = _words(there[axis])
-        number = min(count, -(-(length - start) // step))
-        if number <= 0:
-            return None
-        key.append(slice(start, start + (number - 1) * step + 1, step))
-        if number < count:
-            first, _, apart = _words(place[axis])
-            left[axis] = slice(first, first + (number - 1) * apart + 1, apart)
-    return tuple(key), tuple(left)
-
-
-def _view(
-    memory: NDArray[Any], axes: tuple[tuple[int, int], ...], place: tuple[slice, ...]
-) -> NDArray[Any]:
-    """The place of a section in memory, without the axes that its source does not have."""
-    theirs = {axis for axis, _ in axes}
-    # The dots keep a place of one element a view.
-    key = (*(one if d in theirs else one.start for d, one in enumerate(place)), ...)
-    seen: NDArray[Any] = memory[key]
-    return seen
-
-
-def _slabs(key: Key, shape: tuple[int, ...], most: int) -> Iterator[tuple[Key, tuple[slice, ...]]]:
-    """A section in slabs of at most so many elements: the key of each, and its place."""
-    tile = _core.slab_shape(shape, range(len(shape))[::-1], most)
-    for at in itertools.product(*(range(0, n, t) for n, t in zip(shape, tile, strict=True))):
-        place = tuple(slice(a, min(a + t, n)) for a, t, n in zip(at, tile, shape, strict=True))
-        left = iter(place)
-        yield tuple(one if isinstance(one, int) else _cut(one, next(left)) for one in key), place
-
-
-def _cut(whole: slice, part: slice) -> slice:
-    start, _, step = _words(whole)
-    return slice(start + part.start * step, start + (part.stop - 1) * step + 1, step)
 
 
 def _add(total: dict[str, Any], some: Mapping[str, Any]) -> None:
