@@ -12,7 +12,7 @@ class Watched:
 
     real = _core.Owner
 
-    def __init__(self, plan, rank, arrays, rewrites=None, exclusive=()):
+    def __init__(self, plan, rank, arrays, rewrites=None, exclusive=None):
         self.plan, self.rank = plan, rank
         self.owner = self.real(plan, rank, arrays, rewrites, exclusive)
 

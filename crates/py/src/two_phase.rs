@@ -108,19 +108,19 @@ impl Owner {
     /// tiles with holes are read first and written whole; None: where that costs less. `exclusive`: the
     /// numbers of the arrays that nobody but the ranks of the plan writes.
     #[new]
-    #[pyo3(signature = (plan, rank, arrays, rewrites = None, exclusive = Vec::new()))]
+    #[pyo3(signature = (plan, rank, arrays, rewrites = None, exclusive = None))]
     fn new(
         plan: &Bound<'_, Collective>,
         rank: u32,
         arrays: Vec<Option<Bound<'_, Array>>>,
         rewrites: Option<bool>,
-        exclusive: Vec<usize>,
+        exclusive: Option<Vec<usize>>,
     ) -> PyResult<Owner> {
         let held = |array: Option<Bound<'_, Array>>| array.map(|a| a.get().held()).transpose();
         let mut arrays = arrays.into_iter().map(held).collect::<Result<Vec<_>, Fault>>()?;
         for (number, array) in arrays.iter_mut().enumerate() {
             let Some(held) = array else { continue };
-            held.exclusive = exclusive.contains(&number);
+            held.exclusive = exclusive.as_ref().is_some_and(|all| all.contains(&number));
         }
         Ok(Owner(Arc::new(Inner { plan: plan.get().plan.clone(), rank, arrays, rewrites })))
     }
