@@ -12,6 +12,13 @@ ENDS = "a_transfer_that_the_system_cuts_short_goes_on_and_one_that_ends_is_an_er
 
 MUTANTS = [
     Mutant(
+        file="python/outcore/formats/durable.py",
+        before="        if min(copied, os.fstat(fd).st_size) < length:\n",
+        after="        if False:\n",
+        killed_by="tests/unit/test_durable.py::test_a_copy_of_a_file_that_becomes_shorter_is_none",
+        why="the head of an array would be copied with its old length, and fewer elements",
+    ),
+    Mutant(
         file=f"{IO}/files.rs",
         before="        if let (Some(len), false) = (entry.len, write) {\n",
         after="        if let Some(len) = entry.len {\n",

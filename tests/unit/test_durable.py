@@ -11,7 +11,7 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.formats import durable, hdf5_redo, locks
+from outcore.formats import durable, hdf5_redo, locks, whole
 
 
 def make(path, kind, text):
@@ -49,6 +49,29 @@ def test_a_folder_and_a_file_change_places(tmp_path, old):
     durable.move_into_place(make(tmp_path / "new", new, "new"), str(target), exclusive=False)
     assert content(target) == "new"
     assert os.listdir(tmp_path) == ["target"]
+
+
+def test_a_copy_of_a_file_that_becomes_shorter_is_none(tmp_path, monkeypatch):
+    path = tmp_path / "a.npy"
+    np.save(path, np.arange(100_000))
+    plain, turn = os.copy_file_range, [1]
+
+    def meanwhile(*words):
+        if turn:
+            turn.pop()
+            copied = plain(*words[:2], 128)  # the head, which tells the old length
+            os.truncate(path, 4096)
+            return copied
+        return plain(*words)
+
+    monkeypatch.setattr(os, "copy_file_range", meanwhile)
+    with pytest.raises(outcore.StorageError, match="copy it again") as caught:
+        whole.copy(str(path), str(tmp_path / "b.npy"))
+    assert caught.value.code == "file-changed"
+    assert os.listdir(tmp_path) == ["a.npy"]
+    np.save(path, np.arange(9))
+    whole.copy(str(path), str(tmp_path / "b.npy"))
+    np.testing.assert_array_equal(np.arange(9), np.load(tmp_path / "b.npy"))
 
 
 KILLED = """

@@ -215,12 +215,27 @@ _BLOCK = 1 << 20
 
 
 def copy_file(source: str, target: str, *, exclusive: bool) -> None:
-    """Copy a file with its permissions: `target` appears whole and durable, as by `create_file`."""
+    """
+    Copy a file with its permissions: `target` appears whole and durable, as by `create_file`.
+
+    Raises
+    ------
+    StorageError
+        ``file-changed``: the file became shorter meanwhile, so nothing appears.
+    """
     with os_errors("opening", source):
         fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def fill(made: int) -> None:
-        _copy_bytes(fd, made)
+        length = os.fstat(fd).st_size
+        copied = _copy_bytes(fd, made)
+        # The head of an array may be copied by then which tells the old length.
+        if min(copied, os.fstat(fd).st_size) < length:
+            raise StorageError(
+                f"{source!r} became shorter while it was copied; copy it again",
+                code="file-changed",
+                path=source,
+            )
         os.fchmod(made, stat.S_IMODE(os.fstat(fd).st_mode))
 
     try:
@@ -229,7 +244,8 @@ def copy_file(source: str, target: str, *, exclusive: bool) -> None:
         os.close(fd)
 
 
-def _copy_bytes(source: int, target: int) -> None:
+def _copy_bytes(source: int, target: int) -> int:
+    """Copy to the end of the file as it is then; how many bytes that were."""
     with contextlib.suppress(OSError):  # another file system, or one that cannot
         while os.copy_file_range(source, target, 1 << 30):
             pass
@@ -237,6 +253,7 @@ def _copy_bytes(source: int, target: int) -> None:
     while block := os.pread(source, _BLOCK, at):
         write_all(target, block, at)
         at += len(block)
+    return at
 
 
 @contextlib.contextmanager
