@@ -416,8 +416,8 @@ def test_what_is_held_keeps_to_the_budget(world, folder, budget):
 
 
 @ranks(2, 4)
-def test_an_owner_that_would_get_more_than_fits(world, folder):
-    """Each rank has memory for its own indices; all are of one element, which one owner has."""
+def test_all_indices_of_all_ranks_are_of_one_element(world, folder):
+    """One owner has it, and would get all lists at once; they are on disk, in passes."""
 
     def body(t):
         path = made(t, folder, "npy")
