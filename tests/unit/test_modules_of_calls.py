@@ -3,6 +3,7 @@
 import collections
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ MOST = {
     "cached read": (4, 5),
     "two-phase read": (8, 40),
     "two-phase write": (8, 40),
-    "redistribution": (16, 20),
+    "redistribution": (16, 16),
 }
 
 
@@ -40,7 +41,9 @@ class Profile:
             of = getattr(arg, "__self__", None)
             module = type(of).__module__ if of is not None else arg.__module__
             name = getattr(of, "__name__", None) or module or ""
-            self.calls[self.here.name] += "outcore._core" in (name, module)
+            # A rank that waits asks this again and again: how often, the other ranks' speed decides.
+            if arg.__qualname__ != "NodeBarrier.stopped":
+                self.calls[self.here.name] += "outcore._core" in (name, module)
 
     def run(self, rank, name, work):
         self.here.name, self.here.rank = name, rank
@@ -71,6 +74,9 @@ def test_few_modules_lead_from_a_call_to_the_core(tmp_path, name):
             # The first time ranks meet, and names are made.
             work()
             t.barrier()
+            if t.rank:
+                # Rank 0, whose calls are counted, waits for the others, as on a busy machine.
+                time.sleep(0.3)
             profile.run(t.rank, name, work)
             t.barrier()
 
