@@ -12,7 +12,7 @@ import pytest
 
 import outcore
 from outcore import _core, measured
-from page_cache import forget
+from page_cache import cached_pages, forget
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
@@ -143,6 +143,17 @@ def test_a_few_elements_are_read_before_a_scattered_write(tmp_path, learning):
     assert reads[1] - reads[0] in (44, 84) and reads[2] == reads[0], reads
     data[ROWS] += 1
     np.testing.assert_array_equal(np.load(path), data)
+
+
+def test_pages_of_a_trial_do_not_stay_in_the_cache(tmp_path, learning):
+    """A long read that follows would be cut in two at each of them, and cost a request more."""
+    path, _ = scattered(tmp_path)
+    if not forget(path):
+        pytest.skip("files of this folder are in memory")
+    with outcore.open(path) as a, open(path, "rb") as file:
+        _core.try_disk([(a._core, ROWS)])
+        assert a.stats()["reads"] in (44, 84)
+        assert cached_pages(file.fileno()) < 22
 
 
 def test_ranks_plan_with_what_one_of_their_node_timed(tmp_path, learning):

@@ -462,7 +462,9 @@ impl Open {
             let access = Access { direction, section: few, strides: &strides, data, hints };
             self.dense(layout, files, &access, Mode::Run, &mut |step| {
                 self.run_step(&access, step, interrupts)
-            })
+            })?;
+            terms::forget(layout, few, files);
+            Ok(())
         });
     }
 

@@ -311,6 +311,22 @@ fn look(
     Some(looks)
 }
 
+/// Drops the pages of a few elements from the page cache: those that a trial of a disk has read. A long read that follows
+/// would be cut in two at each page that is there already.
+pub fn forget(layout: &Strided, few: &Section, files: &FileTable) {
+    let (base, axes) = walk(layout, few);
+    for number in 0..axes.iter().fold(1, |all: i64, (count, _)| all.saturating_mul(*count)) {
+        let (mut left, mut at) = (number, base);
+        for (count, stride) in axes.iter().rev() {
+            at += left % count * stride;
+            left /= count;
+        }
+        let Some((file, offset, _)) = locate(layout, at) else { return };
+        let Ok(file) = files.open(file) else { return };
+        probe::forget(file.fd(), offset, layout.item);
+    }
+}
+
 /// Where the first element is, and number and distance of elements per axis, the slowest axis first.
 fn walk(layout: &Strided, section: &Section) -> (i64, Vec<(i64, i64)>) {
     let mut axes: Vec<(i64, i64)> = section

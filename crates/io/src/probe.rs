@@ -240,6 +240,21 @@ pub fn page_size() -> i64 {
     }
 }
 
+/// Drops the pages of a file range from the page cache, unless somebody has changed them. An advice: nothing is lost or wrong
+/// where it is not followed.
+#[cfg(target_os = "linux")]
+pub fn forget(fd: RawFd, offset: i64, len: i64) {
+    let page = page_size();
+    let first = offset / page * page;
+    let end = offset.saturating_add(len).saturating_add(page - 1) / page * page;
+    // SAFETY: plain numbers.
+    unsafe { libc::posix_fadvise(fd, first, end - first, libc::POSIX_FADV_DONTNEED) };
+}
+
+/// Drops nothing: this system has no such advice.
+#[cfg(not(target_os = "linux"))]
+pub fn forget(_fd: RawFd, _offset: i64, _len: i64) {}
+
 /// Writes a file range back and drops it from the page cache, for measurements from cold.
 ///
 /// # Errors
