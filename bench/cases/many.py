@@ -169,8 +169,14 @@ class Files:
             for array, key, out in three:
                 array.read_all(key, out=out, method=method)
 
+        def opened() -> list[Any]:
+            group = self.ranks.node_barrier
+            if together:
+                return outcore.open_many(self.paths, comm=group)
+            return [outcore.open(path, comm=group) for path in self.paths]
+
         return self._when(
-            lambda: [outcore.open(path, comm=self.ranks.node_barrier) for path in self.paths],
+            opened,
             read,
             lambda arrays: [array.close() for array in arrays],
         )

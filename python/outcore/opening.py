@@ -14,7 +14,7 @@ import functools
 import operator
 import os
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
@@ -237,17 +237,37 @@ def _must_be(found: DiskArray, options: Mapping[str, Any]) -> None:
     )
 
 
+@overload
 def open_many(
     paths: Iterable[str | os.PathLike[str]],
     mode: Literal["r", "r+"] = "r",
     *,
     hints: Hints | Mapping[str, Any] | None = None,
     format: str | None = None,
-) -> list[DiskArray]:
+    comm: None = None,
+) -> list[DiskArray]: ...
+@overload
+def open_many(
+    paths: Iterable[str | os.PathLike[str]],
+    mode: Literal["r", "r+"] = "r",
+    *,
+    hints: Hints | Mapping[str, Any] | None = None,
+    format: str | None = None,
+    comm: outcore.Communicator | outcore.Transport,
+) -> list[outcore.CollectiveArray]: ...
+def open_many(
+    paths: Iterable[str | os.PathLike[str]],
+    mode: Literal["r", "r+"] = "r",
+    *,
+    hints: Hints | Mapping[str, Any] | None = None,
+    format: str | None = None,
+    comm: outcore.Communicator | outcore.Transport | None = None,
+) -> list[DiskArray] | list[outcore.CollectiveArray]:
     """
-    Open several arrays: as `open` for each, and faster where one file holds many of them.
+    Open several arrays: as `open` for each, and faster.
 
-    The library of HDF5 and NetCDF4 opens each file once, and not for each of its datasets.
+    The library of HDF5 and NetCDF4 opens each file once, and not for each of its datasets. Ranks
+    synchronise once, and not for each array.
 
     Parameters
     ----------
@@ -259,16 +279,23 @@ def open_many(
         Hints for all of them; they never change results.
     format
         Name of the format of all of them, if neither names nor first bytes tell.
+    comm
+        As for `open`: all ranks open the same arrays, in the same order. Collective: all return, or all
+        raise `CollectiveError`.
 
     Returns
     -------
     list of DiskArray
-        In the order of `paths`. An array holds no file open before it is used.
+        In the order of `paths`; with `comm`, `CollectiveArray`. An array holds no file open before it is
+        used.
 
     Raises
     ------
     FormatError, StorageError, UsageError
         As `open` raises for one of them; none is open then.
+    CollectiveError
+        With `comm`, on all ranks: as `open` raises. If ranks meant different arrays, the first one that
+        differs is named.
 
     Examples
     --------
@@ -278,7 +305,33 @@ def open_many(
     >>> u, v = outcore.open_many(["wind.h5::/u", "wind.h5::/v"])
     >>> u[:] + v[:]
     array([0., 2., 4.])
+
+    By two ranks, of which each reads half of both in one call:
+
+    >>> from outcore.testing.sim import SimWorld
+    >>> def work(comm):
+    ...     arrays = outcore.open_many(["wind.h5::/u", "wind.h5::/v"], comm=comm)
+    ...     return outcore.read_all([(a, slice(comm.rank, None, 2)) for a in arrays])
+    >>> SimWorld(2).run(work)[1]
+    [array([1.]), array([1.])]
     """
+    options = {} if format is None else {"format": format}
+
+    def look() -> tuple[list[Path], list[ArrayInfo], dict[str, Any]]:
+        _check_many(paths, mode)
+        asked: list[Path] = list(paths)
+        return asked, formats.open_infos(asked, writable=mode == "r+", **options), options  # type: ignore[arg-type]
+
+    if comm is not None:
+        from outcore.transport import transport
+
+        return _join(transport(comm), "outcore.open_many", mode, hints, options, look)
+    _check_many(paths, mode)
+    resolved = Hints.of(hints)
+    return [_opened(info, mode, resolved, options) for info in look()[1]]
+
+
+def _check_many(paths: Iterable[str | os.PathLike[str]], mode: str) -> None:
     if mode not in ("r", "r+"):
         raise UsageError(
             f"open_many() opens what is there, with mode 'r' or 'r+', not {mode!r}; create() makes a "
@@ -290,10 +343,6 @@ def open_many(
             f"open_many() takes a list of paths, not {paths!r} alone; call open() for one",
             code="bad-path",
         )
-    resolved = Hints.of(hints)
-    options = {} if format is None else {"format": format}
-    infos = formats.open_infos(paths, writable=mode == "r+", **options)
-    return [_opened(info, mode, resolved, options) for info in infos]
 
 
 def _open_together(
@@ -305,25 +354,20 @@ def _open_together(
 ) -> outcore.CollectiveArray:
     # Whoever opens an array alone needs none of these.
     from outcore.collective.agreement import together
-    from outcore.collective.array import CollectiveArray
-    from outcore.collective.items import elements_of, place_of
+    from outcore.collective.items import place_of
 
-    found: list[CollectiveArray] = []
-    known = dict(options)
     made: _core.Records | None = None
 
     def tell() -> str:
-        return f"open of {_told(path)} with mode {mode!r}, {_meant(options, found)}"
+        return f"open of {_told(path)} with mode {mode!r}, {_meant(options, None)}"
 
     def words(*, resolved: bool = False) -> list[int]:
-        _check_mode(mode)
-        means = elements_of(found[0].info) if found else _digest(options)
-        return [_MODES.index(mode), place_of(path, resolved=resolved), means]
+        return [_MODES.index(mode), place_of(path, resolved=resolved), _digest(options)]
 
-    resolved = functools.partial(words, resolved=True)
     if mode in ("w", "x", "a"):
         # Nothing is replaced before all ranks mean the same.
-        together(group, "outcore.open", words, tell, same=3, again=resolved)
+        again = functools.partial(words, resolved=True)
+        together(group, "outcore.open", words, tell, same=3, again=again)
 
         def make() -> list[int]:
             if group.rank:
@@ -333,38 +377,90 @@ def _open_together(
 
         made = together(group, "outcore.open", make, tell, same=0)
 
-    def join() -> list[int]:
-        nonlocal known
+    def look() -> tuple[list[Path], list[ArrayInfo], dict[str, Any]]:
         _check_mode(mode)
+        known = dict(options)
         if made is not None:
             name = _FORMATS[made.setting(0)[0]]
             # What it takes to open it again; the rest was only for creating it. A raw file does not
             # say what it holds.
             raw = name == "raw"
             known = {k: v for k, v in options.items() if raw and k in _RAW} | {"format": name}
+        return [path], [formats.open_info(path, writable=mode != "r", **known)], known
+
+    return _join(group, "outcore.open", mode, hints, options, look)[0]
+
+
+def _join(
+    group: outcore.Transport,
+    call: str,
+    mode: Mode,
+    hints: Hints | Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+    look: Callable[[], tuple[list[Path], list[ArrayInfo], dict[str, Any]]],
+) -> list[outcore.CollectiveArray]:
+    """
+    Let each rank open the same arrays; all return them, or all raise. One synchronisation.
+
+    `look` finds what this rank means: paths, what the formats say of the arrays, and what it takes to
+    open them again.
+    """
+    from outcore.collective.agreement import together
+    from outcore.collective.array import CollectiveArray
+    from outcore.collective.items import elements_of, one_number, place_of
+
+    asked: list[Path] = []
+    found: list[CollectiveArray] = []
+
+    def join() -> list[int]:
         # Ranks of one node share its processors.
         here = group.nodes.count(group.nodes[group.rank])
         fair = _with_threads(max(1, len(os.sched_getaffinity(0)) // here))
         settings = Hints.of(hints).over(fair)
-        info = formats.open_info(path, writable=mode != "r", **known)
-        if is_text(info):
-            raise UnsupportedError(
-                f"{info.path!r} holds text of variable length, which ranks do not read together; each "
-                "opens it without comm= and reads its own",
-                code="text-elements",
-                path=info.path,
-            )
-        found.append(CollectiveArray(info, "r+" if mode == "a" else mode, settings, known, group))
+        paths, infos, known = look()
+        asked.extend(paths)
+        for info in infos:
+            if is_text(info):
+                raise UnsupportedError(
+                    f"{info.path!r} holds text of variable length, which ranks do not read together; "
+                    "each opens it without comm= and reads its own",
+                    code="text-elements",
+                    path=info.path,
+                )
+            as_if: Mode = "r+" if mode == "a" else mode
+            found.append(CollectiveArray(info, as_if, settings, known, group))
         return words()
 
+    def words(*, resolved: bool = False) -> list[int]:
+        for array, path in zip(found, asked, strict=True):
+            array._place = place_of(path, resolved=resolved)
+        places = one_number([array._place for array in found])
+        return [_MODES.index(mode), places, one_number([elements_of(a.info) for a in found])]
+
+    def tell() -> str:
+        with_mode = f"with mode {mode!r}"
+        if call == "outcore.open":
+            return f"open of {_told(asked[0])} {with_mode}, {_meant(options, found[0].info)}"
+        # The first one of which the ranks mean something else.
+        mine = np.array([(a._place, elements_of(a.info)) for a in found], np.int64).reshape(-1, 2)
+        rows = [np.frombuffer(said, np.int64) for said in group.allgather_bytes(mine.tobytes())]
+        least = min(map(len, rows)) // 2
+        both = np.array([row[: 2 * least] for row in rows]).reshape(len(rows), least, 2)
+        differ = np.flatnonzero((both != both[0]).any(axis=(0, 2)))
+        first = int(differ[0]) if differ.size else least
+        if first >= len(found):
+            return f"open_many of {len(found)} arrays {with_mode}"
+        means = f"{_told(asked[first])}, {_meant(options, found[first].info)}"
+        return f"open_many of {len(found)} arrays {with_mode}, of which paths[{first}] is {means}"
+
     try:
-        records = together(group, "outcore.open", join, tell, same=3, again=resolved)
+        again = functools.partial(words, resolved=True)
+        together(group, call, join, tell, same=3, again=again)
     except BaseException:
         for array in found:
             array.close()
         raise
-    found[0]._place = records.setting(1)[0]
-    return found[0]
+    return found
 
 
 def _told(path: Path) -> str:
@@ -372,12 +468,11 @@ def _told(path: Path) -> str:
     return ", ".join(repr(os.fspath(n) if isinstance(n, os.PathLike) else n) for n in names)
 
 
-def _meant(options: Mapping[str, Any], found: Sequence[DiskArray]) -> str:
+def _meant(options: Mapping[str, Any], info: ArrayInfo | None) -> str:
     """What a rank opened, in words; before that, what it was told."""
-    if not found:
+    if info is None:
         told = [f"{name}={reprlib.repr(options[name])}" for name in sorted(options)]
         return ", ".join(told) or "without options"
-    info = found[0].info
     start = f", from byte {info.extra['offset']}" if info.format == "raw" else ""
     return f"shape {info.shape}, dtype {info.dtype!s:.200}, order {info.order}{start}"
 

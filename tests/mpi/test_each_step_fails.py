@@ -361,6 +361,28 @@ def test_groups(world, folder, made_by_functions):
     strike(world, lambda t: grouped(t, folder))
 
 
+def opened_together(t, folder):
+    """Arrays of files of their own, and of one file."""
+    once(t, lambda: [np.save(folder / f"{name}.npy", OLD) for name in "de"])
+    once(t, lambda: outcore.create(folder / "z.zarr", data=OLD, chunks=(3, -1)).close())
+    paths = [folder / name for name in ("d.npy", "z.zarr", "e.npy")]
+
+    def read():
+        arrays = outcore.open_many(paths, comm=t)
+        try:
+            return np.array(outcore.read_all([(a, ...) for a in arrays], method="two-phase"))
+        finally:
+            for array in arrays:
+                array.close()
+
+    return {"open_many": (read, equals(np.array([OLD] * 3)), 3)}
+
+
+@ranks(1, 3)
+def test_arrays_that_are_opened_together(world, folder, made_by_functions):
+    strike(world, lambda t: opened_together(t, folder))
+
+
 @ranks(1, 2)
 def test_an_array_whose_name_changed_before_a_sync_failed_has_the_new_one(
     world, folder, monkeypatch

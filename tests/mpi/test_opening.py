@@ -38,6 +38,70 @@ def test_one_synchronisation_for_each_array(world, folder, steps):
     world.run(body)
 
 
+@ranks(1, 2, 4, per_node=(None, 1))
+def test_one_synchronisation_for_many_arrays(world, folder, steps):
+    """Also if ranks have other names for them, which takes another one."""
+
+    def body(t):
+        once(t, lambda: [np.save(folder / f"{k}.npy", np.full((3, 4), k)) for k in range(FILES)])
+        once(t, lambda: os.symlink(folder, folder / "other"))
+        t.barrier()
+        for beside, expected in ((False, 1), (True, 2)):
+            place = folder / "other" if beside and t.rank else folder
+            steps[t.rank] = []
+            arrays = outcore.open_many((place / f"{k}.npy" for k in range(FILES)), comm=t)
+            told = [step for step in steps[t.rank] if step == "allgather"]
+            t.barrier()
+            assert len(told) == (expected if t.size > 1 else 1)
+            for k, read in enumerate(outcore.read_all([(a, np.s_[1, 1]) for a in arrays])):
+                assert read == k
+            for array in arrays:
+                array.close()
+        assert outcore.open_many([], comm=t) == []
+
+    world.run(body)
+
+
+@ranks(2, 4, per_node=(None, 2))
+def test_many_arrays_are_the_same_on_all_ranks(world, folder):
+    """The first one that is not is named, and none stays open."""
+
+    def body(t):
+        last = t.size - 1
+        once(t, lambda: [np.save(folder / f"{k}.npy", np.zeros((3, 4 + k))) for k in range(4)])
+        once(t, lambda: np.save(folder / "other.npy", np.zeros((3, 5))))
+        usual = [folder / f"{k}.npy" for k in range(4)]
+
+        def refused(mine, *words, usual=usual):
+            with pytest.raises(CollectiveError) as caught:
+                outcore.open_many(mine if t.rank == last else usual, comm=t)
+            assert (caught.value.code, caught.value.ranks) == ("mismatched-call", (last,))
+            assert all(word in str(caught.value) for word in words), caught.value
+
+        refused([usual[0], usual[2], usual[1], usual[3]], "paths[1] is", "2.npy", "(3, 6)")
+        refused([usual[0], folder / "other.npy", *usual[2:]], "paths[1] is", "other.npy", "1.npy")
+        refused(usual[:3], "open_many of 3 arrays", "open_many of 4 arrays", "paths[3] is")
+        refused([], "open_many of 0 arrays", "paths[0] is")
+        for mine, code in (
+            ([*usual[:2], folder / "missing.npy"], "not-found"),
+            (str(usual[0]), "bad-path"),
+        ):
+            with pytest.raises(CollectiveError) as caught:
+                outcore.open_many(mine if t.rank == last else usual, comm=t)
+            assert caught.value.ranks == (last,) and f"[{code}]" in str(caught.value)
+        with pytest.raises(CollectiveError) as caught:
+            outcore.open_many(usual, "r+" if t.rank == last else "r", comm=t)
+        assert "mode 'r+'" in str(caught.value) and "mode 'r'" in str(caught.value)
+        call, mine = (outcore.open, usual[0]) if t.rank == last else (outcore.open_many, usual[:1])
+        with pytest.raises(CollectiveError) as caught:
+            call(mine, comm=t)
+        assert caught.value.code == "mismatched-call"
+        arrays = outcore.open_many(usual, comm=t)
+        assert [a.shape for a in arrays] == [(3, 4 + k) for k in range(4)]
+
+    world.run(body)
+
+
 @ranks(2, 4)
 def test_a_file_that_is_missing_on_one_rank(world, folder):
     """Also if what the header says is known from another file."""

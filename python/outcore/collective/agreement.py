@@ -80,6 +80,7 @@ _CALLS = {
     "outcore.explain_all(write=True)": Call(11, writes=True),
     # Without sections.
     "outcore.open": Call(20),
+    "outcore.open_many": Call(21),
     "flush_all": Call(22),
     "schedule_all": Call(23),
     "CollectiveSchedule.gather_all": Call(24),

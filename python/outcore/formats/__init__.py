@@ -195,6 +195,12 @@ def open_infos(
     for outer, inner in places:
         held.setdefault(outer, []).append(inner)
     for outer, inners in held.items():
+        if format is None and set(inners) == {None}:
+            durable.refuse_special(outer)
+            likely = _open_likely(outer, writable)
+            if likely is not None:
+                found[outer, None] = likely
+                continue
         module = module_of(outer, format)
         each = getattr(module, "open_each", None)
         if each is None:
