@@ -302,7 +302,7 @@ def copy_blocks(array: DiskArray, target: DiskArray, key: Any) -> Blocks:
 
 def _begin(way: _Way, target: DiskArray | None) -> Blocks:
     array = way.array
-    chosen = way.chosen(0)
+    chosen: Tiling
     loop = None
     if way.size:
 
@@ -312,6 +312,8 @@ def _begin(way: _Way, target: DiskArray | None) -> Blocks:
             return way.held(chosen)
 
         loop = array._core.begin_loop(held, None if target is None else target._core)
+    else:
+        chosen = way.chosen(0)
     least = 0 if loop is None else loop.least
     others = max(_core.memory_state()[0] - way.held(chosen), 0)
     steps = _iterate(array, chosen, loop, way.section)

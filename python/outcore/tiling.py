@@ -115,9 +115,9 @@ class Tiling:
 
     def key(self, number: int) -> tuple[slice, ...]:
         """Where tile `number` lies."""
-        at = [0] * len(self.shape)
+        at, grid = [0] * len(self.shape), self.grid
         for axis in self._fastest_first:
-            number, at[axis] = divmod(number, self.grid[axis])
+            number, at[axis] = divmod(number, grid[axis])
         return tuple(slice(*self.ends(axis, k)) for axis, k in enumerate(at))
 
     def ends(self, axis: int, k: int) -> tuple[int, int]:
@@ -438,6 +438,15 @@ class _Choice:
             sizes[self.axis] = min(sizes[self.axis] + self.overlap, length)
         return math.prod(sizes)
 
+    def volumes(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Elements of the largest tiles of these shapes, a row for each; exact up to 2**53."""
+        lengths = sizes.astype(np.float64)
+        if self.axis is not None and self.overlap:
+            length = max(self.shape[self.axis], 1)
+            lengths[:, self.axis] = np.minimum(lengths[:, self.axis] + self.overlap, length)
+        volumes: NDArray[np.float64] = lengths.prod(axis=1)
+        return volumes
+
     def work(self, tile: list[Edges]) -> int:
         """Elements of the units that are handled whole, each as often as it is."""
         if not self.handled:
@@ -515,6 +524,8 @@ class _Choice:
     def points(self, tile: list[Edges], unit: list[Edges], most: int) -> NDArray[np.int64]:
         """Lengths of tiles to compare, a row for each; all hold at most `most` elements."""
         ndim = len(self.shape)
+        if not ndim:
+            return np.zeros((1, 0), np.int64)
         lengths = [self.lengths(axis, tile, unit) for axis in range(ndim)]
         many = sum(len(some) > 1 for some in lengths)
         limit = (_CODED_POINTS if self.handled else _POINTS) ** (1 / max(many, 1))
@@ -528,12 +539,12 @@ class _Choice:
                 for row in others
             )
         smallest = tuple(size for size, _ in tile)
-        fitting = {row for row in rows if self.volume([(n, 0) for n in row]) <= most}
+        sizes = np.array([*(rows - {smallest}), smallest], np.int64).reshape(-1, ndim)
+        fitting = self.volumes(sizes) <= most
+        fitting[-1] = True
+        sizes = sizes[fitting]
         # Of equals the one whose tiles are longest along the axes that run fastest in the target.
-        order = sorted(
-            {*fitting, smallest}, key=lambda row: [-row[axis] for axis in self.fast_first]
-        )
-        return np.array(order, np.int64).reshape(len(order), ndim)
+        return sizes[np.lexsort([-sizes[:, axis] for axis in reversed(self.fast_first)])]
 
     def lengths(self, axis: int, tile: list[Edges], unit: list[Edges]) -> list[int]:
         """Of a tile along an axis, from all of it downwards: its parts are about equal."""

@@ -157,6 +157,8 @@ class Run:
         self._todo = left(schedule, done, range(schedule.steps) if steps is None else steps)
         self._together = together
         self._next = next(self._todo, None)
+        #: The step that was asked for last: its loads may have to wait, and then it is asked for again.
+        self._known: tuple[int, Step] | None = None
         self._loading: deque[_Live] = deque()
         self._current: _Live | None = None
         self._storing: deque[_Live] = deque()
@@ -214,7 +216,12 @@ class Run:
 
     def _reuses(self) -> bool:
         """Whether the next step takes something of the present one."""
-        return self._next is not None and bool(self.schedule.step(self._next).reuses)
+        return self._next is not None and bool(self._step(self._next).reuses)
+
+    def _step(self, number: int) -> Step:
+        if self._known is None or self._known[0] != number:
+            self._known = number, self.schedule.step(number)
+        return self._known[1]
 
     def store(self) -> None:
         """What was computed with the blocks of `load` is stored, in the background."""
@@ -261,7 +268,7 @@ class Run:
         while self._storing and all(store.done for store in self._storing[0].stores):
             self._retire()
         while self._next is not None and len(self._loading) < self.schedule.reading:
-            live = _Live(self._next, self.schedule.step(self._next), self._memory)
+            live = _Live(self._next, self._step(self._next), self._memory)
             if not self._may_load(live):
                 return
             live.leads = self._leads(live.step)
