@@ -471,8 +471,8 @@ impl Chunks {
     ) -> Result<(), Fault> {
         let (resolved, _guard) = match &self.store {
             Store::Core(store) => {
-                let wanted = |cell: &[i64]| batch.listed.is_none() || batch.touches(cell);
-                (store.resolve_some(batch.cells, false, &wanted)?, (Reading::of(None), None))
+                let found = store.resolve_some(batch.cells, false, &batch.wanted())?;
+                (found, (Reading::of(None), None))
             }
             Store::Table(table) => {
                 let guard = batch.patiently(|patience| table.share(patience))?;
@@ -535,7 +535,9 @@ impl Chunks {
         let fill = &batch.context.described.fill;
         match &self.store {
             Store::Core(store) => {
-                let place = batch.patiently(|wait| store.in_place(batch.cells, fill, wait))?;
+                let place = batch.patiently(|wait| {
+                    store.in_place_some(batch.cells, fill, &batch.wanted(), wait)
+                })?;
                 batch.step(&place.resolved, None, work)
             }
             Store::Table(table) => {
@@ -543,8 +545,8 @@ impl Chunks {
                     let _guard = batch.patiently(|patience| table.lock(patience))?;
                     table.stretch()?;
                 }
-                let (place, guard) =
-                    batch.patiently(|wait| table.in_place(batch.cells, fill, wait))?;
+                let (place, guard) = batch
+                    .patiently(|wait| table.in_place(batch.cells, fill, &batch.wanted(), wait))?;
                 let _reading = Reading::of(guard.as_ref());
                 batch.step(&place, None, work)
             }
@@ -559,7 +561,9 @@ impl Chunks {
             return Ok(());
         }
         let needed = table::to_make(batch.context.layout.chunk_bytes());
-        if needed <= batch.budget || table.stored.iter().all(Option::is_some) {
+        let wanted = batch.wanted();
+        let mut chunks = batch.cells.iter().zip(&table.stored);
+        if needed <= batch.budget || chunks.all(|(cell, at)| at.is_some() || !wanted(&cell)) {
             return Ok(());
         }
         let (what, budget) = ("a chunk to be made", batch.budget);
@@ -616,8 +620,7 @@ fn chunk_cache(layout: &Chunked, access: &Access) -> Result<CacheUse, StorageErr
     if !reads || access.hints.cache == Cache::Bypass {
         return Ok(CacheUse::Never);
     }
-    let touched = layout.touched(access.section)?.count;
-    let bytes = touched.iter().fold(layout.chunk_bytes(), |all, n| all.saturating_mul(*n));
+    let bytes = layout.met(access.section)?.saturating_mul(layout.chunk_bytes());
     Ok(Arena::global().cache_use(bytes))
 }
 

@@ -140,6 +140,13 @@ impl Part<'_> {
         self.listed.as_ref().is_none_or(listed) && self.all_axes(cell, |held, _| held > 0)
     }
 
+    /// As [`Part::touches`], of chunks of the batch: most sections leap over none of them.
+    pub fn wanted(&self) -> impl Fn(&[i64]) -> bool + '_ {
+        let mut ranges = self.section.ranges().iter().zip(&self.context.layout.chunk);
+        let dense = self.listed.is_none() && ranges.all(|(range, n)| range.step <= *n);
+        move |cell: &[i64]| dense || self.touches(cell)
+    }
+
     /// Whether the section holds all elements of a chunk that the array has.
     pub fn covers(&self, cell: &[i64]) -> bool {
         let layout = self.context.layout;

@@ -290,19 +290,25 @@ impl Table {
         Box::new(Sink { table: self, largest, room, staged: Mutex::default() })
     }
 
-    /// Makes the chunks of a box exist, so that they can be written in place for as long as the lock
-    /// is held.
+    /// Makes the chunks of a box exist that are `wanted`, so that they can be written in place for as long as
+    /// the lock is held.
     pub fn in_place(
         &self,
         cells: &Cells,
         fill: &[u8],
+        wanted: &dyn Fn(&[i64]) -> bool,
         patience: Patience<'_>,
     ) -> Result<(Resolved, Option<FileLock>), StorageError> {
+        let missing = |found: &Resolved| -> Vec<Vec<i64>> {
+            let chunks = cells.iter().zip(&found.table.stored);
+            let missing = chunks.filter(|(cell, at)| at.is_none() && wanted(cell));
+            missing.map(|(cell, _)| cell).collect()
+        };
         loop {
             let shared = self.share(patience)?;
             let locked = shared.as_ref().is_some_and(FileLock::flocked);
             let found = self.resolve(cells, true, locked)?;
-            if found.table.stored.iter().all(Option::is_some) {
+            if missing(&found).is_empty() {
                 return Ok((found, shared));
             }
             drop((found, shared));
@@ -310,8 +316,7 @@ impl Table {
             // A program that makes one of them meanwhile writes elements into it.
             let held = self.hold()?;
             let now = self.resolve(cells, true, held.is_some())?;
-            let missing = cells.iter().zip(&now.table.stored);
-            let missing = missing.filter(|(_, at)| at.is_none()).map(|(cell, _)| cell).collect();
+            let missing = missing(&now);
             drop(now);
             self.create_missing(missing, fill)?;
         }

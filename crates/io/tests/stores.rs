@@ -247,6 +247,26 @@ fn plain_chunks_are_created_once_and_written_in_place_by_all() {
 }
 
 #[test]
+fn plain_chunks_that_nobody_wants_are_neither_opened_nor_created() {
+    let folder = Folder::new("leapt");
+    let made = || walk(&folder.0).iter().filter(|name| name.contains("/c/")).count();
+    for (store, files) in all_stores(&folder.0, false).into_iter().zip([4, 2, 2]) {
+        // Of a shard of 4 x 2 chunks two or none.
+        let wanted = |cell: &[i64]| cell[0] < 2 && cell[1] % 4 == 0;
+        let before = made();
+        let place = store.in_place_some(&everything(), &[7], &wanted, patient()).unwrap();
+        assert_eq!(files, place.resolved.files.len(), "{store:?}");
+        for (cell, stored) in everything().iter().zip(&place.resolved.table.stored) {
+            assert_eq!(wanted(&cell), stored.is_some(), "{store:?} {cell:?}");
+        }
+        drop(place);
+        assert_eq!(files, made() - before, "{store:?}");
+        let found = store.resolve_some(&everything(), false, &wanted).unwrap();
+        assert_eq!(files, found.files.len());
+    }
+}
+
+#[test]
 fn plain_shards_made_by_others_are_completed() {
     let folder = Folder::new("complete");
     let path = folder.0.join("c/0/0");

@@ -148,7 +148,7 @@ fn missing_chunks_are_made_of_the_fill_value_and_others_are_left_alone() {
     let path = dir.file("a", b"head1234");
     let (table, format) = table(&path, false, true);
     lock(&format.places).insert(vec![1], 4);
-    let (found, lock_held) = table.in_place(&cells(3), &[7, 8], Patience::NONE).unwrap();
+    let (found, lock_held) = table.in_place(&cells(3), &[7, 8], &|_| true, Patience::NONE).unwrap();
     assert!(lock_held.is_some() && found.files.writable());
     assert_eq!(vec![2], *lock(&format.commits), "both that are missing in one call");
     let stored: Vec<i64> = found.table.stored.iter().map(|at| at.unwrap().offset).collect();
@@ -177,7 +177,7 @@ fn making_chunks_is_refused_before_anything_is_stored() {
     let _one = budget(PAGE as u64);
     let dir = TestDir::new("table-refused");
     let (table, format) = table(&dir.file("a", b""), false, false);
-    let refused = table.in_place(&cells(1), &[7], Patience::NONE).map(drop).unwrap_err();
+    let refused = table.in_place(&cells(1), &[7], &|_| true, Patience::NONE).map(drop).unwrap_err();
     let StorageError::Budget(refused) = refused else { panic!("{refused}") };
     assert_eq!(2 * PAGE as u64, refused.needed, "a chunk, and the same on its way");
     assert!(lock(&format.commits).is_empty());

@@ -274,26 +274,30 @@ impl ChunkStore for FileStore {
         Ok(Box::new(FileSink { store: self, folder, cells: cells.clone(), publisher }))
     }
 
-    fn in_place(
+    fn in_place_some(
         &self,
         cells: &Cells,
         fill: &[u8],
+        wanted: &dyn Fn(&[i64]) -> bool,
         _patience: Patience<'_>,
     ) -> Result<InPlace, StorageError> {
         if self.size.encoded {
             return Err(StorageError::BadJob("encoded chunks cannot be written in place".into()));
         }
         self.unsynced.trim()?;
-        let paths: Vec<PathBuf> = cells.iter().map(|cell| self.naming.path(&cell)).collect();
+        let chosen: Vec<bool> = cells.iter().map(|cell| wanted(&cell)).collect();
+        let of = cells.iter().zip(&chosen).filter(|(_, chosen)| **chosen);
+        let paths: Vec<PathBuf> = of.map(|(cell, _)| self.naming.path(&cell)).collect();
         for _ in 0..PATIENT {
-            let resolved = self.resolve(cells, true)?;
-            if resolved.table.stored.iter().all(Option::is_some) {
+            let resolved = self.resolve_some(cells, true, wanted)?;
+            let found = resolved.table.stored.iter().zip(&chosen).filter(|(_, chosen)| **chosen);
+            let missing = paths.iter().zip(found).filter(|(_, (at, _))| at.is_none());
+            let missing: Vec<&PathBuf> = missing.map(|(path, _)| path).collect();
+            if missing.is_empty() {
                 let writing = Writing { unsynced: Arc::clone(&self.unsynced), paths };
                 return Ok(InPlace { resolved, guard: None, writing });
             }
-            let missing = paths.iter().zip(&resolved.table.stored);
-            let missing = missing.filter(|(_, at)| at.is_none()).map(|(path, _)| path);
-            self.create(&missing.collect::<Vec<_>>(), fill)?;
+            self.create(&missing, fill)?;
         }
         Err(vanishing(&self.naming.root))
     }

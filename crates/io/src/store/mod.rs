@@ -146,7 +146,7 @@ pub struct Resolved {
 /// Chunks that can be written in place, and the lock that keeps their files where they are.
 #[derive(Debug)]
 pub struct InPlace {
-    /// Where they are; none is missing. The files are open for writing.
+    /// Where they are; none that is wanted is missing. The files are open for writing.
     pub resolved: Resolved,
     /// Held while the chunks are being written; `None` where none is needed.
     pub guard: Option<FileLock>,
@@ -231,6 +231,21 @@ pub trait ChunkStore: Send + Sync + std::fmt::Debug {
         &self,
         cells: &Cells,
         fill: &[u8],
+        patience: Patience<'_>,
+    ) -> Result<InPlace, StorageError> {
+        self.in_place_some(cells, fill, &|_| true, patience)
+    }
+
+    /// [`in_place`](ChunkStore::in_place) for those chunks of the box that are `wanted`; the others count as
+    /// missing, and are not created.
+    ///
+    /// # Errors
+    /// As `in_place`.
+    fn in_place_some(
+        &self,
+        cells: &Cells,
+        fill: &[u8],
+        wanted: &dyn Fn(&[i64]) -> bool,
         patience: Patience<'_>,
     ) -> Result<InPlace, StorageError>;
 

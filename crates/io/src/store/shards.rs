@@ -19,7 +19,7 @@
 //!
 //! Crash model: as in `files`, with shards for chunks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -586,30 +586,34 @@ impl ChunkStore for ShardStore {
         Ok(Box::new(ShardSink { store: self, cells: cells.clone(), rewrites, publisher }))
     }
 
-    fn in_place(
+    fn in_place_some(
         &self,
         cells: &Cells,
         fill: &[u8],
+        wanted: &dyn Fn(&[i64]) -> bool,
         patience: Patience<'_>,
     ) -> Result<InPlace, StorageError> {
         if self.size.encoded {
             return Err(StorageError::BadJob("encoded chunks cannot be written in place".into()));
         }
         self.unsynced.trim()?;
+        let chosen: Vec<bool> = cells.iter().map(|cell| wanted(&cell)).collect();
+        let of = cells.iter().zip(&chosen).filter(|(_, chosen)| **chosen);
+        let shards: BTreeSet<Vec<i64>> = of.map(|(cell, _)| self.place(&cell).0).collect();
         for _ in 0..PATIENT {
             let guard = self.lock_shards(cells, Mode::Shared, patience)?;
-            let resolved = self.resolve(cells, true)?;
-            if resolved.table.stored.iter().all(Option::is_some) {
-                let shards = self.shards(cells);
-                let paths = shards.iter().map(|shard| self.naming.path(&shard)).collect();
+            let resolved = self.resolve_some(cells, true, wanted)?;
+            if resolved.table.stored.iter().zip(&chosen).all(|(at, chosen)| at.is_some() || !chosen)
+            {
+                let paths = shards.iter().map(|shard| self.naming.path(shard)).collect();
                 let writing = Writing { unsynced: Arc::clone(&self.unsynced), paths };
                 return Ok(InPlace { resolved, guard: Some(guard), writing });
             }
             drop(guard);
             let _alone = self.lock_shards(cells, Mode::Exclusive, patience)?;
             let publisher = Publisher::new(&self.unsynced);
-            for shard in self.shards(cells).iter() {
-                self.complete(&shard, fill, &publisher)?;
+            for shard in &shards {
+                self.complete(shard, fill, &publisher)?;
             }
             publisher.finish()?;
         }
