@@ -66,7 +66,7 @@ def evict(paths: Iterable[Path], patience: float = 5.0) -> None:
     """
     for path in files_of(paths):
         until = time.monotonic() + patience
-        while (left := _left_after_dropping(path)) > max(1 << 20, path.stat().st_size // 100):
+        while (left := _left_after_dropping(path)) > max(1 << 20, path.stat().st_size // 1000):
             if time.monotonic() > until:
                 raise RuntimeError(
                     f"{path.name}: {left} bytes stay in the page cache; is it mapped?"
