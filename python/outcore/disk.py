@@ -36,8 +36,8 @@ from outcore.formats.layout import ArrayInfo, virtual_source
 from outcore.growth import as_elements, check_seen, continued, refill
 from outcore.hints import Hints, check_environment
 from outcore.operators import Operators
-from outcore.phases import Seconds
 from outcore.report import BlocksReport, Report, human
+from outcore.report.phases import Seconds
 from outcore.requests import IORequest, Started
 from outcore.selecting import Selecting
 from outcore.walking import Walking

@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 
 import outcore
 from outcore.errors import SectionError, UsageError
-from outcore.phases import Seconds
 from outcore.report import Report
+from outcore.report.phases import Seconds
 
 if TYPE_CHECKING:
     from outcore.disk import DiskArray

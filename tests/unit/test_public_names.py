@@ -103,7 +103,8 @@ AT_OPEN = {
     *AT_IMPORT,
     *("attributes", "disk", "formats", "growth", "hints", "opening", "operators", "report"),
     *("requests", "selecting"),
-    *("bars", "described", "phases", "walking"),
+    *("described", "walking"),
+    *("report.access", "report.bars", "report.phases"),
     *(f"formats.{name}" for name in ("durable", "growing", "layout", "paths", "spec")),
 }
 # Libraries that are long to import, beside those that NumPy brings.
