@@ -24,7 +24,7 @@ from outcore.report import Report
 from outcore.report.phases import Seconds
 
 if TYPE_CHECKING:
-    from outcore.disk import DiskArray
+    from outcore.disk.array import DiskArray
     from outcore.indices.keys import Kind, Points
     from outcore.indices.masks import Held
 
