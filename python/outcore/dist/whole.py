@@ -32,9 +32,8 @@ from outcore.dist.base import Divided
 from outcore.dist.one_sided import OneSided
 from outcore.dist.products import multiply_all
 from outcore.dist.redistribution import Part, bring_all
-from outcore.distribution import Distribution, Periodic, like
+from outcore.distribution import Distribution, Periodic, ProcessGrid, like
 from outcore.errors import UnsupportedError, UsageError
-from outcore.process_grid import ProcessGrid
 
 __all__ = ["WholeArrays"]
 
