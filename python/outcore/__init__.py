@@ -39,7 +39,6 @@ from outcore.errors import (
 
 if TYPE_CHECKING:
     from outcore.assignment import Assignment, assign
-    from outcore.attributes import Attributes
     from outcore.blocks import Blocks
     from outcore.collective import (
         ArrayReport,
@@ -57,6 +56,8 @@ if TYPE_CHECKING:
         write_all,
     )
     from outcore.disk import DiskArray
+    from outcore.disk.attributes import Attributes
+    from outcore.disk.selecting import Indexer
     from outcore.dist import Align, DistArray, Distribution, PatchLock, ProcessGrid
     from outcore.formats import Entry, ls
     from outcore.formats.groups import GroupInfo
@@ -154,7 +155,6 @@ if TYPE_CHECKING:
         disk_array,
     )
     from outcore.restart.calls import checkpoint, icheckpoint, restore
-    from outcore.selecting import Indexer
     from outcore.strings import StringArray
     from outcore.transport import Communicator, Transport
     from outcore.unstructured.edge_loop import edge_loop
@@ -357,13 +357,14 @@ __all__ = [
 #: What is imported when it is first used, by module; NumPy takes ten times as long as the rest.
 _LATER = {
     "outcore.assignment": "Assignment assign",
-    "outcore.attributes": "Attributes",
     "outcore.blocks": "Blocks",
     "outcore.collective": (
         "ArrayReport CollectiveArray CollectiveReport CollectiveRequest CollectiveSchedule ListPass "
         "ListPrices ListReport ManyReport OwnerReport explain_all read_all write_all"
     ),
     "outcore.disk": "DiskArray",
+    "outcore.disk.attributes": "Attributes",
+    "outcore.disk.selecting": "Indexer",
     "outcore.dist": "Align DistArray Distribution PatchLock ProcessGrid",
     "outcore.formats.groups": "GroupInfo",
     "outcore.groups": "Group Tree open_group",
@@ -414,7 +415,6 @@ _LATER = {
     "outcore.report": "BlocksReport Report",
     "outcore.requests": "IORequest",
     "outcore.resident": "DiskResidentArray LayoutCandidate ResidentLayout ResidentReport disk_array",
-    "outcore.selecting": "Indexer",
     "outcore.strings": "StringArray",
     "outcore.transport": "Communicator Transport",
     "outcore.unstructured.edge_loop": "edge_loop",
@@ -427,23 +427,19 @@ _LATER = {
 # Modules that are found as attributes without an import of their own.
 _MODULES = (
     "assignment",
-    "attributes",
     "blocks",
     "collective",
     "disk",
     "dist",
     "formats",
-    "growth",
     "hints",
     "jobs",
     "ooc",
     "opening",
-    "operators",
     "placement",
     "report",
     "requests",
     "resident",
-    "selecting",
     "transport",
     "unstructured",
 )

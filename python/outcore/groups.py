@@ -23,9 +23,9 @@ from numpy.typing import DTypeLike
 
 import outcore
 from outcore import formats
-from outcore.attributes import Attributes
-from outcore.described import OnDisk
 from outcore.disk import DiskArray
+from outcore.disk.attributes import Attributes
+from outcore.disk.described import OnDisk
 from outcore.errors import (
     NoSuchMemberError,
     OutcoreError,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from outcore.disk import DiskArray
     from outcore.dist import DistArray
-    from outcore.sides import Side
+    from outcore.tiling import Side
 
 __all__ = ["Selection"]
 

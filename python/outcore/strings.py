@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore import formats
-from outcore.described import ArrayOnDisk
 from outcore.disk import DiskArray
+from outcore.disk.described import ArrayOnDisk
 from outcore.errors import BudgetError, FormatError, SectionError, StorageError, UsageError
 from outcore.formats.hdf5_chunks import no_places, nothing_stored
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource

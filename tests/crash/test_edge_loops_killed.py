@@ -194,7 +194,7 @@ def test_what_another_has_changed_meanwhile_is_not_gone_on_with(prepared):
 
 def test_rows_are_durable_before_they_are_forgotten(prepared, monkeypatch):
     """In this order: rows flushed, all computed, the array flushed, in place, rows gone."""
-    from outcore.journal import Journal
+    from outcore.jobs.journal import Journal
 
     path, anew, _, _ = prepared
     anew()

@@ -16,7 +16,7 @@ from fuzz.chance import LIES, Chance
 from fuzz.lane import Files, Target
 from outcore import errors, formats
 from outcore.formats import whole
-from outcore.journal import Journal
+from outcore.jobs.journal import Journal
 
 
 def taste(path: str, **options: Any) -> None:

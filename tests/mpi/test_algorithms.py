@@ -15,7 +15,7 @@ from algorithm_runs import must_be_right
 from algorithms import CASES
 from outcore import jobs
 from outcore.jobs.carry import Carrier
-from outcore.journal import Journal, of_rank, of_ranks
+from outcore.jobs.journal import Journal, of_rank, of_ranks
 from outcore.schedule import Run, Schedule
 from outcore.schedule.divide import divided
 from outcore.testing.sim import SimWorld

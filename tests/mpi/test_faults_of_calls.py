@@ -13,8 +13,9 @@ import pytest
 import outcore
 import watched
 from mpi.test_collective import once
-from outcore import DistArray, Distribution, _core, redistribution
+from outcore import DistArray, Distribution, _core
 from outcore.collective import items, traffic
+from outcore.dist import redistribution
 from outcore.errors import CollectiveError, DistributionError, StorageError, UsageError
 from outcore.transport.place import TAG_STOP
 from ranks import ranks

@@ -14,7 +14,7 @@ import outcore
 from algorithm_runs import content, left
 from algorithms import CASES
 from outcore import jobs
-from outcore.journal import Journal
+from outcore.jobs.journal import Journal
 from outcore.testing.sim import SimWorld
 from ranks import once, ranks
 

@@ -117,7 +117,7 @@ MUTANTS = [
         why="a computation would be stored over its input, which is mapped",
     ),
     Mutant(
-        file="python/outcore/journal.py",
+        file="python/outcore/jobs/journal.py",
         before="            return os.fstat(self._fd).st_nlink > 0\n",
         after="            return True\n",
         killed_by="tests/unit/test_journal.py::test_a_journal_that_is_removed_meanwhile_is_made_anew",

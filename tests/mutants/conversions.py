@@ -67,14 +67,14 @@ MUTANTS = [
         why="buffers would go back to the system while requests read into them",
     ),
     Mutant(
-        file="python/outcore/journal.py",
+        file="python/outcore/jobs/journal.py",
         before="            os.ftruncate(self._fd, size - torn)",
         after="            pass",
         killed_by="tests/unit/test_journal.py::test_a_torn_last_line_is_not_done",
         why="a number that was cut in half would be completed by the next one: a step that is not done",
     ),
     Mutant(
-        file="python/outcore/journal.py",
+        file="python/outcore/jobs/journal.py",
         before="fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         after="pass",
         killed_by="tests/unit/test_journal.py::test_one_process_at_a_time",

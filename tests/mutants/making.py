@@ -36,14 +36,14 @@ MUTANTS = [
         why="blocks would have elements of another place than they say",
     ),
     Mutant(
-        file="python/outcore/periodic.py",
+        file="python/outcore/dist/periodic.py",
         before="            own = turn == 0 and owner == c\n",
         after="            own = owner == c\n",
         killed_by=f"{PERIODIC}::test_on_a_ring",
         why="ghosts that are copies of a rank's own elements would stay as they were",
     ),
     Mutant(
-        file="python/outcore/redistribution.py",
+        file="python/outcore/dist/redistribution.py",
         before="        return (*words, self.periodic) if any(self.periodic) else words\n",
         after="        return words\n",
         killed_by=f"{PERIODIC}::test_ranks_that_disagree_all_raise",

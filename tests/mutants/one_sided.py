@@ -126,7 +126,7 @@ MUTANTS = [
         why="each panel would have the elements of the first one",
     ),
     Mutant(
-        file="python/outcore/distribution.py",
+        file="python/outcore/distribution/value.py",
         before="        extent = offset + max(stride * (lengths[axis] - 1), 0) + 1\n",
         after="        pass\n",
         killed_by="tests/property/test_distribution.py"

@@ -28,7 +28,7 @@ MUTANTS = [
         why="steps of a job that was given up would count for the next one: elements never computed",
     ),
     Mutant(
-        file="python/outcore/journal.py",
+        file="python/outcore/jobs/journal.py",
         before="            if journal.job == other.job and _program(journal) == _program(other):\n",
         after="            if True:\n",
         killed_by=f"{ALGORITHMS}::test_what_ranks_noted_of_another_job_does_not_count",
@@ -81,7 +81,7 @@ MUTANTS = [
         why="a result would be removed while other ranks read it",
     ),
     Mutant(
-        file="python/outcore/journal.py",
+        file="python/outcore/jobs/journal.py",
         before="Journal(path, look=True) as other:\n",
         after="Journal(path) as other:\n",
         killed_by="tests/unit/test_journal.py"
@@ -89,7 +89,7 @@ MUTANTS = [
         why="what other ranks had done would be lost if they release it after the first one",
     ),
     Mutant(
-        file="python/outcore/journal.py",
+        file="python/outcore/jobs/journal.py",
         before="                Journal(one, patience=patience).close()\n",
         after="                pass\n",
         killed_by="tests/unit/test_journal.py::test_a_job_on_which_a_rank_is_at_work_is_held",

@@ -137,7 +137,7 @@ MUTANTS = [
         why="who goes on after a kill would put the old array back, or what is left of it",
     ),
     Mutant(
-        file="python/outcore/journal.py",
+        file="python/outcore/jobs/journal.py",
         before='            self._append("\\n".join(lines))\n            _core.fsync',
         after='            os.ftruncate(self._fd, 0)\n            self._append("\\n".join(lines))\n            '
         "_core.fsync",

@@ -15,7 +15,7 @@ from killed import dies_at
 from outcore import jobs
 from outcore.formats.scratch import scratch_folder
 from outcore.jobs import Bound, Operation, Program, Result, complete, opened
-from outcore.journal import Journal
+from outcore.jobs.journal import Journal
 from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
 
 DATA = np.arange(35_000.0).reshape(250, 140)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from outcore.errors import FormatError, StorageError, UsageError
-from outcore.journal import Journal, gather, held, of_rank
+from outcore.jobs.journal import Journal, gather, held, of_rank
 
 BAD_LINES = ["x\n", "9\n", "0-9\n", "0-99999999999999999999\n", "3-2\n", "-1\n"]
 JOB = {"source": "a.npy", "shape": (3, 4), "dtype": "<f8"}

@@ -222,10 +222,10 @@ more = dict(resizable=True, chunks=(2, 4)) if ".h5" in {name!r} else {{}}
 a = outcore.create({name!r}, (2, 4), "i8", **more)
 b = outcore.open({name!r}, "r+")
 
-continued = outcore.disk.continued
+continued = outcore.disk.array.continued
 
 def interrupted(*args):
-    outcore.disk.continued = continued
+    outcore.disk.array.continued = continued
     for one in (a, b):
         try:
             one.append([7, 7, 7, 7])
@@ -242,7 +242,7 @@ def interrupted(*args):
             raise AssertionError("changed")
     return continued(*args)
 
-outcore.disk.continued = interrupted
+outcore.disk.array.continued = interrupted
 a.append([5, 5, 5, 5])
 assert a.shape == (3, 4) and (a[2] == 5).all()
 a.append([6, 6, 6, 6])

@@ -101,9 +101,10 @@ def test_what_is_imported_later_is_what_type_checkers_see():
 AT_IMPORT = {"_core", "errors", "measured"}
 AT_OPEN = {
     *AT_IMPORT,
-    *("attributes", "disk", "formats", "growth", "hints", "opening", "operators", "report"),
-    *("requests", "selecting"),
-    *("bars", "described", "phases", "walking"),
+    *("disk", "formats", "hints", "opening", "report", "requests"),
+    *(f"disk.{name}" for name in ("array", "attributes", "described", "growth", "operators")),
+    *(f"disk.{name}" for name in ("selecting", "walking")),
+    *("report.access", "report.bars", "report.phases"),
     *(f"formats.{name}" for name in ("durable", "growing", "layout", "paths", "spec")),
 }
 # Libraries that are long to import, beside those that NumPy brings.

@@ -14,7 +14,7 @@ from outcore import tiling
 from outcore.cli import main
 from outcore.schedule import Block, Broken, Buffer, Load, Schedule, Step, Store, check, lengths
 from outcore.sections import Selection
-from outcore.sides import Side
+from outcore.tiling import Side
 
 SHAPE = (60, 50, 7)
 WHOLE = np.arange(np.prod(SHAPE), dtype="f4").reshape(SHAPE)

@@ -52,7 +52,7 @@ from outcore.disk import DiskArray
 from outcore.errors import CollectiveError, UsageError
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
-from outcore.phases import Seconds
+from outcore.report.phases import Seconds
 from outcore.transport import Transport
 from outcore.transport.sharing import unpin_slots
 from outcore.transport.timeouts import DeferredInterrupt

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outcore import _core
-from outcore.bars import Bars, Drawn
 from outcore.collective.planning import Choice
 from outcore.report import counted, human, human_time, thousands
+from outcore.report.bars import Bars, Drawn
 
 __all__ = ["ArrayReport", "CollectiveReport", "ManyReport", "OwnerReport", "tell"]
 # So many lines of a kind are told, and so many owners drawn.

@@ -36,7 +36,7 @@ from outcore.collective.agreement import Elsewhere, Failures, Unsure
 from outcore.collective.items import Item
 from outcore.collective.packets import Packets
 from outcore.disk import DiskArray
-from outcore.phases import Seconds
+from outcore.report.phases import Seconds
 from outcore.transport import Transport
 from outcore.transport.sharing import Slots, slots_of
 

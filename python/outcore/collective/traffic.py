@@ -114,7 +114,11 @@ class PackedExchange:
 
 
 class Traffic(Protocol):
-    """What one rank sends and receives in each round: `_core.Traffic`, `outcore.periodic.BoxTraffic`."""
+    """
+    What one rank sends and receives in each round.
+
+    These are `_core.Traffic` and `outcore.dist.periodic.BoxTraffic`.
+    """
 
     @property
     def operation(self) -> str:

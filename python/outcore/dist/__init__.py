@@ -10,6 +10,8 @@ Arrays divided over the memory of ranks.
 | `products.py`  | products of matrices, panel by panel: SUMMA |
 | `whole.py`     | `WholeArrays`: fill, add, dot, matmul, ... |
 | `array.py`     | `DistArray`: redistribution, ghosts, files |
+| `redistribution.py` | elements go from ranks that have them to ranks that want them |
+| `periodic.py`  | ghosts that go round |
 """
 
 from __future__ import annotations

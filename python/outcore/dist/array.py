@@ -29,10 +29,10 @@ from outcore.collective.items import Item, reading, writing
 from outcore.collective.planning import Method
 from outcore.collective.request import CollectiveRequest, start
 from outcore.disk import DiskArray
+from outcore.dist.redistribution import Combination, accumulate_all, go_round_all
 from outcore.dist.whole import WholeArrays
 from outcore.distribution import Distribution, Ghosts, Periodic
 from outcore.errors import DistributionError
-from outcore.redistribution import Combination, accumulate_all, go_round_all
 
 __all__ = ["DistArray"]
 

@@ -21,6 +21,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore.collective.request import CollectiveRequest, start_call
+from outcore.dist.periodic import Torus
+from outcore.dist.redistribution import Part, bring_all
 from outcore.distribution import (
     Distribution,
     Ghosts,
@@ -32,8 +34,6 @@ from outcore.distribution import (
     wraps,
 )
 from outcore.errors import DistributionError, UnsupportedError, UsageError
-from outcore.periodic import Torus
-from outcore.redistribution import Part, bring_all
 from outcore.requests import Started
 from outcore.transport import Transport
 from outcore.transport import transport as join
@@ -229,9 +229,7 @@ class Divided:
         >>> DistArray.from_function(lambda i: i**2, Distribution(5, ["block"], 1), "i8").local
         array([ 0,  1,  4,  9, 16])
         """
-        made = cls.empty(
-            distribution, dtype, transport=transport, ghosts=ghosts, periodic=periodic
-        )
+        made = cls.empty(distribution, dtype, transport=transport, ghosts=ghosts, periodic=periodic)
         for key, view in made.pieces(ghosts=True):
             indices = [np.arange(s.start, s.stop, s.step or 1) for s in key]
             view[...] = function(*np.ix_(*indices))

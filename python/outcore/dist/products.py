@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.collective.agreement import together
 from outcore.dist.base import Divided
+from outcore.dist.redistribution import Part, bring_all
 from outcore.distribution import Distribution, like, part_of
 from outcore.errors import BudgetError
-from outcore.redistribution import Part, bring_all
 from outcore.transport import DeferredInterrupt
 
 __all__ = ["multiply_all"]

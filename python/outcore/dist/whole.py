@@ -31,10 +31,9 @@ from outcore.dist import sums
 from outcore.dist.base import Divided
 from outcore.dist.one_sided import OneSided
 from outcore.dist.products import multiply_all
-from outcore.distribution import Distribution, Periodic, like
+from outcore.dist.redistribution import Part, bring_all
+from outcore.distribution import Distribution, Periodic, ProcessGrid, like
 from outcore.errors import UnsupportedError, UsageError
-from outcore.process_grid import ProcessGrid
-from outcore.redistribution import Part, bring_all
 
 __all__ = ["WholeArrays"]
 

@@ -14,6 +14,6 @@ Irregular access: elements chosen by arrays of indices or by masks.
 | `masks.py`          | indices of what is not zero in an array in memory or on disk |
 
 Addresses and the order of accesses are the core's (``crates/plan/src/points``,
-``crates/access/src/indexed.rs``); methods of users are in ``outcore/selecting.py``. Nothing is imported
-here, because a basic key needs none of it.
+``crates/access/src/indexed.rs``); methods of users are in ``outcore/disk/selecting.py``. Nothing is
+imported here, because a basic key needs none of it.
 """

@@ -4,8 +4,8 @@ Jobs: computations over arrays on disk, from the call to the result.
 An algorithm (`outcore.ooc`) says what it reads, what it makes and how it plans (`Operation`). Here is
 what is the same for all of them: `inputs` (paths and arrays), `outputs` (where results go) and
 `target` (a new array under another name), `shares` (who gets which part of the budget), `job`
-(journal, restart, publication) with `carry` (phases), `ranks`, `checkpoints` and `views`, and
-`report` (what will be moved, and what was).
+(restart, publication) with `journal` (what is durable), `carry` (phases), `ranks`, `checkpoints` and
+`views`, and `report` (what will be moved, and what was).
 """
 
 from outcore.jobs.complete import Planned, complete, scalar

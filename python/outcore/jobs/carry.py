@@ -25,10 +25,10 @@ from outcore import _core
 from outcore.collective.many import read_all
 from outcore.disk import DiskArray
 from outcore.jobs.checkpoints import Checkpoints
+from outcore.jobs.journal import Journal, Steps
 from outcore.jobs.operation import Array, Disk, Phase, Program
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.report import Measured, spread
-from outcore.journal import Journal, Steps
 from outcore.schedule import Run, Schedule, Section, Step, divided, elements, left
 
 __all__ = ["Carrier", "Progress"]

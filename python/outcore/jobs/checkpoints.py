@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 
 from outcore.disk import DiskArray
-from outcore.journal import Journal
+from outcore.jobs.journal import Journal
 
 __all__ = ["Checkpoints"]
 

@@ -36,6 +36,7 @@ from outcore.hints import memory as promise
 from outcore.jobs.calls import written
 from outcore.jobs.carry import Carrier, Progress
 from outcore.jobs.changed import Files, state
+from outcore.jobs.journal import SUFFIX, Journal, Steps, gather, held, of_rank, of_ranks
 from outcore.jobs.memory import InMemory
 from outcore.jobs.operation import Operation, Program, Result
 from outcore.jobs.outputs import (
@@ -52,7 +53,6 @@ from outcore.jobs.shares import Cut, Settled, least, opened, sampled, settle
 from outcore.jobs.target import PARTIAL, discard
 from outcore.jobs.turns import turn
 from outcore.jobs.views import seen
-from outcore.journal import SUFFIX, Journal, Steps, gather, held, of_rank, of_ranks
 from outcore.opening import create, open
 from outcore.report import counted
 from outcore.schedule import Schedule

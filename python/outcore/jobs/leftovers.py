@@ -22,9 +22,9 @@ from outcore.errors import OutcoreError, UsageError
 from outcore.formats import durable
 from outcore.jobs.calls import repeated
 from outcore.jobs.job import listed, temporaries, temporary_path
+from outcore.jobs.journal import SUFFIX, Journal, gather, held, of_ranks
 from outcore.jobs.ranks import Ranks, collective
 from outcore.jobs.target import discard
-from outcore.journal import SUFFIX, Journal, gather, held, of_ranks
 from outcore.resident.temporary import is_lock, left_over, remove_left
 
 __all__ = ["SCRATCH", "Unfinished", "clean", "half_replaced", "resume", "unfinished"]

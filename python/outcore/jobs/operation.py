@@ -23,7 +23,7 @@ import numpy as np
 
 from outcore.formats.layout import ArrayInfo
 from outcore.schedule import OnDisk, Schedule
-from outcore.sides import Disk, Side
+from outcore.tiling import Disk, Side
 
 __all__ = [
     "SMALLEST",

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from outcore.bars import Bars, Drawn
 from outcore.disk import DiskArray
 from outcore.jobs.operation import Bound, Disk, Later, Phase, Program
 from outcore.jobs.patches import Beside, Patches
 from outcore.report import human, human_time, thousands
+from outcore.report.bars import Bars, Drawn
 from outcore.schedule import Schedule, elements, lengths
 from outcore.tiling import Side
 

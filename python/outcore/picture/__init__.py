@@ -10,7 +10,7 @@ Pictures of collectives: what many ranks want, who reads it, and why that is fas
 | `scene.py`    | the numbers of the plan; colours |
 | `geometry.py` | where elements are, in the file and on the paper |
 
-The writer of SVG is `outcore.svg`, which pictures of reports (`outcore.bars`) use, too.
+The writer of SVG is `outcore.report.svg`, which pictures of reports (`outcore.report.bars`) use, too.
 """
 
 from outcore.picture.page import draw

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from outcore.picture.geometry import Range, Window, bars, hull, period
 from outcore.picture.scene import SHARED, Scene, colour, ink
-from outcore.svg import Svg, Value, boxes
+from outcore.report.svg import Svg, Value, boxes
 from outcore.transport.checks import few
 
 __all__ = ["axes_that_matter", "draw_array"]

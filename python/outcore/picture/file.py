@@ -14,7 +14,7 @@ from outcore.collective.dry_run import Disk, Ranges
 from outcore.picture.geometry import Pieces, Window
 from outcore.picture.scene import SHARED, Scene, colour, ink, plural
 from outcore.report import human
-from outcore.svg import Svg, Value, boxes
+from outcore.report.svg import Svg, Value, boxes
 from outcore.transport.checks import few
 
 __all__ = ["draw_file"]

@@ -16,7 +16,7 @@ from outcore.picture.file import draw_file
 from outcore.picture.rounds import draw_matrix, draw_rounds
 from outcore.picture.scene import Scene, plural
 from outcore.report import human
-from outcore.svg import Svg
+from outcore.report.svg import Svg
 
 __all__ = ["draw"]
 

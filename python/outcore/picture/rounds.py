@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from outcore.picture.scene import SHARED, Scene, colour, ink, plural
 from outcore.report import human
-from outcore.svg import Box, Svg, boxes
+from outcore.report.svg import Box, Svg, boxes
 
 __all__ = ["draw_matrix", "draw_rounds"]
 

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from outcore.collective.array import CollectiveArray
 from outcore.collective.planning import Method
 from outcore.collective.request import CollectiveRequest, start
-from outcore.described import ArrayOnDisk
 from outcore.disk import DiskArray
+from outcore.disk.described import ArrayOnDisk
 from outcore.dist import DistArray
 from outcore.errors import OutcoreError
 from outcore.formats.layout import ArrayInfo

@@ -27,8 +27,8 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from outcore.distribution import ProcessGrid
 from outcore.model.machine import Machine, machine
-from outcore.process_grid import ProcessGrid
 from outcore.simulate.claims import Claim, looked_up
 from outcore.simulate.methods import Array, Case, simulate
 

@@ -31,8 +31,8 @@ import outcore
 from outcore import _core
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.jobs import Source, collective
+from outcore.jobs.journal import Steps
 from outcore.jobs.ranks import Ranks
-from outcore.journal import Steps
 from outcore.schedule import Block, Buffer, Load, Run, Schedule, Section, Step, Store, divided
 from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
 from outcore.unstructured.indirect import THREADS, Indirect, scratch

@@ -26,7 +26,7 @@ from outcore.disk import DiskArray
 from outcore.errors import UsageError, advice
 from outcore.formats.layout import Strided
 from outcore.jobs import InMemory, Source, opened
-from outcore.sides import Side
+from outcore.tiling import Side
 from outcore.unstructured.localize import COMBINE
 from outcore.unstructured.tables import Table, native
 

@@ -32,10 +32,10 @@ from outcore.formats import durable
 from outcore.jobs.changed import Files, containers, state
 from outcore.jobs.checkpoints import Checkpoints
 from outcore.jobs.job import listed
+from outcore.jobs.journal import SUFFIX, Journal, Steps, gather, held, of_rank, of_ranks
 from outcore.jobs.leftovers import half_replaced
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.target import PARTIAL, discard
-from outcore.journal import SUFFIX, Journal, Steps, gather, held, of_rank, of_ranks
 from outcore.opening import create, open
 from outcore.report import counted
 from outcore.schedule import Block, Buffer, Load, Run, Schedule, Step, Store, divided

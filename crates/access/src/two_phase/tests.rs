@@ -20,6 +20,16 @@ fn plan(layout: &Layout, step: i64, write: bool) -> Collective {
     collective(ArrayDescriptor::of(layout, None), RANKS, accesses, 256, write)
 }
 
+/// An array that others write, too, as an owner has it.
+fn owned<'a>(
+    open: &'a Open,
+    hints: &'a Hints,
+    written: &'a AtomicU64,
+    whole: &'a InParts,
+) -> Owned<'a> {
+    Owned { open, hints, exclusive: false, written, whole }
+}
+
 fn content() -> Vec<u8> {
     (0..SHAPE[0] * SHAPE[1]).map(|k| (k % 251) as u8).collect()
 }
@@ -85,13 +95,7 @@ fn owners_read_what_ranks_want_where_they_look_for_it() {
             for rank in plan.owners() {
                 let (hints, written) = (Hints::default(), AtomicU64::new(0));
                 let whole = InParts::default();
-                let owned = [Some(Owned {
-                    open: &array,
-                    hints: &hints,
-                    exclusive: false,
-                    written: &written,
-                    whole: &whole,
-                })];
+                let owned = [Some(owned(&array, &hints, &written, &whole))];
                 let owner = Owner { plan: &plan, rank, arrays: &owned, rewrites: None };
                 for k in 0..plan.rounds() {
                     let mut memory = vec![255; plan.slot_bytes() as usize];
@@ -117,13 +121,7 @@ fn write(
     let whole = InParts::default();
     for k in 0..plan.rounds() {
         for rank in plan.owners() {
-            let owned = [Some(Owned {
-                open: &array,
-                hints,
-                exclusive: false,
-                written: &written,
-                whole: &whole,
-            })];
+            let owned = [Some(owned(&array, hints, &written, &whole))];
             let owner = Owner { plan: &plan, rank, arrays: &owned, rewrites };
             let mut memory = vec![255; plan.slot_bytes() as usize];
             let batch = owner.batch(k, &Never).unwrap();
@@ -169,13 +167,7 @@ fn rounds_of_one_write_are_one_to_who_expects_a_flush() {
     for expected in [false, true] {
         let whole = InParts::default();
         for k in 0..plan.rounds() {
-            let owned = [Some(Owned {
-                open: &array,
-                hints: &hints,
-                exclusive: false,
-                written: &written,
-                whole: &whole,
-            })];
+            let owned = [Some(owned(&array, &hints, &written, &whole))];
             let owner = Owner { plan: &plan, rank: 0, arrays: &owned, rewrites: Some(false) };
             let mut memory = vec![0; plan.slot_bytes() as usize];
             let batch = owner.batch(k, &Never).unwrap();
@@ -196,13 +188,7 @@ fn holes_are_read_only_where_a_tile_is_rewritten() {
     let plan = plan(&described.layout, 8, true);
     let (array, hints, written) = (open(described), Hints::default(), AtomicU64::new(0));
     let whole = InParts::default();
-    let owned = [Some(Owned {
-        open: &array,
-        hints: &hints,
-        exclusive: false,
-        written: &written,
-        whole: &whole,
-    })];
+    let owned = [Some(owned(&array, &hints, &written, &whole))];
     for (rewrites, read) in [(Some(true), true), (Some(false), false)] {
         let owner = Owner { plan: &plan, rank: 0, arrays: &owned, rewrites };
         let batch = owner.batch(0, &Never).unwrap();
@@ -220,13 +206,7 @@ fn a_part_has_its_bytes_of_the_slot_and_no_others() {
     let plan = plan(&described.layout, 3, false);
     let (array, hints, written) = (open(described), Hints::default(), AtomicU64::new(0));
     let whole = InParts::default();
-    let owned = [Some(Owned {
-        open: &array,
-        hints: &hints,
-        exclusive: false,
-        written: &written,
-        whole: &whole,
-    })];
+    let owned = [Some(owned(&array, &hints, &written, &whole))];
     let mut memory = vec![0; plan.slot_bytes() as usize];
     let slot = User::of(&mut memory, 0);
     for rank in plan.owners() {
@@ -260,13 +240,7 @@ fn failures_name_the_array_and_nothing_leaves_the_slot() {
     let cold = Hints { cache: Cache::Bypass, ..Hints::default() };
     let (array, written) = (open(described), AtomicU64::new(0));
     let whole = InParts::default();
-    let owned = [Some(Owned {
-        open: &array,
-        hints: &cold,
-        exclusive: false,
-        written: &written,
-        whole: &whole,
-    })];
+    let owned = [Some(owned(&array, &cold, &written, &whole))];
     let owner = Owner { plan: &plan, rank: 0, arrays: &owned, rewrites: Some(true) };
     let batch = owner.batch(0, &Never).unwrap();
     // A slot that is too short.
@@ -300,8 +274,7 @@ fn prices_are_of_all_accesses_and_the_least_share() {
     let array = open(described);
     let (warm, cold) = (Hints::default(), Hints { cache: Cache::Bypass, ..Hints::default() });
     let (written, whole) = (AtomicU64::new(0), InParts::default());
-    let owned =
-        |hints| Owned { open: &array, hints, exclusive: false, written: &written, whole: &whole };
+    let owned = |hints| owned(&array, hints, &written, &whole);
     let price = |all: &[(Owned, Section)]| own_price(all, false, false, &Never);
     let one = price(&[(owned(&cold), columns(0, 3))]);
     assert!(one.0 > 0 && one.1 == 0);
@@ -320,13 +293,7 @@ fn who_is_interrupted_stops() {
     let cold = Hints { cache: Cache::Bypass, ..Hints::default() };
     let (array, written) = (open(described), AtomicU64::new(0));
     let whole = InParts::default();
-    let owned = [Some(Owned {
-        open: &array,
-        hints: &cold,
-        exclusive: false,
-        written: &written,
-        whole: &whole,
-    })];
+    let owned = [Some(owned(&array, &cold, &written, &whole))];
     let owner = Owner { plan: &plan, rank: 0, arrays: &owned, rewrites: None };
     let button = Button::default();
     button.press();

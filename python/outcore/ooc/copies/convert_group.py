@@ -4,8 +4,8 @@ Whole groups and files into another file, store or group.
 Problem. A file holds hundreds of arrays in nested groups, with attributes at each of them; converting it
 takes hours, and may stop anywhere.
 Idea. Each array is a conversion of its own (`outcore.ooc.copies.convert`), which is resumable and keeps
-to the budget. Around them is a journal as that of every job (`outcore.journal`), whose steps are the
-arrays. The new file grows under a name of its own, and takes its place at the end; in a file that is
+to the budget. Around them is a journal as that of every job (`outcore.jobs.journal`), whose steps are
+the arrays. The new file grows under a name of its own, and takes its place at the end; in a file that is
 there already, arrays get their names one by one.
 
 Invariants. At the name of a new file is what was there, or all of it. What can be refused is refused
@@ -47,9 +47,9 @@ from outcore.hints import nbytes
 from outcore.jobs.calls import encoded
 from outcore.jobs.changed import Files, state
 from outcore.jobs.job import listed
+from outcore.jobs.journal import SUFFIX, Journal, gather, held
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.target import WHOLE, discard
-from outcore.journal import SUFFIX, Journal, gather, held
 from outcore.report import counted
 
 __all__ = ["convert_group", "holds_several"]

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
+from outcore.distribution.process_grid import ProcessGrid, integer, integers, is_number
 from outcore.errors import DistributionError, SectionError
-from outcore.process_grid import ProcessGrid, integer, integers, is_number
 
 __all__ = [
     "Align",
@@ -34,7 +34,6 @@ __all__ = [
     "Ghosts",
     "Key",
     "Periodic",
-    "ProcessGrid",
     "like",
     "part_of",
     "slices",

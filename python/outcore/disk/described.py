@@ -23,7 +23,7 @@ from outcore.hints import Hints
 from outcore.report import counted, human
 
 if TYPE_CHECKING:
-    from outcore.disk import DiskArray
+    from outcore.disk.array import DiskArray
 
 __all__ = ["ArrayOnDisk", "Described", "OnDisk"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outcore.bars import Bars, Drawn
+from outcore.report.bars import Bars, Drawn
 
 __all__ = ["BlocksReport", "Report", "counted", "human", "human_time", "thousands"]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 import outcore
 
 if TYPE_CHECKING:
-    from outcore.disk import DiskArray
+    from outcore.disk.array import DiskArray
 
 __all__ = ["Walking"]
 

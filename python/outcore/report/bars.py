@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from outcore.svg import Svg, Value
+    from outcore.report.svg import Svg, Value
 
 __all__ = ["Bars", "Drawn"]
 
@@ -73,7 +73,7 @@ class Drawn:
         >>> picture.startswith("<svg"), "class='bar'" in picture
         (True, True)
         """
-        from outcore.svg import Svg  # who draws nothing needs none of it
+        from outcore.report.svg import Svg  # who draws nothing needs none of it
 
         head, *lines = str(self).splitlines() or [""]
         drawing = Svg(head, "\n".join(lines))

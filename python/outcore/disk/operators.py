@@ -25,7 +25,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike, NDArray
 
 if TYPE_CHECKING:
-    from outcore.disk import DiskArray
+    from outcore.disk.array import DiskArray
 
 __all__ = ["Operators"]
 

@@ -20,11 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 
 import outcore
 from outcore.errors import SectionError, UsageError
-from outcore.phases import Seconds
 from outcore.report import Report
+from outcore.report.phases import Seconds
 
 if TYPE_CHECKING:
-    from outcore.disk import DiskArray
+    from outcore.disk.array import DiskArray
     from outcore.indices.keys import Kind, Points
     from outcore.indices.masks import Held
 

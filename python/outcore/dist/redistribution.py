@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.collective.traffic import COMBINE, Run, Traffic, Transfer
+from outcore.dist.periodic import Torus
 from outcore.distribution import Distribution
 from outcore.errors import UnsupportedError
-from outcore.periodic import Torus
 from outcore.transport import DeferredInterrupt, Transport
 
 __all__ = ["Combination", "Part", "accumulate_all", "bring_all", "go_round_all"]

@@ -8,8 +8,8 @@ NumPy array. This file only offers that call in the forms people need.
 
 Invariants. ``a[key]`` equals what NumPy gives; ``a[key] = value`` changes exactly those elements, cast
 and broadcast as NumPy does. The core is asked first: it knows all keys of basic indexing, and refuses
-those with arrays before it moves anything (`outcore.selecting` goes on with them). An array may be used
-from several threads; it survives a fork and can be pickled (it is opened again).
+those with arrays before it moves anything (`outcore.disk.selecting` goes on with them). An array may be
+used from several threads; it survives a fork and can be pickled (it is opened again).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcore import _core, formats
-from outcore.attributes import Attributes
-from outcore.described import Described
+from outcore.disk.attributes import Attributes
+from outcore.disk.described import Described
+from outcore.disk.growth import as_elements, check_seen, continued, refill
+from outcore.disk.operators import Operators
+from outcore.disk.selecting import Selecting
+from outcore.disk.walking import Walking
 from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import ArrayInfo, virtual_source
-from outcore.growth import as_elements, check_seen, continued, refill
 from outcore.hints import Hints, check_environment
-from outcore.operators import Operators
-from outcore.phases import Seconds
 from outcore.report import BlocksReport, Report, human
+from outcore.report.phases import Seconds
 from outcore.requests import IORequest, Started
-from outcore.selecting import Selecting
-from outcore.walking import Walking
 
 if TYPE_CHECKING:
     from outcore.layouts import ResidentLayout
