@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
+from outcore.formats import fill_values
 from outcore.formats.layout import ArrayInfo, Codec
 
 MAX_BYTES = 2**63 - 1
@@ -242,7 +243,7 @@ def make_spec(
     compression
         A name (``"zstd"``, with level ``"zstd:3"``), a `Codec`, or a sequence of these.
     fill_value
-        Value of elements never written; None: zero bytes.
+        Value of elements never written; None: zero bytes. What `dtype` cannot hold is refused.
     """
     kind = as_dtype(dtype, path)
     axes = _as_sequence(shape)
@@ -265,7 +266,7 @@ def make_spec(
         chunks=_per_axis("chunks", chunks, full, path),
         shards=_per_axis("shards", shards, full, path),
         compression=_codecs(compression),
-        fill_value=_fill(fill_value, kind, path),
+        fill_value=fill_values.checked(fill_value, kind, path),
         dims=names,
         attrs=dict(attrs or {}),
         exclusive=exclusive,
@@ -349,27 +350,3 @@ def _codec(text: Any) -> Codec:
             f"compression {text!r}: what follows the colon must be a whole number, as in 'zstd:3'",
             code="bad-compression",
         ) from None
-
-
-def _fill(value: Any, dtype: np.dtype[Any], path: str) -> Any:
-    if value is None:
-        return None
-    try:
-        with np.errstate(invalid="ignore"):
-            filled = np.asarray(value).astype(dtype, casting="unsafe")
-    except (TypeError, ValueError, OverflowError) as error:
-        filled = None
-        reason = str(error)
-    else:
-        reason = "it is not a single value"
-        # A number that somebody wrote; one that another array has is cast as its elements are.
-        written = isinstance(value, int | float) and not isinstance(value, np.generic)
-        if written and dtype.kind in "iu" and filled != value:
-            filled, reason = None, f"it would be stored as {filled}"
-    if filled is None or filled.ndim != 0:
-        raise UsageError(
-            f"{path!r}: fill_value {value!r} does not fit dtype {dtype}: {reason}",
-            code="bad-fill-value",
-            path=path,
-        )
-    return filled[()]
