@@ -34,8 +34,9 @@ class Entry:
     """
     One line of `outcore.formats.ls`.
 
-    `path` is what `outcore.open` would take; `kind` is ``"array"`` or ``"group"``; shape and dtype
-    are None for groups; `note` says why an array cannot be opened, or is empty.
+    `path` is what `outcore.open` would take; `kind` is ``"array"``, ``"group"``, or ``"link"`` for one
+    that leads nowhere; shape and dtype are those of arrays, None for others; `note` says why something
+    cannot be opened, or is empty.
     """
 
     path: str
