@@ -4,6 +4,7 @@ from mutants import Mutant
 
 LINKS = "tests/conformance/test_broken_links.py::test_"
 VALUES = "tests/conformance/test_attribute_values.py::test_"
+LATE = "tests/conformance/test_attributes_together.py::test_who_comes_late_does_not_tell_what_was"
 FILLS = "tests/unit/test_fill_values.py::test_"
 
 MUTANTS = [
@@ -69,5 +70,19 @@ MUTANTS = [
         after="        if False:  #",
         killed_by=f"{VALUES}a_name_that_hdf5_would_cut_is_refused",
         why="an attribute would take the place of another one, whose name is the beginning of its own",
+    ),
+    Mutant(
+        file="python/outcore/formats/zarr3.py",
+        before="            now = read_document(os.path.join(folder, _FILE)) or documents[_FILE]\n",
+        after="            now = documents[_FILE]\n",
+        killed_by=LATE,
+        why="of two that change attributes at once, consolidated metadata would lose what one has set",
+    ),
+    Mutant(
+        file="python/outcore/formats/zarr2.py",
+        before="given if now is None else now\n",
+        after="given\n",
+        killed_by=LATE,
+        why="of two that change attributes at once, consolidated metadata would lose what one has set",
     ),
 ]
