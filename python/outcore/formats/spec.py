@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
-from outcore.formats import fill_values
 from outcore.formats.layout import ArrayInfo, Codec
 
 MAX_BYTES = 2**63 - 1
@@ -267,11 +266,19 @@ def make_spec(
         chunks=_per_axis("chunks", chunks, full, path),
         shards=_per_axis("shards", shards, full, path),
         compression=_codecs(compression),
-        fill_value=fill_values.checked(fill_value, kind, path),
+        fill_value=_fill(fill_value, kind, path),
         dims=names,
         attrs=dict(attrs or {}),
         exclusive=exclusive,
     )
+
+
+def _fill(value: Any, dtype: np.dtype[Any], path: str) -> Any:
+    if value is None:
+        return None
+    from outcore.formats.fill_values import checked  # most arrays have none
+
+    return checked(value, dtype, path)
 
 
 def _as_sequence(shape: Any) -> tuple[Any, ...]:
