@@ -304,7 +304,8 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         kind = self._told("open", where, lambda: of_formats.kind_of(where, self.format))
         if kind is None:
             raise NoSuchMemberError(
-                f"{self.path!r} holds no array and no group {name!r}; list(group) names what it holds",
+                f"{self.path!r} holds no array and no group {name!r}; list(group) names what it holds, "
+                "and outcore.ls() says which links lead nowhere",
                 code="no-such-member",
                 path=self.path,
             )

@@ -539,11 +539,14 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         """
         path, top, drop = _local(filename_or_obj), (group or "").strip("/"), _names(drop_variables)
         datasets: dict[str, Dataset] = {}
-        pending = [""]
+        # With each group those above it: links may lead back to one of them.
+        pending: list[tuple[str, frozenset[Any]]] = [("", frozenset())]
         try:
             while pending:
-                below = pending.pop(0)
+                below, above = pending.pop(0)
                 found = of_formats.describe(path, f"{top}/{below}", format=format, drop=drop)
+                if found.identity in above:
+                    continue
                 datasets[f"/{below}"] = _decoded(
                     _Store(found, Hints.of(hints), mask=use_zarr_fill_value_as_mask),
                     mask_and_scale=mask_and_scale,
@@ -554,7 +557,8 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
                     use_cftime=use_cftime,
                     decode_timedelta=decode_timedelta,
                 )
-                pending += [f"{below}/{name}".strip("/") for name in found.groups]
+                above |= {found.identity}
+                pending += [(f"{below}/{name}".strip("/"), above) for name in found.groups]
         except BaseException:
             for dataset in datasets.values():
                 dataset.close()

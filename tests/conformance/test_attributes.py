@@ -271,13 +271,12 @@ def test_hdf5_attributes_without_a_plain_value_stay(tmp_path):
     made(tmp_path, "a.h5::/data").close()
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["data"].attrs["reference"] = file["data"].ref
-        file["data"].attrs["empty"] = h5py.Empty("f4")
     with outcore.open(tmp_path / "a.h5", "r+") as a:
         a.attrs["new"] = 1
         a.attrs.clear()
         assert dict(a.attrs) == {}
     with h5py.File(tmp_path / "a.h5") as file:
-        assert {"reference", "empty"} <= set(file["data"].attrs)
+        assert "reference" in file["data"].attrs
 
 
 def test_values_in_memory_are_not_the_file(tmp_path):
@@ -286,7 +285,8 @@ def test_values_in_memory_are_not_the_file(tmp_path):
         a.attrs["list"] = wanted = [1, {"deep": 2}]
         wanted.append(3)
         a.attrs["list"][1]["deep"] = 4
-        a.attrs["odd"] = (np.float32(0.5), float("nan"))
+        with pytest.warns(UserWarning, match="JSON has no word"):
+            a.attrs["odd"] = (np.float32(0.5), float("nan"))
         agree(tmp_path, "a.zarr", a, {**FIRST, "list": [1, {"deep": 2}], "odd": [0.5, "NaN"]})
 
 
@@ -300,7 +300,10 @@ def test_numbers_that_zarr_wrote_stay_numbers(tmp_path, version):
         path, name="x", shape=(4,), chunks=(2,), dtype="f4", zarr_format=version, attributes=odd
     )
     with outcore.open(path / "x", "r+") as array, outcore.open_group(path, "r+") as group:
-        array.attrs["new"] = group.attrs["new"] = float("nan")  # of ours there is none in the file
+        with pytest.warns(UserWarning, match="JSON has no word"):
+            array.attrs["new"] = group.attrs["new"] = float(
+                "nan"
+            )  # of ours there is none in the file
         array.resize((6,))
         assert str(dict(array.attrs)) == str({**odd, "new": "NaN"})
     for store in (zarr.open_group(path), zarr.open_array(path / "x")):

@@ -25,6 +25,7 @@ LISTS = (
     "indexing",
     "lengths",
     "making",
+    "metadata",
     "listed",
     "replaced",
     "accesses",

@@ -278,7 +278,7 @@ def test_what_cannot_be_read_is_told_before_anything_is_made(tmp_path):
         file["complex"] = np.zeros(3, "c8")
     with pytest.raises(outcore.UnsupportedError) as caught:
         outcore.convert(tmp_path / "a.h5", tmp_path / "b.zarr")
-    assert "1 array of " in str(caught.value) and "e/text" in str(caught.value)
+    assert "1 member of " in str(caught.value) and "e/text" in str(caught.value)
     assert caught.value.code == "text-elements" and os.listdir(tmp_path) == ["a.h5"]
     with pytest.warns(UserWarning, match="'.*e/text' is left out"):
         outcore.convert(tmp_path / "a.h5", tmp_path / "b.zarr", skip=True)

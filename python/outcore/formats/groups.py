@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from outcore import formats
-from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError
+from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable
 from outcore.formats.members import Kind, Member, Members, no_group, stem
 from outcore.formats.paths import one_name
@@ -35,6 +35,7 @@ from outcore.formats.paths import one_name
 __all__ = [
     "GroupInfo",
     "Kind",
+    "broken",
     "can_hold",
     "complete",
     "create",
@@ -157,6 +158,19 @@ def members(
     outer, inner, name = _found(path, format)
     found: list[tuple[str, Kind]] = _module(name, outer).members(name, outer, inner, deep)
     return found
+
+
+def broken(
+    path: str | os.PathLike[str], *, format: str | None = None
+) -> list[tuple[str, OutcoreError]]:
+    """
+    Names in a group, and in the groups in it, that lead nowhere, and why: broken links of HDF5.
+
+    They are no members (`members`); `outcore.formats.ls` tells of them, too.
+    """
+    outer, inner, name = _found(path, format)
+    find = getattr(_module(name, outer), "broken", None)
+    return [] if find is None else list(find(name, outer, inner))
 
 
 def describe(

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import posixpath
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -247,7 +248,7 @@ def discard(path: str, inner: str) -> None:
 
 
 def ls(path: str, inner: str | None) -> list[Entry]:
-    """Groups and datasets, depth first; a dataset that cannot be opened says why in its note."""
+    """Groups, datasets and broken links, depth first; what cannot be opened says why in its note."""
     return ls_as(NAME, path, inner, lambda dset: True)
 
 
@@ -261,6 +262,10 @@ def ls_as(format: str, path: str, inner: str | None, keep: Callable[[Any], bool]
             choose(h5py, file, path, inner)  # raises, and names what there is
         top = file[inner or "/"]
 
+        def lost(name: str, why: str) -> None:
+            where = f"{path}::{posixpath.join(str(top.name), name)}"
+            entries.append(Entry(where, "link", note=f"it is {why}"))
+
         def visit(name: str, item: Any) -> None:
             where = f"{path}::{item.name}"
             if final_name(item.name):
@@ -271,7 +276,7 @@ def ls_as(format: str, path: str, inner: str | None, keep: Callable[[Any], bool]
                 entries.append(_entry(about, where, item))
 
         if isinstance(top, h5py.Group):
-            visit_objects(h5py, top, visit)
+            visit_objects(h5py, top, visit, lost)
         else:
             visit("", top)
     return entries

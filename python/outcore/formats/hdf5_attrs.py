@@ -116,6 +116,13 @@ def write_attrs(
                 code="bad-attribute",
                 path=path,
             )
+        if "\0" in name:  # where the library ends the name, which may be that of another one
+            raise UsageError(
+                f"{path!r}: {name!r} is no name of an attribute: HDF5 has none with a zero in it; use "
+                "another name",
+                code="bad-attribute",
+                path=path,
+            )
     values = {name: storable(name, value, path, netcdf) for name, value in attrs.items()}
     for name, value in values.items():
         try:
@@ -221,7 +228,9 @@ def _bookkeeping(dset: Any) -> set[str]:
 
 
 def _plain(h5py: Any, value: Any, *, squeeze: bool) -> Any:
-    if isinstance(value, (h5py.Empty, h5py.Reference, h5py.RegionReference)):
+    if isinstance(value, h5py.Empty):  # so NetCDF keeps a list of nothing, and others a text
+        return "" if value.dtype.kind in "SO" else np.zeros(0, value.dtype)
+    if isinstance(value, (h5py.Reference, h5py.RegionReference)):
         return None
     if isinstance(value, bytes):
         return _text(value)
@@ -231,6 +240,10 @@ def _plain(h5py: Any, value: Any, *, squeeze: bool) -> Any:
         if not all(isinstance(v, (str, bytes)) for v in value.flat):
             return None
         listed = [v if isinstance(v, str) else _text(v) for v in value.flat]
+        if value.ndim > 1:
+            table = np.empty(len(listed), object)
+            table[:] = listed
+            return table.reshape(value.shape).tolist()
         return listed[0] if squeeze and len(listed) == 1 else listed
     return value[0] if squeeze and value.shape == (1,) else value
 
@@ -248,14 +261,19 @@ def storable(name: str, value: Any, path: str, netcdf: bool) -> Any:
         value = value.tolist()
     if isinstance(value, (list, tuple)) and value and all(isinstance(v, str) for v in value):
         return list(value)
-    if isinstance(value, (str, bytes)):
-        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bytes):
+        return _bytes(name, value, path)
     try:
         plain = None if value is None or isinstance(value, Mapping) else np.asarray(value)
     except ValueError:  # lists of unequal lengths
         plain = None
     if plain is None or plain.dtype.hasobject:
         raise _refused(path, name, value, "use text (such as JSON), numbers or arrays of these")
+    if plain.dtype.kind == "f" and isinstance(value, (list, tuple)) and not _is_exact(value, plain):
+        why = "some of its integers have more digits than a float64; give an array with a dtype"
+        raise _refused(path, name, value, why)
     if not netcdf:
         return value
     if plain.dtype.kind == "b":  # NetCDF has no truth values: 0 or 1, as its own tools write
@@ -266,3 +284,22 @@ def storable(name: str, value: Any, path: str, netcdf: bool) -> Any:
         why = "NetCDF has text, integers, float32, float64 and lists of these; store it as text"
         raise _refused(path, name, value, why)
     return value
+
+
+def _bytes(name: str, value: bytes, path: str) -> Any:
+    """Bytes that are no UTF-8 have a fixed size: the library would make text of others."""
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        if value.endswith(b"\0"):
+            why = "HDF5 drops zeros at the end of text; use an array of the dtype u1"
+            raise _refused(path, name, value, why) from None
+        return np.bytes_(value)
+    return value
+
+
+def _is_exact(value: Any, plain: Any) -> bool:
+    """Whether numbers of a list are still equal to what they were before NumPy gave them one dtype."""
+    given, made = np.asarray(value, object), plain.astype(object)
+    same = (given == made) | (made != made)
+    return given.shape == made.shape and bool(same.all())

@@ -30,6 +30,7 @@ from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import Attributes, describe_axes, is_bare_dimension, is_scale
 from outcore.formats.hdf5_chunks import ChunkTable, no_places, nothing_stored
 from outcore.formats.hdf5_create import final_name
+from outcore.formats.hdf5_links import follow, reason
 from outcore.formats.hdf5_types import codecs_of, dtype_of
 from outcore.formats.layout import (
     ArrayInfo,
@@ -53,18 +54,12 @@ _STORAGE = {2: "chunked", 3: "virtual"}
 
 def choose(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any]:
     """Name and dataset that are meant; with no name, the only one (dimension scales do not count)."""
-    if inner is not None and inner != "/":
-        try:
-            dset = file[inner]
-            if isinstance(dset, h5py.Dataset):
-                return inner, dset
-        except KeyError as error:
-            if "errno = " in str(error):  # no such name, says the library also if the disk fails
-                raise
     top = file
-    if inner is not None:
-        with contextlib.suppress(KeyError):
-            top = file[inner]
+    if inner is not None and inner != "/":
+        dset = follow(file, inner)
+        if isinstance(dset, h5py.Dataset):
+            return inner, dset
+        top = file if dset is None else dset
     found: list[str] = []  # not the datasets: each would stay open
     scales: set[str] = set()
 
@@ -83,7 +78,8 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any
     if inner is None or inner == "/":
         what = f"holds {len(found) or 'no'} dataset{'' if len(found) == 1 else 's'}"
     elif top is file:
-        what = f"has no dataset {inner!r}"
+        why = reason(h5py, file, inner)
+        what = f"has no dataset {inner!r}" + (f": that is {why}" if why else "")
     else:
         what = f"has a group {inner!r}, which is not an array"
     raise FormatError(
@@ -93,12 +89,17 @@ def choose(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any
     )
 
 
-def visit_objects(h5py: Any, top: Any, visit: Callable[[str, Any], None]) -> None:
+def visit_objects(
+    h5py: Any,
+    top: Any,
+    visit: Callable[[str, Any], None],
+    lost: Callable[[str, str], None] | None = None,
+) -> None:
     """
     Call `visit` with the name of each object below a group, and the object, each once.
 
     As h5py's `visititems`, for which the library goes through all chunks of each dataset to count the
-    bytes of their index.
+    bytes of their index. `lost` is called with the names of links that lead nowhere, and why.
     """
     names: list[bytes] = []
     links = top.id.links
@@ -106,10 +107,12 @@ def visit_objects(h5py: Any, top: Any, visit: Callable[[str, Any], None]) -> Non
     known = {hdf5_origin.address(h5py, top)}
     for name in names:
         link = links.get_info(name)
+        text = os.fsdecode(name)
         if link.type == h5py.h5l.TYPE_HARD and link.u not in known:
             known.add(link.u)
-            text = os.fsdecode(name)
             visit(text, top[text])
+        elif lost is not None and not final_name(text) and (why := reason(h5py, top, text)):
+            lost(text, why)
 
 
 class Home:

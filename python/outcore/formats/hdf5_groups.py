@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from outcore.errors import FormatError, UsageError
-from outcore.formats import durable, netcdf4
+from outcore.errors import FormatError, OutcoreError, UsageError
+from outcore.formats import durable, hdf5_links, netcdf4
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import (
     Attributes,
@@ -36,6 +36,7 @@ from outcore.formats.hdf5_describe import Visit, visit_objects
 from outcore.formats.hdf5_describe import describe as describe_array
 from outcore.formats.hdf5_guard import rehearse
 from outcore.formats.hdf5_heaps import check_attributes
+from outcore.formats.hdf5_origin import address
 from outcore.formats.members import Kind, Member, Members, no_group
 
 # A NetCDF file, whatever its suffix, has this attribute at its root.
@@ -64,14 +65,7 @@ def _item(top: Any, name: str) -> Any:
     """What a name leads to; None, if that is nothing, or being filled."""
     if final_name(name):
         return None
-    try:
-        return top[name]
-    except (KeyError, OSError) as error:
-        # A link that leads nowhere, or to a file that is not there. So says the library too if the disk
-        # fails, and then tells the number.
-        if isinstance(error, KeyError) and "errno = " in str(error):
-            raise
-        return None
+    return hdf5_links.follow(top, name)
 
 
 def _kind_of(h5py: Any, item: Any, *, netcdf: bool) -> Kind | None:
@@ -107,6 +101,19 @@ def members(format: str, path: str, inner: str | None, deep: bool) -> list[tuple
     return found
 
 
+def broken(format: str, path: str, inner: str | None) -> list[tuple[str, OutcoreError]]:
+    """Paths of links below a group that lead nowhere, and why."""
+    h5py = _library(path)
+    with access.session(path, "r") as file:
+        found = list(hdf5_links.broken(h5py, _group(h5py, file, path, inner)))
+    top = (inner or "").strip("/")
+    wheres = [f"{path}::/{posixpath.join(top, name)}" for name, _ in found]
+    return [
+        (name, FormatError(f"it is {why}", code="no-such-array", path=where))
+        for (name, why), where in zip(found, wheres, strict=True)
+    ]
+
+
 def _listed(h5py: Any, top: Any, *, netcdf: bool) -> Iterator[tuple[str, Any, Kind | None]]:
     """Names in a group, in the order of the file, objects and kinds; None: no member."""
     for name in top:
@@ -121,9 +128,9 @@ def describe(format: str, path: str, inner: str, drop: Collection[str]) -> Membe
     with access.session(path, "r") as file:
         if h5py.h5a.exists(file.id, _NETCDF):
             format = netcdf4.NAME
-        if inner not in file:
+        top = hdf5_links.follow(file, inner)
+        if top is None:
             raise no_group(path, inner, "there is nothing of that name")
-        top = file[inner]
         with Visit(h5py, format, path) as visit:
             if isinstance(top, h5py.Dataset):
                 name = posixpath.basename(inner)
@@ -139,8 +146,11 @@ def describe(format: str, path: str, inner: str, drop: Collection[str]) -> Membe
                     groups.append(name)
                 elif kind == "array" and variable not in drop:
                     arrays[variable] = _described(visit, posixpath.join(inner, name), item)
-            attrs = _attributes(h5py, path, top)
-    return Members(path, inner, format, attrs, arrays, tuple(groups), frozenset(unlimited))
+            identity = (access.filename(top), address(h5py, top))
+            attrs = _attributes(h5py, identity[0], top)
+    return Members(
+        path, inner, format, attrs, arrays, tuple(groups), frozenset(unlimited), identity
+    )
 
 
 def _described(visit: Visit, name: str, dset: Any) -> Member:
@@ -152,7 +162,8 @@ def _described(visit: Visit, name: str, dset: Any) -> Member:
             info = describe_array(visit, name, dset, False)
     except FormatError as error:
         refused = error
-    attrs = _attributes(h5py, visit.named, dset)
+    # An external link may have led to another file.
+    attrs = _attributes(h5py, access.filename(dset), dset)
     fill = None
     if h5py.h5a.exists(dset.id, b"_FillValue"):
         found = np.asarray(dset.attrs["_FillValue"]).reshape(-1)

@@ -77,6 +77,8 @@ class Members:
         Names of the groups in it.
     unlimited
         Names of its dimensions that can grow; not of those that it has from groups above.
+    identity
+        Equal for the same group under two names: who goes down into groups ends a circle of links by it.
     """
 
     file: str
@@ -86,6 +88,7 @@ class Members:
     arrays: Mapping[str, Member] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     unlimited: frozenset[str] = frozenset()
+    identity: tuple[str, int] | None = None
 
 
 def stem(path: str) -> str:

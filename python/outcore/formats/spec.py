@@ -33,8 +33,9 @@ class Entry:
     """
     One line of `outcore.formats.ls`.
 
-    `path` is what `outcore.open` would take; `kind` is ``"array"`` or ``"group"``; shape and dtype
-    are None for groups; `note` says why an array cannot be opened, or is empty.
+    `path` is what `outcore.open` would take; `kind` is ``"array"``, ``"group"``, or ``"link"`` for one
+    that leads nowhere; shape and dtype are those of arrays, None for others; `note` says why something
+    cannot be opened, or is empty.
     """
 
     path: str
@@ -242,7 +243,7 @@ def make_spec(
     compression
         A name (``"zstd"``, with level ``"zstd:3"``), a `Codec`, or a sequence of these.
     fill_value
-        Value of elements never written; None: zero bytes.
+        Value of elements never written; None: zero bytes. What `dtype` cannot hold is refused.
     """
     kind = as_dtype(dtype, path)
     axes = _as_sequence(shape)
@@ -270,6 +271,14 @@ def make_spec(
         attrs=dict(attrs or {}),
         exclusive=exclusive,
     )
+
+
+def _fill(value: Any, dtype: np.dtype[Any], path: str) -> Any:
+    if value is None:
+        return None
+    from outcore.formats.fill_values import checked  # most arrays have none
+
+    return checked(value, dtype, path)
 
 
 def _as_sequence(shape: Any) -> tuple[Any, ...]:
@@ -349,27 +358,3 @@ def _codec(text: Any) -> Codec:
             f"compression {text!r}: what follows the colon must be a whole number, as in 'zstd:3'",
             code="bad-compression",
         ) from None
-
-
-def _fill(value: Any, dtype: np.dtype[Any], path: str) -> Any:
-    if value is None:
-        return None
-    try:
-        with np.errstate(invalid="ignore"):
-            filled = np.asarray(value).astype(dtype, casting="unsafe")
-    except (TypeError, ValueError, OverflowError) as error:
-        filled = None
-        reason = str(error)
-    else:
-        reason = "it is not a single value"
-        # A number that somebody wrote; one that another array has is cast as its elements are.
-        written = isinstance(value, int | float) and not isinstance(value, np.generic)
-        if written and dtype.kind in "iu" and filled != value:
-            filled, reason = None, f"it would be stored as {filled}"
-    if filled is None or filled.ndim != 0:
-        raise UsageError(
-            f"{path!r}: fill_value {value!r} does not fit dtype {dtype}: {reason}",
-            code="bad-fill-value",
-            path=path,
-        )
-    return filled[()]

@@ -423,7 +423,8 @@ def tell_groups(folder: str, documents: Mapping[str, Document], *, itself: bool 
     """
     Bring the consolidated metadata of the groups above a node up to date, where there is any.
 
-    `itself`: the node is a group, and its own as well.
+    `itself`: the node is a group, and its own as well. What is told is what the node says by then:
+    another may have changed it meanwhile.
     """
     own = [(folder, "")] if itself else []
     for above, relative in [*own, *group_folders(folder)]:
@@ -434,7 +435,9 @@ def tell_groups(folder: str, documents: Mapping[str, Document], *, itself: bool 
                 continue
             members = Judge(file).mapping(group.get("metadata", {}), "metadata")
             before = f"{relative}/" if relative else ""
-            members.update({f"{before}{name}": found for name, found in documents.items()})
+            for name, given in documents.items():
+                now = read_document(os.path.join(folder, name))
+                members[f"{before}{name}"] = given if now is None else now
             write_document(file, {**group, "metadata": members})
 
 

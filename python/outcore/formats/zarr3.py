@@ -495,9 +495,7 @@ def change_group(folder: str, edit: Callable[[Document], Document]) -> Document 
             return None
         changed = edit(document.get("attributes") or {})
         write_document(file, {**document, "attributes": changed})
-    # Not what this group in its turn tells of others, which may be out of date by now.
-    told = {key: value for key, value in document.items() if key != "consolidated_metadata"}
-    tell_groups(folder, {_FILE: {**told, "attributes": changed}}, only="attributes")
+    tell_groups(folder, {_FILE: {**document, "attributes": changed}}, only="attributes")
     return changed
 
 
@@ -544,9 +542,8 @@ def tell_groups(
     Bring the consolidated metadata of the groups above a node up to date, where there is any.
 
     `known`: a node that is in them already stays as it is there. `only`: of such a node this field alone
-    is changed.
+    is changed. What is told is what the node says by then: another may have changed it meanwhile.
     """
-    document = documents[_FILE]
     for above, relative in group_folders(folder):
         file = os.path.join(above, _FILE)
         with locked(file):
@@ -554,6 +551,9 @@ def tell_groups(
             if group is None or group.get("consolidated_metadata") is None:
                 continue
             members = _members(group, Judge(file))
+            now = read_document(os.path.join(folder, _FILE)) or documents[_FILE]
+            # Not what a group in its turn tells of others, which may be out of date by now.
+            document = {key: one for key, one in now.items() if key != "consolidated_metadata"}
             told = document
             if only is not None and isinstance(members.get(relative), dict):
                 told = {**members[relative], only: document[only]}

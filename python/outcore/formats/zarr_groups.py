@@ -83,7 +83,8 @@ def describe(format: str, path: str, inner: str, drop: Collection[str]) -> Membe
             groups.append(name)
     # Without what NCZarr keeps there for itself.
     attrs = {key: one for key, one in found.attrs.items() if not key.lower().startswith("_nc")}
-    return Members(path, inner, format, attrs, arrays, tuple(groups))
+    identity = (os.path.realpath(folder), 0)
+    return Members(path, inner, format, attrs, arrays, tuple(groups), identity=identity)
 
 
 def _described(version: Any, path: str, names: tuple[str, ...]) -> Member:

@@ -19,18 +19,24 @@ import math
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from outcore import _core
 from outcore.errors import (
     OutcoreError,
     StorageError,
     UsageError,
+    callers_line,
 )
 from outcore.formats import durable, locks
 from outcore.formats.documents import Document
 
+# Where it is longer than `float`.
+_LONG = () if np.dtype(np.longdouble).itemsize == 8 else (np.dtype(np.longdouble),)
 _SHELTER = re.compile(durable.BEGUN)
 
 
@@ -77,12 +83,16 @@ def dump(document: Mapping[str, Any], path: str) -> bytes:
         plain = json.loads(json.dumps(document, default=_plain))
         return json.dumps(plain, indent=2, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(
-            f"{path!r}: the attributes cannot be written as JSON ({error}); use strings, numbers, "
-            "lists and dictionaries",
-            code="bad-attributes",
-            path=path,
-        ) from error
+        raise _no_json(path, str(error)) from error
+
+
+def _no_json(path: str, why: str) -> UsageError:
+    return UsageError(
+        f"{path!r}: the attributes cannot be written as JSON ({why}); use strings, numbers, lists and "
+        "dictionaries",
+        code="bad-attributes",
+        path=path,
+    )
 
 
 def changed_attributes(
@@ -91,17 +101,39 @@ def changed_attributes(
     """
     Attributes after a change, as they will be read again; `drop` as in `formats.set_attrs`.
 
-    NaN and infinity in new ones become text; in those that stay they are not touched.
+    NaN and infinity in new ones become text, which is told; in those that stay they are not touched.
     """
     kept = {} if drop is None else {name: old[name] for name in old if name not in drop}
-    return {**kept, **_finite(json.loads(dump(attrs, path)))}
+    if any(_has_other_keys(value) for value in attrs.values()):
+        raise _no_json(path, "a name in a dictionary is no text")
+    said = json.loads(dump(attrs, path))
+    new: Document = _finite(said)
+    odd = [repr(name) for name in new if new[name] != said[name]]
+    if odd:
+        warnings.warn(
+            f"{path!r}: JSON has no word for NaN and infinity; in {', '.join(odd)} they are kept as "
+            "text: 'NaN', 'Infinity', '-Infinity'",
+            stacklevel=callers_line(),
+        )
+    return {**kept, **new}
+
+
+def _has_other_keys(value: Any) -> bool:
+    """Whether there are names in it that are no text, which JSON would make text, perhaps the same."""
+    if isinstance(value, Mapping):
+        return not all(isinstance(key, str) for key in value) or any(
+            map(_has_other_keys, value.values())
+        )
+    return isinstance(value, list | tuple) and any(map(_has_other_keys, value))
 
 
 def _plain(value: Any) -> Any:
     """NumPy numbers and arrays, which attributes often hold, as Python's own."""
     convert = getattr(value, "tolist", None)
-    if convert is None:
-        raise TypeError(f"{type(value).__name__} is not JSON")
+    dtype = getattr(value, "dtype", None)
+    # Of times only the number would be left, of a structure not the names, of others not all digits.
+    if convert is None or getattr(dtype, "kind", "i") in "cmMSV" or dtype in _LONG:
+        raise TypeError(f"{type(value).__name__ if dtype is None else dtype} is not JSON")
     return convert()
 
 

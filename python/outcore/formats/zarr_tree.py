@@ -11,6 +11,7 @@ with the array in them.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -124,12 +125,23 @@ def walk(
             yield names, place
         if below and there and (deep or not names):
             with os.scandir(place) as entries:
-                found = sorted((e.name for e in entries if e.is_dir()), reverse=True)
+                found = sorted((e.name for e in entries if _leads_to_folder(e)), reverse=True)
             pending += [
                 ((*names, name), os.path.join(place, name))
                 for name in found
                 if deep or name not in drop
             ]
+
+
+def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if (
+            error.errno == errno.ELOOP
+        ):  # a link to itself leads nowhere, as one to what is not there
+            return False
+        raise
 
 
 def missing_node(path: str, names: Sequence[str], arrays: Sequence[str]) -> FormatError:

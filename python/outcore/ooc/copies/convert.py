@@ -25,6 +25,7 @@ from numpy.typing import DTypeLike
 from outcore import formats, layouts
 from outcore.disk import DiskArray
 from outcore.errors import OutcoreError, UsageError
+from outcore.formats import fill_values
 from outcore.formats.paths import path_names
 from outcore.formats.spec import as_dtype
 from outcore.groups import Group
@@ -238,7 +239,7 @@ def convert(
         selected = None if section is None else Selection.of_disk(array, section)
         shape = array.shape if selected is None else selected.shape
         kept = {
-            "fill_value": array.fill_value,
+            "fill_value": fill_values.cast(array.fill_value, kind),
             "dims": _of_axes(array.dims, selected, None),
             "attrs": dict(array.attrs) or None,
             "chunks": _of_axes(array.chunks, selected, 1),

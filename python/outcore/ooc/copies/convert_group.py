@@ -292,6 +292,7 @@ class _Source:
                 self.refused.append((name, _text_in(self.member(name))))
             elif info is not None:
                 self.arrays.append((name, info))
+        self.refused += groups.broken(self.path, format=self.format)
         self.arrays.sort(key=lambda one: one[1].dims != (one[0].rpartition("/")[2],))
 
     def _try(self, name: str) -> ArrayInfo | None:
@@ -308,7 +309,7 @@ class _Source:
         told = "; ".join(f"{name}: {error}" for name, error in self.refused[:_NAMED])
         more = len(self.refused) - _NAMED
         raise UnsupportedError(
-            f"{counted(len(self.refused), 'array')} of {self.path!r} cannot be read: {told}"
+            f"{counted(len(self.refused), 'member')} of {self.path!r} cannot be read: {told}"
             + (f"; and {more} more" if more > 0 else "")
             + ". Pass skip=True to leave them out",
             code=self.refused[0][1].code,

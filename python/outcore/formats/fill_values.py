@@ -1,0 +1,150 @@
+"""
+Fill values: one element that stands for all that were never written.
+
+Problem. NumPy casts a scalar into a dtype whether it fits or not: 300 becomes 44 in a byte, 1.5 becomes
+1, NaN some integer, and a text is cut. Each element that was never written would then read as something
+that nobody has said.
+Idea. The value is cast, and what came of it is compared with the value. What another array has is cast
+as its elements are, by whoever copies them (`cast`), before it comes here.
+
+Invariants. What is stored equals what was said; a floating point number may be rounded, though not to
+infinity.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any
+
+import numpy as np
+
+from outcore.errors import UsageError
+
+__all__ = ["cast", "checked"]
+
+_REFUSALS = (TypeError, ValueError, OverflowError)
+
+
+def checked(value: Any, dtype: np.dtype[Any], path: str) -> Any:
+    """
+    A fill value as a scalar of `dtype`; None stays None.
+
+    Parameters
+    ----------
+    value
+        A single value: of Python, of NumPy, or an array without axes.
+    dtype
+        Of the array.
+    path
+        Only for messages.
+
+    Raises
+    ------
+    UsageError
+        ``bad-fill-value``: it is no single value, or none that `dtype` can hold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> checked(np.int64(100), np.dtype("i1"), "x.zarr")
+    np.int8(100)
+    >>> checked(np.int64(300), np.dtype("i1"), "x.zarr")
+    Traceback (most recent call last):
+    ...
+    outcore.errors.UsageError: 'x.zarr': fill_value np.int64(300) does not fit dtype int8: ...
+    """
+    if value is None:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            given = np.asarray(value)
+            real = given.dtype.kind == "c" and dtype.kind != "c" and not given.imag.any()
+            given = given.real if real else given
+            if given.ndim:
+                reason = "it is not a single value"
+            elif given.dtype.kind == "c" and dtype.kind in "biuf":
+                reason = "its imaginary part would be lost"
+            else:
+                filled = given.astype(dtype)
+                # The bits of a NaN stay.
+                if given.dtype == dtype or np.all(_same(filled, given)):
+                    return filled[()]
+                reason = f"it would be stored as {filled}"
+    except _REFUSALS as error:
+        reason = str(error)
+    raise UsageError(
+        f"{path!r}: fill_value {reprlib.repr(value)} does not fit dtype {dtype}: {reason}; give a "
+        "fill_value that this dtype can hold, or another dtype",
+        code="bad-fill-value",
+        path=path,
+    )
+
+
+def cast(value: Any, dtype: np.dtype[Any]) -> Any:
+    """
+    The fill value of an array whose elements are cast, cast as they are.
+
+    What cannot be cast stays as it is, for `checked` to refuse.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cast(np.float64(1.5), np.dtype("i4"))
+    np.int32(1)
+    """
+    if value is None:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            return np.asarray(value).astype(dtype, casting="unsafe")[()]
+    except _REFUSALS:
+        return value
+
+
+def _same(filled: Any, given: Any) -> Any:
+    """Whether a value, or each of a field, is still what it was before it was cast."""
+    kind, before = filled.dtype.kind, given.dtype.kind
+    if filled.dtype.names is not None:
+        names = given.dtype.names or (...,) * len(filled.dtype.names)
+        pairs = zip(filled.dtype.names, names, strict=True)
+        return all(np.all(_same(np.asarray(filled[to]), np.asarray(given[of]))) for to, of in pairs)
+    if kind in "SU":
+        return given.astype(kind) == filled
+    if kind == "V":
+        return given.dtype.itemsize <= filled.dtype.itemsize
+    if kind in "mM":
+        return _same_time(filled, given)
+    if before in "mMV":
+        return False
+    if kind in "fc":
+        return _same_float(filled, given)
+    # NumPy refuses the text of an integer that does not fit; any other text is true.
+    return kind in "iu" if before in "SU" else _equal(filled, given)
+
+
+def _same_float(filled: Any, given: Any) -> Any:
+    if filled.dtype.kind == "c":
+        given = given.astype(np.complex128) if given.dtype.kind in "SUO" else given
+        return _same_float(filled.real, given.real) & _same_float(filled.imag, given.imag)
+    given = given.astype(np.float64) if given.dtype.kind in "SU" else given
+    return ~np.isinf(filled) | _equal(filled, given)
+
+
+def _same_time(filled: Any, given: Any) -> Any:
+    kind = filled.dtype.kind
+    ticks = filled.astype(filled.dtype.newbyteorder("=")).view(np.int64)
+    if given.dtype.kind in "biuf":
+        return _equal(ticks, given)
+    if given.dtype.kind in "SUO":
+        given = given.astype(kind)  # in the unit in which it is written
+    if given.dtype.kind != kind:
+        return False
+    if np.datetime_data(given.dtype)[0] == "generic":
+        return _equal(ticks, given.astype(given.dtype.newbyteorder("=")).view(np.int64))
+    missing = np.isnat(filled) & np.isnat(given)
+    return missing | (filled.astype(given.dtype) == given)
+
+
+def _equal(filled: Any, given: Any) -> Any:
+    """As Python compares: integers and floating point numbers without rounding."""
+    return np.asarray(filled).astype(object) == np.asarray(given).astype(object)
