@@ -137,9 +137,8 @@ def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError as error:
-        if (
-            error.errno == errno.ELOOP
-        ):  # a link to itself leads nowhere, as one to what is not there
+        # A link to itself leads nowhere, as one to what is not there.
+        if error.errno == errno.ELOOP:
             return False
         raise
 
