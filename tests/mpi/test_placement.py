@@ -1,5 +1,6 @@
 """Placed arrays: one program, three placements, against NumPy."""
 
+import errno
 import itertools
 import json
 import os
@@ -617,6 +618,31 @@ def test_a_folder_without_manifest_holds_no_array(tmp_path, monkeypatch):
     with pytest.raises(CollectiveError, match="something else"):
         outcore.create_placed(tmp_path / "other", rows, "i4", placement="local")
     assert (tmp_path / "other" / "rank-0000.npy").read_text() == "mine"
+
+
+@pytest.mark.parametrize("lost", ["placement.json", "rank-0000.npy"])
+def test_an_array_that_was_removed_in_part_can_be_replaced(tmp_path, monkeypatch, lost):
+    """As long as its manifest is there, all of it is."""
+    name = tmp_path / "a"
+    rows = Distribution(SHAPE, ["block", "*"], 1)
+    outcore.create_placed(name, rows, "f8", placement="local").close()
+    unlink = os.unlink
+
+    def fails(path, *words, **more):
+        if os.path.basename(path) == lost:
+            raise OSError(errno.EIO, "on purpose")
+        unlink(path, *words, **more)
+
+    monkeypatch.setattr(os, "unlink", fails)
+    with pytest.raises(CollectiveError, match="on purpose"):
+        outcore.create_placed(name, rows, "i4", placement="local")
+    monkeypatch.undo()
+    assert (name / "placement.json").exists() == (lost == "placement.json")
+    if lost == "placement.json":
+        assert outcore.open_placed(name).dtype == np.float64
+    outcore.create_placed(name, rows, "i4", placement="local").close()
+    assert outcore.open_placed(name).dtype == np.int32
+    assert sorted(os.listdir(name)) == ["placement.json", "rank-0000.npy"]
 
 
 def test_damaged_manifests_are_refused(tmp_path):

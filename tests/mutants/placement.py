@@ -37,6 +37,13 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "making.py",
+        before="                _note_unfinished(name)\n                old.remove()\n",
+        after="                old.remove()\n",
+        killed_by=TESTS + "test_an_array_that_was_removed_in_part_can_be_replaced[rank-0000.npy]",
+        why="what is left of an array whose removal failed would be refused as somebody else's",
+    ),
+    Mutant(
+        file=FOLDER + "making.py",
         before="            if there and UNFINISHED not in there:\n",
         after="            if False:\n",
         killed_by=TESTS + "test_a_folder_without_manifest_holds_no_array",

@@ -547,7 +547,10 @@ def _make_room(name: str, exclusive: bool) -> None:
             if exclusive:
                 raise _exists(name)
             if is_local(name):
-                Manifest.read(name).remove()
+                old = Manifest.read(name)
+                # Who fails on the way leaves files without a manifest: they are still known as ours.
+                _note_unfinished(name)
+                old.remove()
             elif not os.path.isdir(name):
                 raise _foreign(name)
             there = os.listdir(name)
@@ -557,8 +560,12 @@ def _make_room(name: str, exclusive: bool) -> None:
                 if _OURS.fullmatch(file):  # left by somebody who was interrupted
                     os.unlink(os.path.join(name, file))
         os.makedirs(name, exist_ok=True)
-        with open(os.path.join(name, UNFINISHED), "wb"):
-            pass
+        _note_unfinished(name)
+
+
+def _note_unfinished(name: str) -> None:
+    with open(os.path.join(name, UNFINISHED), "wb"):
+        pass
 
 
 def _exists(name: str) -> AlreadyExistsError:

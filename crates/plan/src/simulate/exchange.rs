@@ -380,7 +380,7 @@ impl<'a> Exchanges<'a> {
     }
 }
 
-/// Whether a tile is read, changed and written, or only its pieces are written: as `collective/holes.py` decides.
+/// Whether a tile is read, changed and written, or only its pieces are written: as `collective/holes.rs` decides.
 fn rewrites(
     descriptor: &ArrayDescriptor,
     held: &Section,
