@@ -23,7 +23,7 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "making.py",
-        before="                Manifest.read(name).remove()\n",
+        before="                old.remove()\n",
         after="                pass\n",
         killed_by=TESTS + "test_a_folder_without_manifest_holds_no_array",
         why="after a kill the old manifest promised files of which some were new",
