@@ -64,6 +64,9 @@ List = NDArray[np.int64]
 
 # Elements that nobody writes are looked for in stretches of at least so many.
 _STRETCH = 1 << 10
+# Stored lists are counted and divided in pieces of so many bytes at most: longer ones are no faster, and
+# other ranks of the process want memory, too.
+_SLAB = 64 << 20
 
 
 class Turns:
@@ -450,7 +453,7 @@ class Passes:
             widest = min(room.widest for room in each)
             limits = Limits.of([room.points for room in each], len(self._owners), widest)
             unit, turns = unit_of(self._alone._points, place.array.info.layout), self._turns
-            slab = each[group.rank].slab
+            slab = min(each[group.rank].slab, _SLAB)
             serves = turns is not None and turns.serves(unit, limits)
         if turns is None or not serves:
             with Announced(group, what):
