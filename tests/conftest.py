@@ -1,9 +1,12 @@
 """Settings of all tests."""
 
+import contextlib
 import gc
+import glob
 import os
 import signal
 import tempfile
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -26,6 +29,40 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Whether decoded chunks are kept depends on how long ago somebody changed the file: only tests of
 # that let it happen, so that in all others the memory that is held does not depend on the time.
 _core.keep_chunks_after(10**6)
+
+
+class Failures:
+    """Tells each failure when it happens: whoever stops a run that takes too long sees what failed."""
+
+    def __init__(self, config):
+        self.plugins = config.pluginmanager
+
+    def pytest_runtest_logreport(self, report):
+        terminal = self.plugins.get_plugin("terminalreporter")
+        if report.failed and terminal:
+            terminal.ensure_newline()
+            terminal.write_line(f"{report.nodeid} failed ({report.when}):")
+            terminal.write_line("\n".join(report.longreprtext.splitlines()[-12:]))
+            terminal.write_line(f"The machine: {machine()}")
+
+
+def machine():
+    """How much memory is left, how busy the processors are, and which processes are large."""
+    found = ["load {:.1f} {:.1f} {:.1f}".format(*os.getloadavg())]
+    with contextlib.suppress(OSError), open("/proc/meminfo") as lines:
+        found += [" ".join(line.split()) for line in lines if line.startswith("MemAvailable")]
+    for path in glob.glob("/proc/[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            pages = int(Path(path, "statm").read_text().split()[1])
+            if pages * os.sysconf("SC_PAGE_SIZE") > 2 << 30:
+                words = Path(path, "cmdline").read_text().replace("\0", " ")
+                found.append(f"{pages} pages: {words[:150]!r}")
+    return "; ".join(found)
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):  # a worker's reports are told by who started it
+        config.pluginmanager.register(Failures(config))
 
 
 # What of the budget was held when this was last looked at.

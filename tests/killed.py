@@ -26,6 +26,13 @@ def quick_folder(usual: Path) -> Iterator[Path]:
         yield Path(name)
 
 
+def last_words(path: str | Path, most: int = 5000) -> str:
+    """What processes said last in a file: one that goes wrong may say more than memory holds."""
+    with open(path, "rb") as said:
+        said.seek(max(os.path.getsize(path) - most, 0))
+        return said.read(most).decode(errors="replace")
+
+
 #: Functions of the core that make, name and lengthen files.
 CORE = ("move_into_place", "fsync_folder", "allocate")
 

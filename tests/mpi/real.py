@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from killed import last_words
+
 ROOT = Path(__file__).resolve().parents[2]
 #: What lets ranks live whose neighbours are dead: by default mpiexec ends them all.
 RECOVERY = {"openmpi": ["--enable-recovery"], "mpich": []}
@@ -96,6 +98,6 @@ class Job:
         for told in Path(self._folder).glob(f"{self._prefix}memory-*"):
             for name in told.read_text().split():
                 Path(name).unlink(missing_ok=True)
-        said = self.told("stderr")[-3000:]
+        said = last_words(self._path("stderr"))
         assert not hangs, f"{sorted(os.listdir(self._folder))}\n{said}"
         return said

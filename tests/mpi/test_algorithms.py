@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import importlib
+import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from algorithms import CASES
 from outcore import jobs
 from outcore.jobs.carry import Carrier
 from outcore.jobs.journal import Journal, of_rank, of_ranks
+from outcore.ooc.factors.blas import Routines
 from outcore.schedule import Run, Schedule
 from outcore.schedule.divide import divided
 from outcore.testing.sim import SimWorld
@@ -121,6 +123,25 @@ def test_steps_that_ranks_divide_differently_are_an_error_on_all(world, folder, 
         assert error.value.code == "mismatched-call"
         t.barrier()
         assert not (folder / "b.npy").exists()
+
+    world.run(body)
+
+
+@ranks(2, 3)
+def test_ranks_whose_lapack_works_in_more_are_an_error_on_all(world, folder, monkeypatch):
+    """Then blocks have fewer rows there: together the ranks would factor some rows twice."""
+    here, real = threading.local(), Routines.qr_work
+    monkeypatch.setattr(Routines, "qr_work", lambda one, n: real(one, n) + 4000 * here.rank)
+
+    def body(t):
+        here.rank = t.rank
+        path = folder / "a.npy"
+        once(t, lambda: np.save(path, np.random.default_rng(0).random((9000, 20))))
+        with pytest.raises(outcore.CollectiveError, match="with blocks of") as error:
+            outcore.qr(path, out=folder / "q.npy", memory="1 MiB", comm=t)
+        assert error.value.code == "mismatched-call"
+        t.barrier()
+        assert not (folder / "q.npy").exists()
 
     world.run(body)
 

@@ -231,6 +231,18 @@ def test_a_cast_that_is_refused_says_what_would_do(tmp_path, word):
         np.testing.assert_array_equal(value, a[...])
 
 
+def test_a_refused_cast_says_what_does_for_all_its_parts(tmp_path):
+    """The second chunk is changed in part, which takes more than to write the first one whole."""
+    path, value = f"{tmp_path}/a.h5::/x", np.arange(3, dtype=">i4")
+    outcore.create(path, data=np.zeros(5), chunks=(2,), compression="gzip").close()
+    with outcore.open(path, "r+", hints={"memory": 100_000}) as a:
+        with pytest.raises(outcore.BudgetError, match="for the cast") as caught:
+            a[:3] = value
+    with outcore.open(path, "r+", hints={"memory": caught.value.needed}) as a:
+        a[:3] = value
+        assert a[...].tolist() == [0, 1, 2, 0, 0]
+
+
 def test_a_cast_that_numpy_refuses_holds_nothing(tmp_path):
     with outcore.memory("1 MiB"):
         a = outcore.create(tmp_path / "a.npy", (4, 1000), "f8")

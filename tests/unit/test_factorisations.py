@@ -2,6 +2,8 @@
 
 import importlib
 import itertools
+import sys
+import threading
 import warnings
 from functools import partial
 
@@ -172,6 +174,27 @@ def test_halves_of_triangles_are_solved(dtype, n):
     found = sides.copy(order="F")
     routines(sides.dtype, "cholesky").trsm(factor, found, side="R", trans="C")
     assert np.abs(found @ factor.conj().T - sides).max() <= precision(dtype, n)
+
+
+def test_threads_that_ask_what_lapack_works_in_get_their_own_answers():
+    """Of one that is too small follow other blocks of rows than those of other ranks."""
+    blas, found = routines(np.dtype("f8"), "test"), set()
+
+    def ask():
+        for _ in range(1000):
+            found.add(blas.qr_work(20))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert len(found) == 1
 
 
 @settings(max_examples=50, deadline=None)

@@ -56,8 +56,10 @@ def small(call: Any, x: NDArray[Any], tenths: int, *arguments: Any, **words: Any
 
 
 def fits(x: NDArray[Any], words: dict[str, Any]) -> bool:
-    """What goes round an axis more than once is refused."""
+    """What goes round an axis more than once is refused; of a mirror, SciPy reads beside one element."""
     pairs = zip(words["size"], x.shape, strict=True)
+    if words["mode"] == "mirror" and x.shape == (1,):
+        return False
     return words["mode"] != "wrap" or all(n - 1 <= m for n, m in pairs)
 
 

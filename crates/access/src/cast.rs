@@ -206,6 +206,8 @@ impl Cast<'_> {
                 Err(refused) if refused.is_about_memory() => {
                     if bytes <= page || limit == 1 {
                         let whole = bytes.saturating_add(page - 1) & -page;
+                        // Another part may need more: this does for all of them.
+                        let refused = self.admits(&self.beside(bytes)).err().unwrap_or(refused);
                         return Err(refused.beside("the cast", whole));
                     }
                     if !admission::is_alone() {
@@ -230,14 +232,11 @@ impl Cast<'_> {
         let limit = written.limit;
         let bytes = limit.min(slab.section.shape().iter().product::<i64>());
         let bytes = bytes.saturating_mul(self.open.described.item());
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let mut buffer = Arena::global().buffer("casting a value", bytes).map_err(|refused| {
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let mut buffer = Arena::global().buffer("casting a value", length).map_err(|refused| {
             Fault::from(refused).beside("the write", self.open.least(Direction::Write))
         })?;
-        // What one operation may hold is for both, the cast and the write.
-        let mut hints = self.hints.clone();
-        let rounded = bytes.next_multiple_of(PAGE) as u64;
-        hints.memory = hints.memory.map(|hint| hint.saturating_sub(rounded));
+        let hints = self.beside(bytes);
         let cut = self.cells(&slab.section).any(|(_, cell)| limit < cell);
         if mode == Mode::Look && cut {
             // Of a chunk that is missing now, the second piece finds the first.
@@ -273,6 +272,13 @@ impl Cast<'_> {
             written.pieces = number;
             Ok(())
         })
+    }
+
+    /// Hints of a write beside a buffer: what one operation may hold is for both, the cast and the write.
+    fn beside(&self, bytes: i64) -> Hints {
+        let rounded = u64::try_from(terms::pages(bytes)).unwrap_or(u64::MAX);
+        let memory = self.hints.memory.map(|hint| hint.saturating_sub(rounded));
+        Hints { memory, ..self.hints.clone() }
     }
 
     /// Refuses where a write of any part of a chunk would be.

@@ -126,8 +126,16 @@ class Carrier:
     ) -> None:
         """What is left of one phase, whose first step has this number among all."""
         made: list[Schedule] = []
+
+        def planned() -> str:
+            # What LAPACK works in decides how many rows a block has, and other machines may have
+            # another library: together they would compute with some rows twice.
+            blocks = [one.nbytes for one in made[0].buffers]
+            return f"{made[0].name} in {made[0].steps} steps with blocks of {blocks} bytes"
+
         self.ranks.finished(
-            lambda: made.append(phase if isinstance(phase, Schedule) else phase.make(self.arrays))
+            lambda: made.append(phase if isinstance(phase, Schedule) else phase.make(self.arrays)),
+            planned,
         )
         schedule = made[0]
         if not schedule.buffers:

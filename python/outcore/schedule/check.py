@@ -15,11 +15,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from outcore.schedule.value import Block, Load, Schedule, Section, Step, Store, lengths
 
 __all__ = ["Broken", "check"]
 
 Shape = tuple[int, ...]
+Box = tuple[tuple[int, int], ...]
 
 
 class Broken(Exception):
@@ -57,15 +61,59 @@ def check(
     _Walk(schedule, shapes, set(results), again=again).all()
 
 
+class _Boxes:
+    """Boxes of one array, each with a number; another one is compared with all of them at once."""
+
+    def __init__(self, ndim: int) -> None:
+        self._ends = np.empty((2, 8, ndim), np.int64)
+        self._numbers = np.empty(8, np.int64)
+        self._count = 0
+
+    def add(self, box: Box, number: int) -> None:
+        if self._count == len(self._numbers):
+            self._ends = np.concatenate([self._ends, self._ends], axis=1)
+            self._numbers = np.concatenate([self._numbers, self._numbers])
+        self._ends[:, self._count] = np.reshape(box, (-1, 2)).T
+        self._numbers[self._count] = number
+        self._count += 1
+
+    def volume(self) -> int:
+        low, high = self._ends[:, : self._count]
+        return int((high - low).prod(axis=1).sum())
+
+    def common(self, box: Box) -> NDArray[np.int64]:
+        """Of each, how many elements it has in common with another box."""
+        low, high = np.reshape(box, (-1, 2)).T
+        lows, highs = self._ends[:, : self._count]
+        along = np.maximum(np.minimum(highs, high) - np.maximum(lows, low), 0)
+        found: NDArray[np.int64] = along.prod(axis=1)
+        return found
+
+    def numbers(self, chosen: NDArray[np.bool_]) -> list[int]:
+        found: list[int] = self._numbers[: self._count][chosen].tolist()
+        return found
+
+    def take(self, chosen: NDArray[np.bool_]) -> list[tuple[Box, int]]:
+        """Those that are chosen, which go out."""
+        low, high = self._ends[:, : self._count][:, chosen].tolist()
+        boxes = [tuple(zip(*ends, strict=True)) for ends in zip(low, high, strict=True)]
+        taken = list(zip(boxes, self.numbers(chosen), strict=True))
+        left = np.flatnonzero(~chosen)
+        self._ends[:, : left.size] = self._ends[:, left]
+        self._numbers[: left.size] = self._numbers[left]
+        self._count = left.size
+        return taken
+
+
 class _Walk:
     def __init__(
         self, schedule: Schedule, shapes: Sequence[Shape], results: set[int], *, again: bool
     ) -> None:
         self.schedule, self.shapes, self.results, self.again = schedule, shapes, results, again
         #: Of each array: sections that were loaded as they were at the beginning, in part at least.
-        self.found: list[list[tuple[tuple[int, int], ...]]] = [[] for _ in shapes]
+        self.found = [_Boxes(len(shape)) for shape in shapes]
         #: Of each array: sections that were stored, with the numbers of the last steps that did.
-        self.stored: list[dict[tuple[tuple[int, int], ...], int]] = [{} for _ in shapes]
+        self.stored = [_Boxes(len(shape)) for shape in shapes]
         self.kept: dict[int, Shape] = {}
         self.number = 0
         self.before: tuple[Block, ...] = ()
@@ -78,7 +126,7 @@ class _Walk:
             self.step(self.schedule.step(number))
         for array in self.results:
             whole = tuple((0, n) for n in self.shapes[array])
-            missing = _volume(whole) - sum(_volume(one) for one in self.stored[array])
+            missing = _volume(whole) - self.stored[array].volume()
             if missing > 0:
                 raise Broken(
                     f"{missing} elements of {self.schedule.arrays[array]} are never stored"
@@ -164,36 +212,34 @@ class _Walk:
 
     def is_written(self, load: Load, step: Step) -> None:
         """What it reads is there, and stays as it is until it was read."""
-        wanted, found = box_of(load.section), 0
-        for box, number in self.stored[load.array].items():
-            common = meet(wanted, box)
-            if not common:
-                continue
+        wanted, stored = box_of(load.section), self.stored[load.array]
+        common = stored.common(wanted)
+        for number in stored.numbers(common > 0):
             if number >= step.after:
                 raise self.broken(f"it reads what step {number} stores and does not wait for it")
-            found += common
+        found = int(common.sum())
         if load.array in self.results and found < _volume(wanted):
             raise self.broken(f"it reads what is not stored of {self.schedule.arrays[load.array]}")
         if self.again and found < _volume(wanted):
-            self.found[load.array].append(wanted)
+            self.found[load.array].add(wanted, self.number)
 
-    def write(self, array: int, box: tuple[tuple[int, int], ...], step: Step) -> None:
-        if any(meet(box, other) for other in self.found[array]):
+    def write(self, array: int, box: Box, step: Step) -> None:
+        if self.found[array].common(box).any():
             raise self.broken(
                 f"it stores over what was loaded of {self.schedule.arrays[array]}, and so cannot be "
                 "done again"
             )
         stored = self.stored[array]
         # Kept disjoint: what is stored again goes out of the older boxes.
-        for other in [one for one in stored if meet(box, one)]:
-            number = stored.pop(other)
+        for other, number in stored.take(stored.common(box) > 0):
             if number >= step.after:
                 raise self.broken(
                     f"it stores over what step {number} does and does not wait for it"
                 )
-            stored.update((part, number) for part in _without(other, box))
+            for part in _without(other, box):
+                stored.add(part, number)
         if _volume(box):
-            stored[box] = self.number
+            stored.add(box, self.number)
 
 
 def _size(section: Section) -> Shape:
@@ -229,7 +275,7 @@ def _divides(shape: Shape, finer: Shape) -> bool:
     return all(n == 1 for n in rest)
 
 
-def box_of(section: Section) -> tuple[tuple[int, int], ...]:
+def box_of(section: Section) -> Box:
     """The ends of a section, as a value: its first index along each axis, and the one past its last."""
     return tuple(
         (part.start, part.stop) if part.step is None else _ends(part, count)
@@ -242,19 +288,17 @@ def _ends(part: slice, count: int) -> tuple[int, int]:
     return (min(part.start, last), max(part.start, last) + 1) if count else (part.start, part.start)
 
 
-def meet(a: tuple[tuple[int, int], ...], b: tuple[tuple[int, int], ...]) -> int:
+def meet(a: Box, b: Box) -> int:
     """Elements that two boxes have in common."""
     pairs = zip(a, b, strict=True)
     return math.prod(max(0, min(x[1], y[1]) - max(x[0], y[0])) for x, y in pairs)
 
 
-def _volume(box: tuple[tuple[int, int], ...]) -> int:
+def _volume(box: Box) -> int:
     return math.prod(high - low for low, high in box)
 
 
-def _without(
-    box: tuple[tuple[int, int], ...], hole: tuple[tuple[int, int], ...]
-) -> Iterable[tuple[tuple[int, int], ...]]:
+def _without(box: Box, hole: Box) -> Iterable[Box]:
     """The rest of a box around a hole that it meets, as disjoint boxes."""
     rest = list(box)
     for axis, ((low, high), (start, stop)) in enumerate(zip(box, hole, strict=True)):

@@ -68,6 +68,14 @@ impl FileStore {
         publisher.finish()
     }
 
+    /// Which cells of a box are wanted, and the paths of these.
+    fn chosen(&self, cells: &Cells, wanted: &dyn Fn(&[i64]) -> bool) -> (Vec<bool>, Vec<PathBuf>) {
+        let chosen: Vec<bool> = cells.iter().map(|cell| wanted(&cell)).collect();
+        let of = cells.iter().zip(&chosen).filter(|(_, chosen)| **chosen);
+        let paths = of.map(|(cell, _)| self.naming.path(&cell)).collect();
+        (chosen, paths)
+    }
+
     fn checked(&self, file: OpenFile, len: i64) -> Result<(OpenFile, i64), StorageError> {
         let size = self.size;
         let why = if !size.encoded && len < size.decoded {
@@ -227,9 +235,7 @@ impl ChunkStore for FileStore {
         writable: bool,
         wanted: &dyn Fn(&[i64]) -> bool,
     ) -> Result<Resolved, StorageError> {
-        let chosen: Vec<bool> = cells.iter().map(|cell| wanted(&cell)).collect();
-        let of = cells.iter().zip(&chosen).filter(|(_, chosen)| **chosen);
-        let paths: Vec<PathBuf> = of.map(|(cell, _)| self.naming.path(&cell)).collect();
+        let (chosen, paths) = self.chosen(cells, wanted);
         let mut files = FileTable::new(Vec::new(), writable);
         let mut stored = Vec::with_capacity(chosen.len());
         let folder = self.root.folder_if_there()?;
@@ -285,9 +291,7 @@ impl ChunkStore for FileStore {
             return Err(StorageError::BadJob("encoded chunks cannot be written in place".into()));
         }
         self.unsynced.trim()?;
-        let chosen: Vec<bool> = cells.iter().map(|cell| wanted(&cell)).collect();
-        let of = cells.iter().zip(&chosen).filter(|(_, chosen)| **chosen);
-        let paths: Vec<PathBuf> = of.map(|(cell, _)| self.naming.path(&cell)).collect();
+        let (chosen, paths) = self.chosen(cells, wanted);
         for _ in 0..PATIENT {
             let resolved = self.resolve_some(cells, true, wanted)?;
             let found = resolved.table.stored.iter().zip(&chosen).filter(|(_, chosen)| **chosen);

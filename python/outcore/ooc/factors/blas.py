@@ -84,7 +84,6 @@ class Routines:
         )
         self._letter = letter
         self._found: dict[str, Any] = {}
-        self._work = np.zeros(1, dtype)
 
     def _call(self, name: str, *arguments: Any) -> int:
         """Call a routine; what LAPACK answers in ``info``, its last argument."""
@@ -114,7 +113,7 @@ class Routines:
         return info.value
 
     def _scalar(self, value: float, *, real: bool = False) -> NDArray[Any]:
-        return np.array([value], self._work.real.dtype if real else self.dtype)
+        return np.array([value], np.empty(0, self.dtype).real.dtype if real else self.dtype)
 
     def gemm(
         self, c: Matrix, a: Matrix, b: Matrix, ta: str = "N", tb: str = "N", *, add: bool = False
@@ -225,7 +224,8 @@ class Routines:
 
     def qr_work(self, columns: int) -> int:
         """Elements of `work` with which `geqrf` and `ormqr` of so many columns work by blocks."""
-        block = np.empty((1, 1), self.dtype, order="F")
+        # Of this call alone: other threads may ask at the same time.
+        block, answer = np.empty((1, 1), self.dtype, order="F"), np.zeros(1, self.dtype)
         at = _At(_address(block)[0])
         most = max(columns, 1)
         if not columns:
@@ -233,12 +233,11 @@ class Routines:
         rows = columns
         name = "unmqr" if self.complex else "ormqr"
         for call in (
-            ("geqrf", rows, columns, at, rows, self._work, self._work, -1, _INFO),
-            (name, "L", "N", rows, columns, columns, at, rows, self._work, at, rows, self._work, -1,
-             _INFO),
-        ):  # fmt: skip
+            ("geqrf", rows, columns, at, rows, answer, answer, -1, _INFO),
+            (name, "L", "N", rows, columns, columns, at, rows, answer, at, rows, answer, -1, _INFO),
+        ):
             self._call(*call)
-            most = max(most, int(self._work[0].real))
+            most = max(most, int(answer[0].real))
         return most
 
 
