@@ -140,7 +140,7 @@ MUTANTS = [
     ),
     Mutant(
         file="crates/access/src/cast.rs",
-        before="            return self.admits(&hints);",
+        before="            return self.admits(&hints, terms::pages(bytes));",
         after="            return Ok(());",
         killed_by=f"{WHOLE}a_cast_that_cuts_chunks_is_refused_before_it_changes_anything[options0]",
         why="a value of another type could be refused memory after most of it was written",

@@ -42,7 +42,7 @@ def cast(a, key):
 def needed(a, work, key):
     """The budget that a refusal names, asked for again as long as there is a refusal: once at most."""
     asked = []
-    while True:
+    while len(asked) <= 1:
         try:
             with outcore.memory(asked[-1] if asked else 4096):
                 work(a, key)

@@ -235,9 +235,9 @@ def test_a_refused_cast_says_what_does_for_all_its_parts(tmp_path):
     """The second chunk is changed in part, which takes more than to write the first one whole."""
     path, value = f"{tmp_path}/a.h5::/x", np.arange(3, dtype=">i4")
     outcore.create(path, data=np.zeros(5), chunks=(2,), compression="gzip").close()
-    with outcore.open(path, "r+", hints={"memory": 100_000}) as a:
-        with pytest.raises(outcore.BudgetError, match="for the cast") as caught:
-            a[:3] = value
+    refused = pytest.raises(outcore.BudgetError, match="for the cast")
+    with outcore.open(path, "r+", hints={"memory": 100_000}) as a, refused as caught:
+        a[:3] = value
     with outcore.open(path, "r+", hints={"memory": caught.value.needed}) as a:
         a[:3] = value
         assert a[...].tolist() == [0, 1, 2, 0, 0]

@@ -207,7 +207,7 @@ impl Cast<'_> {
                     if bytes <= page || limit == 1 {
                         let whole = bytes.saturating_add(page - 1) & -page;
                         // Another part may need more: this does for all of them.
-                        let refused = self.admits(&self.beside(bytes)).err().unwrap_or(refused);
+                        let refused = self.admits(&self.beside(bytes), 0).err().unwrap_or(refused);
                         return Err(refused.beside("the cast", whole));
                     }
                     if !admission::is_alone() {
@@ -240,7 +240,7 @@ impl Cast<'_> {
         let cut = self.cells(&slab.section).any(|(_, cell)| limit < cell);
         if mode == Mode::Look && cut {
             // Of a chunk that is missing now, the second piece finds the first.
-            return self.admits(&hints);
+            return self.admits(&hints, terms::pages(bytes));
         }
         let mut number = 0;
         self.each_part(&slab.section, limit, &mut |piece| {
@@ -281,14 +281,14 @@ impl Cast<'_> {
         Hints { memory, ..self.hints.clone() }
     }
 
-    /// Refuses where a write of any part of a chunk would be.
-    fn admits(&self, hints: &Hints) -> Result<(), Fault> {
+    /// Refuses where a write of any part of a chunk would be; `ours` is what the cast holds.
+    fn admits(&self, hints: &Hints, ours: i64) -> Result<(), Fault> {
         let (needed, budget) = (self.open.least(Direction::Write), terms::budget(hints));
         if needed <= budget {
             return Ok(());
         }
         let error = PlanError::BudgetTooSmall { what: "a part of a chunk", needed, budget };
-        Err(terms::refused(error, hints, i64::MAX).into())
+        Err(terms::refused(error, hints, ours).into())
     }
 }
 
