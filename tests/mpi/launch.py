@@ -31,6 +31,8 @@ def main():
     usual = ["-q", "-rfE", "--color=no"]
     for plugin in ("xdist", "cacheprovider", "faulthandler"):  # the last calls our alarm off
         usual += ["-p", f"no:{plugin}"]
+    # Ranks that end together would remove the same dead links.
+    usual += ["-o", "tmp_path_retention_policy=all", "-o", "tmp_path_retention_count=3"]
     code = pytest.main([*usual, *options])
     faulthandler.cancel_dump_traceback_later()
     sys.stdout.flush()
