@@ -53,10 +53,10 @@ def machine():
         found += [" ".join(line.split()) for line in lines if line.startswith("MemAvailable")]
     for path in glob.glob("/proc/[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            pages = int(Path(path, "statm").read_text().split()[1])
-            if pages * os.sysconf("SC_PAGE_SIZE") > 2 << 30:
+            nbytes = int(Path(path, "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            if nbytes > 2 << 30:
                 words = Path(path, "cmdline").read_text().replace("\0", " ")
-                found.append(f"{pages} pages: {words[:150]!r}")
+                found.append(f"{nbytes / 2**30:.1f} GiB: {words[:150]!r}")
     return "; ".join(found)
 
 

@@ -177,7 +177,7 @@ def test_halves_of_triangles_are_solved(dtype, n):
 
 
 def test_threads_that_ask_what_lapack_works_in_get_their_own_answers():
-    """Of one that is too small follow other blocks of rows than those of other ranks."""
+    """With a wrong answer a rank plans other blocks of rows than the others."""
     blas, found = routines(np.dtype("f8"), "test"), set()
 
     def ask():

@@ -56,10 +56,10 @@ def small(call: Any, x: NDArray[Any], tenths: int, *arguments: Any, **words: Any
 
 
 def fits(x: NDArray[Any], words: dict[str, Any]) -> bool:
-    """What goes round an axis more than once is refused; of a mirror, SciPy reads beside one element."""
+    """What goes round an axis more than once is refused."""
     pairs = zip(words["size"], x.shape, strict=True)
     if words["mode"] == "mirror" and x.shape == (1,):
-        return False
+        return False  # where SciPy reads memory that does not belong to the array
     return words["mode"] != "wrap" or all(n - 1 <= m for n, m in pairs)
 
 
