@@ -94,7 +94,21 @@ def test_a_conversion_refuses_them_or_says_that_they_are_left_out(path, tmp_path
         assert (
             sum(f"g/{name}'" in str(one.message) and why in str(one.message) for one in told) == 1
         )
+    (links,) = [str(one.message) for one in told if "links are not followed" in str(one.message)]
+    assert "'g/far' is an external link to '/far' in 'b.h5'" in links
+    assert "'g/soft' is a soft link to '/g/x'. Convert" in links
     assert [n for n, _ in outcore.open_group(tmp_path / new).walk()] == ["g", "g/h", "g/h/z", "g/x"]
+    outcore.convert(f"{path}::/g/far", f"{tmp_path / new}::/g/far")  # as the warning says
+    np.testing.assert_array_equal(DATA + 1, outcore.open_group(tmp_path / new)["g/far"][:])
+
+
+def test_a_conversion_says_what_has_several_names(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"], file["y"] = DATA, DATA
+        file["y again"] = file["y"]
+    with pytest.warns(UserWarning, match=r"'y again' is another name of the same object\. Convert"):
+        outcore.convert(tmp_path / "a.h5", tmp_path / "b.zarr")
+    assert list(outcore.open_group(tmp_path / "b.zarr")) == ["x", "y"]
 
 
 def test_what_leads_nowhere_is_not_written_through(path):
@@ -143,6 +157,12 @@ def test_symbolic_links_of_a_store(tmp_path, suffix):
     os.symlink("..", path / "h" / "up")
     group = outcore.open_group(path)
     assert ["h", "x"] == list(group) == [name for name, _ in group.walk()]
+    for name in ("self", "self/y", "dangling"):
+        assert name not in group
+        with pytest.raises(KeyError, match="holds no array and no group"):
+            group[name]
+    with pytest.raises(outcore.FormatError, match="arrays here: 'x'"):
+        outcore.open(f"{path}::/self")
     assert [e.path.partition("::")[2] for e in outcore.ls(path)] == ["/h", "/x"]
     found = xarray.open_groups(path, engine="outcore")
     for dataset in found.values():

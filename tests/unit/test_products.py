@@ -247,6 +247,8 @@ def test_tensordot_is_that_of_numpy(
     tmp_path_factory, tiny, case, times, dtypes, formats, budget, order
 ):
     folder = tmp_path_factory.mktemp("tensordot")
+    if budget == 1:
+        times = 1  # the least budget does a step for every few elements: 50,000 of 3 x longer axes
     shapes, axes = [tuple(n * times if n > 1 else n for n in one) for one in case[:2]], case[2]
     a, b = (
         some(shape, dtype, n) for n, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))

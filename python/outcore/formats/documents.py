@@ -10,6 +10,7 @@ Invariants. Nothing but a regular file is read, and of it 64 MiB at most.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import reprlib
@@ -169,8 +170,11 @@ def read_stamped(path: str, judge: Judge | None = None) -> tuple[Document, Stamp
     with durable.os_errors("reading", path):
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        except OSError as error:
+            # A symbolic link to itself leads nowhere, as one to what is not there.
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return None
+            raise
         with open(fd, "rb") as file:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):

@@ -35,6 +35,7 @@ from outcore.formats.paths import one_name
 __all__ = [
     "GroupInfo",
     "Kind",
+    "aliases",
     "broken",
     "can_hold",
     "complete",
@@ -170,6 +171,17 @@ def broken(
     """
     outer, inner, name = _found(path, format)
     find = getattr(_module(name, outer), "broken", None)
+    return [] if find is None else list(find(name, outer, inner))
+
+
+def aliases(path: str | os.PathLike[str], *, format: str | None = None) -> list[tuple[str, str]]:
+    """
+    Names below a group that `members` does not tell in depth, and by what link they lead to a member.
+
+    These are soft and external links of HDF5, and further names of what has one.
+    """
+    outer, inner, name = _found(path, format)
+    find = getattr(_module(name, outer), "aliases", None)
     return [] if find is None else list(find(name, outer, inner))
 
 

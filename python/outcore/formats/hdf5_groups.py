@@ -114,6 +114,15 @@ def broken(format: str, path: str, inner: str | None) -> list[tuple[str, Outcore
     ]
 
 
+def aliases(format: str, path: str, inner: str | None) -> list[tuple[str, str]]:
+    """Paths that lead to members which have other names, or are elsewhere, and by what link."""
+    h5py, netcdf = _library(path), format == "netcdf4"
+    known = {name for name, _ in members(format, path, inner, True)}
+    with access.session(path, "r") as file:
+        found = hdf5_links.aliases(h5py, _group(h5py, file, path, inner), known)
+        return [(name, how) for name, how, item in found if _kind_of(h5py, item, netcdf=netcdf)]
+
+
 def _listed(h5py: Any, top: Any, *, netcdf: bool) -> Iterator[tuple[str, Any, Kind | None]]:
     """Names in a group, in the order of the file, objects and kinds; None: no member."""
     for name in top:

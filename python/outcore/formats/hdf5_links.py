@@ -5,7 +5,7 @@ Problem. A soft link may name what is not there, or itself, and an external link
 library fails on some of them with errors of other kinds than on others, and on none of them may the
 other members of a group be lost from sight.
 Idea. Who follows a link asks here (`follow`); who tells of a file lists those that lead nowhere, with
-the reason (`broken`).
+the reason (`broken`); who copies each object once lists the names that it does not copy (`aliases`).
 Invariants. If the disk fails, that is an error and no broken link. Hard links always lead somewhere:
 what a damaged one says is an error.
 """
@@ -13,12 +13,12 @@ what a damaged one says is an error.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from outcore.formats.hdf5_create import final_name
 
-__all__ = ["broken", "follow", "reason"]
+__all__ = ["aliases", "broken", "follow", "reason"]
 
 # What the library says of links that lead to each other in a circle.
 _CIRCLE = "too many links"
@@ -39,26 +39,52 @@ def follow(top: Any, name: str) -> Any:
 
 def reason(h5py: Any, top: Any, name: str) -> str | None:
     """Why a link of that name leads nowhere; None if it leads somewhere, or there is none."""
+    told = _told(h5py, top, name)
+    if told is None or follow(top, name) is not None:
+        return None
+    what, inner, file = told
+    where = f" in {file!r}, which is not there or cannot be opened" if file else ", where nothing is"
+    return f"{what} to {inner!r}{where}"
+
+
+def _told(h5py: Any, top: Any, name: str) -> tuple[str, str, str | None] | None:
+    """What a link that is only a name is, its path and its file; None if it is no such link."""
     links, raw = top.id.links, os.fsencode(name)
     try:
         kind = links.get_info(raw).type
     except (KeyError, OSError, RuntimeError):
         return None  # not even the group that would have it
-    if kind not in (h5py.h5l.TYPE_SOFT, h5py.h5l.TYPE_EXTERNAL) or follow(top, name) is not None:
-        return None
-    value = links.get_val(raw)
     if kind == h5py.h5l.TYPE_SOFT:
-        return f"a soft link to {os.fsdecode(value)!r}, where nothing is"
-    file, inner = map(os.fsdecode, value)
-    return f"an external link to {inner!r} in {file!r}, which is not there or cannot be opened"
+        return "a soft link", os.fsdecode(links.get_val(raw)), None
+    if kind == h5py.h5l.TYPE_EXTERNAL:
+        file, inner = map(os.fsdecode, links.get_val(raw))
+        return "an external link", inner, file
+    return None
 
 
 def broken(h5py: Any, top: Any) -> Iterator[tuple[str, str]]:
     """Paths of all links below a group that lead nowhere, and why."""
-    names: list[bytes] = []
-    top.id.links.visit(names.append)
-    for raw in names:
-        name = os.fsdecode(raw)
-        why = None if final_name(name) else reason(h5py, top, name)
+    for name in _names(top):
+        why = reason(h5py, top, name)
         if why is not None:
             yield name, why
+
+
+def aliases(h5py: Any, top: Any, known: Container[str]) -> Iterator[tuple[str, str, Any]]:
+    """Paths below a group that are not known and lead somewhere: what link it is, and the object."""
+    for name in _names(top):
+        item = None if name in known else follow(top, name)
+        if item is not None:
+            told = _told(h5py, top, name)
+            if told is None:
+                yield name, "another name of the same object", item
+            else:
+                what, inner, file = told
+                yield name, f"{what} to {inner!r}" + (f" in {file!r}" if file else ""), item
+
+
+def _names(top: Any) -> Iterator[str]:
+    """Paths of all links below a group, but of what is being filled under a name of its own."""
+    names: list[bytes] = []
+    top.id.links.visit(names.append)
+    return (name for name in map(os.fsdecode, names) if not final_name(name))

@@ -155,7 +155,8 @@ def convert(
     it were alone, coordinates first. Chunks with a length per axis are for arrays with so many axes.
     Dimensions that can grow stay so in HDF5 and NetCDF4. A new file grows as
     ``<name>.outcore-whole<suffix>`` and takes its name when all arrays are in it; in a file that is
-    there already, arrays get their names one by one, and those with other names stay.
+    there already, arrays get their names one by one, and those with other names stay. Soft and external
+    links of HDF5 are not followed, and what has several names is converted once: a warning says so.
 
     Examples
     --------

@@ -411,6 +411,7 @@ class _Call:
             self._start_anew(journal, job, last + 1)
         for name, error in source.refused:
             _warn(f"{source.member(name)!r} is left out: {error}")
+        self._tell_aliases()
         self._make_groups()
         return {
             "arrays": [
@@ -424,6 +425,17 @@ class _Call:
             "done": sorted(self._done(journal)),
             "going on": self.going_on,
         }
+
+    def _tell_aliases(self) -> None:
+        """What is read has names that the copy will not have; of external links, it has not the data."""
+        found = groups.aliases(self.source.path, format=self.source.format)
+        if found:
+            told = ", ".join(f"{name!r} is {how}" for name, how in found[:_NAMED])
+            more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            _warn(
+                f"{self.source.path!r}: each array is converted once and links are not followed: {told}"
+                f"{more}. Convert what an external link leads to by its name"
+            )
 
     def _compare(self, job: Mapping[str, Any]) -> None:
         assert self.journal is not None
