@@ -326,7 +326,6 @@ def open_many(
         from outcore.transport import transport
 
         return _join(transport(comm), "outcore.open_many", mode, hints, options, look)
-    _check_many(paths, mode)
     resolved = Hints.of(hints)
     return [_opened(info, mode, resolved, options) for info in look()[1]]
 

@@ -43,7 +43,9 @@ def reason(h5py: Any, top: Any, name: str) -> str | None:
     if told is None or follow(top, name) is not None:
         return None
     what, inner, file = told
-    where = f" in {file!r}, which is not there or cannot be opened" if file else ", where nothing is"
+    where = (
+        f" in {file!r}, which is not there or cannot be opened" if file else ", where nothing is"
+    )
     return f"{what} to {inner!r}{where}"
 
 
