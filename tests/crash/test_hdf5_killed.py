@@ -239,8 +239,9 @@ CHANGES = textwrap.dedent(
     import sys, numpy as np, outcore
     from outcore import formats
     path, number = sys.argv[1], 0
-    print(flush=True)
     while True:
+        if number == 1:
+            print(flush=True)  # the first change has imported what the others need
         number += 1
         with outcore.open(path + "::/a", "r+") as a:
             a[...] = np.random.default_rng(number).integers(0, number % 9 + 1, (100, 40))
