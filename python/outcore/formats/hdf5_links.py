@@ -39,28 +39,23 @@ def follow(top: Any, name: str) -> Any:
 
 def reason(h5py: Any, top: Any, name: str) -> str | None:
     """Why a link of that name leads nowhere; None if it leads somewhere, or there is none."""
-    told = _told(h5py, top, name)
-    if told is None or follow(top, name) is not None:
-        return None
-    what, inner, file = told
-    where = (
-        f" in {file!r}, which is not there or cannot be opened" if file else ", where nothing is"
-    )
-    return f"{what} to {inner!r}{where}"
+    link = _link(h5py, top, name)
+    return "".join(link) if link is not None and follow(top, name) is None else None
 
 
-def _told(h5py: Any, top: Any, name: str) -> tuple[str, str, str | None] | None:
-    """What a link that is only a name is, its path and its file; None if it is no such link."""
+def _link(h5py: Any, top: Any, name: str) -> tuple[str, str] | None:
+    """What a soft or external link names, and what is wrong if that is nothing; None of others."""
     links, raw = top.id.links, os.fsencode(name)
     try:
         kind = links.get_info(raw).type
     except (KeyError, OSError, RuntimeError):
         return None  # not even the group that would have it
     if kind == h5py.h5l.TYPE_SOFT:
-        return "a soft link", os.fsdecode(links.get_val(raw)), None
+        return f"a soft link to {os.fsdecode(links.get_val(raw))!r}", ", where nothing is"
     if kind == h5py.h5l.TYPE_EXTERNAL:
         file, inner = map(os.fsdecode, links.get_val(raw))
-        return "an external link", inner, file
+        wrong = ", which is not there or cannot be opened"
+        return f"an external link to {inner!r} in {file!r}", wrong
     return None
 
 
@@ -77,12 +72,8 @@ def aliases(h5py: Any, top: Any, known: Container[str]) -> Iterator[tuple[str, s
     for name in _names(top):
         item = None if name in known else follow(top, name)
         if item is not None:
-            told = _told(h5py, top, name)
-            if told is None:
-                yield name, "another name of the same object", item
-            else:
-                what, inner, file = told
-                yield name, f"{what} to {inner!r}" + (f" in {file!r}" if file else ""), item
+            link = _link(h5py, top, name)
+            yield name, "another name of the same object" if link is None else link[0], item
 
 
 def _names(top: Any) -> Iterator[str]:
