@@ -62,8 +62,9 @@ class Attributes(Mapping[str, Any]):
         values = self._values
         if values is None:
             path, name = self._where
-            check_attributes(path, name)
+            # The check reads the file by itself: while it is open here, nobody changes it.
             with access.session(path, "r") as file:
+                check_attributes(path, name)
                 values = read_attrs(access.library(path), file[name], netcdf=self._netcdf)
             self._values = values
         return values
