@@ -10,7 +10,7 @@ import pytest
 import outcore
 from outcore.collective.passes import Passes
 from outcore.indices.schedule import COMBINES
-from ranks import UNDER_MPI, ranks
+from ranks import UNDER_MPI, once, ranks
 
 FORMATS = {
     "npy": ("a.npy", {}),
@@ -120,6 +120,36 @@ def test_bits_do_not_depend_on_budgets_and_formats(world, folder, name, budget):
 def test_bits_do_not_depend_on_the_number_of_ranks(world, folder, name):
     def body(t):
         moved_with_all_combines(t, folder, name, 1, ("last", "add"))
+
+    run(world, body, MIB)
+
+
+@ranks(3)
+def test_byte_order_in_many_passes(world, folder):
+    """Elements that stay while their values come, too (more values than fit name one of them)."""
+    pair = np.dtype([("a", ">f8"), ("b", "<f4"), ("c", ">i4")], align=True)
+
+    def body(t):
+        mine = part(t)
+        for dtype, combines in ((np.dtype(">f8"), ("last", "add")), (pair, ("last",))):
+            old, new = np.zeros(SHAPE[0], dtype), np.zeros(NUMBER, dtype)
+            for name in dtype.names or (...,):
+                old[name], new[name] = DATA[:, 0] * 100, VALUES % 1000
+            path = folder / f"{dtype.itemsize}.npy"
+            once(t, lambda path=path, old=old: np.save(path, old))
+            with (
+                budgets(t, MIB) as hints,
+                outcore.open(path, "r+", comm=t, hints=hints) as a,
+            ):
+                schedule = a.schedule_all(ALL[mine])
+                assert schedule.on_disk
+                for combine in combines:
+                    schedule.scatter_all(new[mine], combine)
+                    old = combined(combine, ALL, new, old)
+                    t.barrier()
+                    assert np.array_equal(old, a[...]), (dtype, combine)
+                    t.barrier()
+                assert np.array_equal(old[ALL[mine]], schedule.gather_all()), dtype
 
     run(world, body, MIB)
 

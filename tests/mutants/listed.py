@@ -16,6 +16,13 @@ COLLECTIVE = "python/outcore/collective/passes.py"
 
 MUTANTS = [
     Mutant(
+        file=COLLECTIVE,
+        before="rows, at = place.new(positions.size), 0",
+        after='rows, at = place.new(positions.size).astype(place.array.dtype.newbyteorder("=")), 0',
+        killed_by="tests/mpi/test_byte_order.py::test_lists_keep_byte_order[3]",
+        why="values of another byte order would be written with their bytes swapped",
+    ),
+    Mutant(
         file=f"{PLAN}/order.rs",
         before="(0..number).for_each(|k| put(",
         after="(0..number).rev().for_each(|k| put(",

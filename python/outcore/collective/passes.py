@@ -256,7 +256,7 @@ class Passes:
                 with failures.caught():
                     flat, positions = self._mine(plan, number)
                     if take is not None:
-                        rows = self._values(plan, number, take, positions)
+                        rows = self._values(plan, number, place, take, positions)
                 told = self._told(plan, (number, now), flat, failures, "scatter_all")
                 failures.agree(self._group, "scatter_all")
                 with Unsure(self._group, "scatter_all"):
@@ -313,17 +313,23 @@ class Passes:
                     yield which, begin, end
 
     def _values(
-        self, plan: _Plan, number: int, take: Callable[..., NDArray[Any]], positions: List
+        self,
+        plan: _Plan,
+        number: int,
+        place: Place,
+        take: Callable[..., NDArray[Any]],
+        positions: List,
     ) -> NDArray[Any]:
-        """The values of the indices of this rank in a pass."""
-        parts, found, at = list(self._parts_of(plan, number)), [], 0
-        for which, begin, end in parts:
-            found.append(take(which, begin, end, positions[at : at + end - begin]))
-            at += end - begin
-        if len(found) == 1:
-            return found[0]
-        none: NDArray[np.int64] = np.empty(0, np.int64)
-        return np.concatenate(found) if found else take(0, 0, 0, none)
+        """The values of the indices of this rank in a pass, of the very dtype of the array: owners take
+        their bytes.
+        """
+        # `numpy.concatenate` would give the machine's byte order, and structures without gaps.
+        rows, at = place.new(positions.size), 0
+        for which, begin, end in self._parts_of(plan, number):
+            to = at + end - begin
+            rows[at:to] = take(which, begin, end, positions[at:to])
+            at = to
+        return rows
 
     def _mine(self, plan: _Plan, number: int) -> tuple[List, List]:
         """The indices of this rank for the owners of a pass, and their positions in its list."""
