@@ -15,7 +15,20 @@ FILTERED = "tests/conformance/test_hdf5_filters.py::test_"
 LOOKED_UP = "tests/unit/test_hdf5_lookup.py::test_"
 TOGETHER = "tests/unit/test_failing_together.py::test_"
 
+TYPES = "python/outcore/formats/hdf5_types.py"
+FILLS = "tests/conformance/test_fill_values_read_back.py::test_"
+
 MUTANTS = [
+    Mutant(
+        file=TYPES,
+        before="        one = np.array(text, h5py.string_dtype(encoding))\n",
+        after="",
+        killed_by=(
+            f"{FILLS}every_fill_value_is_read_as_it_was_given",
+            f"{FILLS}new_elements_of_bytes_are_empty_without_a_fill_value",
+        ),
+        why="elements that were never written would show the bytes of a pointer",
+    ),
     Mutant(
         file="python/outcore/formats/hdf5_index.py",
         before="    if chunked and body[2] & _PLAIN_EDGES and",

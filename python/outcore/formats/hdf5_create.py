@@ -26,7 +26,7 @@ from outcore.errors import StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, hdf5_origin
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import is_bare_dimension, write_attrs
-from outcore.formats.hdf5_types import add_filter, file_type
+from outcore.formats.hdf5_types import add_filter, file_type, set_fill_value
 from outcore.formats.spec import Spec, default_chunks
 
 # Up to here HDF5 may well write the zeros itself: cheaper than reasoning about where they lie.
@@ -227,11 +227,11 @@ def _make_with(
         plist.set_fill_time(fill_time)
     kind = file_type(h5py, spec.dtype, path)
     if not spec.fill_is_zero():
-        plist.set_fill_value(np.asarray(spec.fill_value, spec.dtype))
+        set_fill_value(h5py, plist, spec.fill_value, spec.dtype, path)
     elif limits is not None:
         # Said, not left to the default: for what a variable lacks of an unlimited dimension the NetCDF
         # library takes a value of its own where there is none.
-        plist.set_fill_value(np.zeros((), spec.dtype))
+        set_fill_value(h5py, plist, np.zeros((), spec.dtype), spec.dtype, path)
     links = h5p.create(h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
     links.set_char_encoding(h5py.h5t.CSET_UTF8)

@@ -57,12 +57,28 @@ def dtype_of(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
             code="hdf5-type",
             path=path,
         )
-    # Metadata (h5py's notes on enums and strings) plays no part in the bytes.
-    return check_dtype(_plain(dtype), path, stored=True) if dtype.subdtype is None else dtype
+    return (
+        check_dtype(_plain(dtype), path, stored=True) if dtype.subdtype is None else _plain(dtype)
+    )
 
 
 def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return dtype if dtype.names is not None else np.dtype(dtype.str)
+    """The dtype without h5py's notes on enums and strings, which play no part in the bytes."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return np.dtype((_plain(base), shape))
+    fields: Any = dtype.fields
+    if fields is None:
+        return np.dtype(dtype.str)
+    names = dtype.names or ()
+    return np.dtype(
+        {
+            "names": names,
+            "formats": [_plain(fields[name][0]) for name in names],
+            "offsets": [fields[name][1] for name in names],
+            "itemsize": dtype.itemsize,
+        }
+    )
 
 
 def _word(kind: Any) -> str:
@@ -142,6 +158,27 @@ def file_type(h5py: Any, dtype: np.dtype[Any], path: str) -> Any:
             path=path,
         )
     return kind
+
+
+def set_fill_value(h5py: Any, plist: Any, value: Any, dtype: np.dtype[Any], path: str) -> None:
+    """Set the fill value of a dataset to be made whose elements have `dtype`."""
+    one = np.asarray(value, dtype)
+    if dtype.kind in "Mm":
+        one = one.astype(h5py.opaque_dtype(dtype))
+    elif dtype.kind == "S":
+        # h5py takes the value of a string for a pointer to characters that end with a NUL, also where
+        # the string has a fixed length: only a type of variable length fits that. HDF5 converts it.
+        text = one.item()
+        if b"\0" in text:
+            raise UnsupportedError(
+                f"{path!r}: h5py cannot set a fill value with a NUL inside ({text!r}); choose a "
+                "fill_value without one, or use Zarr",
+                code="cannot-keep",
+                path=path,
+            )
+        encoding = h5py.check_string_dtype(dtype).encoding
+        one = np.array(text, h5py.string_dtype(encoding))
+    plist.set_fill_value(one)
 
 
 def codecs_of(
