@@ -18,6 +18,7 @@ import numpy as np
 
 import outcore
 from outcore import formats
+from outcore.errors import UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, ShardSource
 from outcore.hints import Hints
 from outcore.report import counted, human
@@ -139,6 +140,17 @@ class ArrayOnDisk(OnDisk):
     def dims(self) -> tuple[str | None, ...] | None:
         """Names of the axes, if the file has them."""
         return self.info.dims
+
+    def __bool__(self) -> bool:
+        """Return whether its one element is true; several elements are refused, as by NumPy."""
+        if self.size != 1:
+            held = f"{self.size} elements" if self.size else "no elements"
+            raise UsageError(
+                f"the truth value of {self.path!r} with {held} is ambiguous; use outcore.any(a) or "
+                "outcore.all(a)",
+                code="ambiguous-truth",
+            )
+        return bool(cast("DiskArray", self)[(0,) * self.ndim])
 
 
 class Described(ArrayOnDisk):

@@ -4,8 +4,8 @@ An array on disk where others expect one in memory: operators, NumPy's functions
 Problem. ``a + 1``, ``numpy.mean(a)`` and ``xarray.DataArray(a)`` must mean what they mean for an array
 in memory, and must not read what nobody asked for.
 Idea. The protocols of NumPy: whoever asks for elements of all of the array gets them read whole, within
-the budget; whoever only keeps the array keeps it on disk. Products stand above arrays, which must not
-know them: `outcore.ooc.products.matmul` puts its own function here.
+the budget; whoever only keeps the array keeps it on disk. Products are a layer above arrays: their
+module is imported when the first product is computed, as `outcore.matmul` is.
 
 Invariants. Results are those of NumPy for the array in memory. Nothing is read before elements are
 needed. Nothing is ever changed here: ``a += 1`` is refused.
@@ -15,10 +15,11 @@ References: NumPy enhancement proposals 13 (``__array_ufunc__``) and 18 (``__arr
 
 from __future__ import annotations
 
+import importlib
 import os
 import uuid
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -33,24 +34,37 @@ __all__ = ["Operators"]
 class Operators(NDArrayOperatorsMixin):
     """What an array on disk does where NumPy expects one in memory."""
 
-    #: What ``a @ b`` calls.
-    _product: ClassVar[Callable[[Any, Any], Any]]
-
     def __matmul__(self, other: Any) -> Any:
         """``a @ b`` as a NumPy array, if it fits in half of the budget; else `outcore.matmul`."""
-        return type(self)._product(self, other)
+        return _multiply(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return type(self)._product(other, self)
+        return _multiply(other, self)
 
     # ``a == b`` compares elements; as a key of a dictionary an array on disk is itself.
     def __hash__(self) -> int:
         return object.__hash__(self)
 
+    def __int__(self) -> int:
+        return int(self._to_convert())
+
+    def __float__(self) -> float:
+        return float(self._to_convert())
+
+    def __complex__(self) -> complex:
+        return complex(self._to_convert())
+
+    def _to_convert(self) -> NDArray[Any]:
+        """Return an array that NumPy converts to a number, or refuses as it refuses this one."""
+        array = cast("DiskArray", self)
+        if array.size == 1:
+            return np.asarray(self)
+        return np.broadcast_to(np.zeros((), array.dtype), array.shape)
+
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """NumPy's functions read it whole, within the budget; a product reads it block by block."""
         if ufunc is np.matmul and method == "__call__" and not options:
-            return type(self)._product(*inputs)
+            return _multiply(*inputs)
         for one in options.get("out", ()):
             if isinstance(one, Operators):
                 name = cast("DiskArray", one).path
@@ -156,6 +170,11 @@ class Operators(NDArrayOperatorsMixin):
             array.order,
             state,
         )
+
+
+def _multiply(a: Any, b: Any) -> Any:
+    """Return ``a @ b`` as a NumPy array."""
+    return importlib.import_module("outcore.ooc.products.matmul").multiply_in_memory(a, b)
 
 
 def _read(value: Any) -> Any:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from outcore.disk import DiskArray
 from outcore.errors import BudgetError, UsageError
 from outcore.hints import memory
 from outcore.jobs import Operation, Result, Source, collective, complete, opened, scalar
@@ -209,8 +208,8 @@ def _is_axis(one: Any) -> bool:
     return isinstance(one, int | np.integer)
 
 
-def _into_memory(a: Any, b: Any) -> Any:
-    """``a @ b`` where one of them is a `DiskArray`."""
+def multiply_in_memory(a: Any, b: Any) -> Any:
+    """Return ``a @ b`` as a NumPy array; one of them is a `DiskArray`, which calls this."""
     with opened(a, b) as (x, y):
         what = _axes(x.shape, y.shape)
         operation = _operation(what, (x, y), "auto", True, small=True)
@@ -223,6 +222,3 @@ def _into_memory(a: Any, b: Any) -> Any:
                 needed=2 * result.nbytes,
             )
         return complete(operation, None, {})[()]
-
-
-DiskArray._product = staticmethod(_into_memory)
