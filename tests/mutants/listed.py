@@ -16,6 +16,14 @@ COLLECTIVE = "python/outcore/collective/passes.py"
 
 MUTANTS = [
     Mutant(
+        file="python/outcore/casting.py",
+        before="    return np.asarray(values, dtype)\n",
+        after="    return np.asarray(values)\n",
+        killed_by="tests/mpi/test_values_that_do_not_fit.py::"
+        "test_calls_of_ranks_refuse_integers_that_do_not_fit[2]",
+        why="integers that an element cannot hold would wrap, 300 to 44",
+    ),
+    Mutant(
         file=COLLECTIVE,
         before="rows, at = place.new(positions.size), 0",
         after='rows, at = place.new(positions.size).astype(place.array.dtype.newbyteorder("=")), 0',

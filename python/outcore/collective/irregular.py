@@ -39,9 +39,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 import outcore
+from outcore.casting import as_values
 from outcore.collective.agreement import Failures, Unsure, together
 from outcore.collective.items import number_of
 from outcore.collective.list_choice import (
@@ -294,6 +295,7 @@ class CollectiveSchedule(ListedSchedule):
             self._alone._checked(array)._must_write("write to")
             self._check_method(method, write=True)
             function_of(combine)
+            filled = None if fill is None else _filled(fill, array)
             here: Any = values
             if on_disk(here):
                 here = self._alone._one_or_all(array, here)
@@ -304,8 +306,9 @@ class CollectiveSchedule(ListedSchedule):
                 here = self._alone._broadcast(here, array)
                 if not self.on_disk:
                     packed = self._alone._fitting(lambda: self._alone._packed(here, array, held))
-            found.extend((here, packed))
-            number = number_of(repr((method, combine, array.dtype.itemsize, fill)))
+            found.extend((here, packed, filled))
+            meaning = (method, combine, array.dtype, None if filled is None else filled.tobytes())
+            number = number_of(repr(meaning))
             return [number, *self._said(method, array)[1:], int(packed is None)]
 
         records = together(
@@ -316,18 +319,18 @@ class CollectiveSchedule(ListedSchedule):
         )
         with DeferredInterrupt(), held:
             failures = Failures()
-            operand, packed = found
+            operand, packed, filled = found
             function, owned = function_of(combine), None
             if not max(records.setting(FAR)) and not self.on_disk:
                 chosen = self._chosen(records, array, method, write=True)
                 owned = self._tell_owners()
             if owned is None:
                 rows = rows_of(self._points, operand, array.dtype)
-                self._in_passes().scatter(array, rows, function, fill)
+                self._in_passes().scatter(array, rows, function, filled)
             else:
-                if fill is not None:
+                if filled is not None:
                     with failures.caught():
-                        owned.fill(array, self._listed, fill)
+                        owned.fill(array, self._listed, filled)
                     failures.agree(self._group, "scatter_all")
                 ahead = chosen == "pipelined"
                 self._scatter(array, owned, packed, function, failures, ahead=ahead)
@@ -547,6 +550,20 @@ class CollectiveSchedule(ListedSchedule):
             self._alone._one_or_all(array, values)
         else:
             self._alone._broadcast(values, array)
+
+
+def _filled(value: Any, array: outcore.DiskArray) -> NDArray[Any]:
+    """A value for elements that no rank writes, as an element of the array."""
+    one = as_values(value, array.dtype)
+    if one.ndim:
+        raise UsageError(
+            f"fill= has shape {one.shape}; give a scalar, which all elements get that no rank writes",
+            code="bad-value",
+            path=array.path,
+        )
+    cast = np.empty((), array.dtype)
+    cast[...] = one
+    return cast
 
 
 def _apart(array: outcore.DiskArray, other: outcore.DiskArray) -> None:

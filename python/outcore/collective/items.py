@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core, formats
+from outcore.casting import as_values
 from outcore.disk import DiskArray
 from outcore.errors import UnsupportedError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
@@ -241,9 +242,7 @@ def writing(array: DiskArray, key: Any, value: Any) -> Item:
             code="bad-value",
             path=array.path,
         )
-    data = np.asarray(value) if isinstance(value, np.ndarray | np.generic) else None
-    if data is None:
-        data = np.asarray(value, array._info.dtype)
+    data = as_values(value, array._info.dtype)
     if data.dtype != array._info.dtype:
         cast = np.empty(data.shape, array._info.dtype)
         cast[...] = data

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import outcore
+from outcore.casting import as_values
 from outcore.errors import SectionError, UsageError
 from outcore.report import Report
 from outcore.report.phases import Seconds
@@ -239,9 +240,7 @@ class Selecting:
 
         array = self._disk
         array._must_write("write to")
-        flat = np.asarray(values, None if isinstance(values, np.ndarray) else array.dtype).reshape(
-            -1
-        )
+        flat = as_values(values, array.dtype).reshape(-1)
         with Held(array._core, writes=True) as held:
             given = _integers(array, indices)
             given = given if given.ndim == 1 else np.asarray(given).reshape(-1)

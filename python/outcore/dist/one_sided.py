@@ -21,6 +21,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from outcore.casting import as_values
 from outcore.collective.agreement import together
 from outcore.collective.items import number_of
 from outcore.dist.base import Divided
@@ -332,7 +333,7 @@ class OneSided(Divided):
         if window.core.put(key, values):
             return
         shape, back, _, ranks, members, stored = window.core.pieces(key)
-        box = self._broadcast(values, shape)[back]
+        box = self._broadcast(as_values(values, self.dtype), shape)[back]
         for some, where, source in zip(ranks, stored, views(box, members), strict=True):
             window.write(some, where, source)
         window.sent()
@@ -477,7 +478,7 @@ class OneSided(Divided):
         [2, 0, 0, 0, 3]
         """
         window = self._window or self._no_window()
-        given = np.asarray(values)
+        given = as_values(values, self.dtype)
         with Listed(self._distribution, index, given.itemsize) as listed:
             flat = self._broadcast(given, listed.shape or ()).reshape(-1)
             for ranks, where, at in listed.owners(window):
@@ -722,18 +723,17 @@ class OneSided(Divided):
             raise UsageError("out= cannot be written; give another array", code="out-mismatch")
         return out
 
-    def _broadcast(self, values: ArrayLike, shape: Any) -> NDArray[Any]:
+    def _broadcast(self, values: NDArray[Any], shape: Any) -> NDArray[Any]:
         try:
-            return np.broadcast_to(np.asarray(values), tuple(shape))
+            return np.broadcast_to(values, tuple(shape))
         except ValueError as error:
             raise UsageError(
-                f"values of shape {np.shape(values)} do not fit elements of shape {tuple(shape)}",
+                f"values of shape {values.shape} do not fit elements of shape {tuple(shape)}",
                 code="broadcast",
             ) from error
 
     def _terms(self, values: ArrayLike, factor: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         """What is added, and the factor as an element; refused here if it cannot be."""
-        terms, scale = np.asarray(values), np.asarray(factor)
         nothing = np.empty(0, self.dtype)
         try:
             np.add(nothing, np.multiply(nothing, nothing), out=nothing)
@@ -742,14 +742,15 @@ class OneSided(Divided):
                 f"elements of dtype {self.dtype} cannot be added to; use an array of numbers",
                 code="bad-dtype",
             ) from error
-        for what, one in (("values", terms), ("factor", scale)):
-            plain = isinstance(values if what == "values" else factor, int) and not one.ndim
-            if not (plain or np.can_cast(one.dtype, self.dtype, "same_kind")):
+        for what, one in (("values", values), ("factor", factor)):
+            dtype = np.asarray(one).dtype
+            if not (isinstance(one, int) or np.can_cast(dtype, self.dtype, "same_kind")):
                 raise UsageError(
-                    f"{what} of dtype {one.dtype} cannot be added to elements of {self.dtype} without "
+                    f"{what} of dtype {dtype} cannot be added to elements of {self.dtype} without "
                     "loss; cast them first",
                     code="bad-cast",
                 )
+        terms, scale = as_values(values, self.dtype), as_values(factor, self.dtype)
         if scale.ndim:
             raise UsageError(f"factor of shape {scale.shape}; give a number", code="bad-value")
         return terms, scale.astype(self.dtype)

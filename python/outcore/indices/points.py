@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore.casting import as_values
 from outcore.errors import BudgetError, SectionError, UsageError
 from outcore.formats.layout import share_bytes
 from outcore.indices import sieved_masks
@@ -347,12 +348,7 @@ def _source(array: DiskArray, points: Points, value: Any, held: Held) -> _Memory
             # As NumPy does: all is read before any of it is overwritten.
             held.take(value.nbytes)
             value = value[...]
-    elif isinstance(value, np.generic):
-        # NumPy's scalars keep their own rules: asarray would cast a date to a number.
-        one = np.empty((), array.dtype)
-        one[...] = value
-        value = one
-    value = np.asarray(value) if isinstance(value, np.ndarray) else np.asarray(value, array.dtype)
+    value = as_values(value, array.dtype)
     if value.dtype != array.dtype and value.size * array.dtype.itemsize <= _SMALL:
         value = _cast(value, array.dtype)
     spare = value.ndim - len(shape)

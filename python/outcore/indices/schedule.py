@@ -33,6 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import outcore
 from outcore import _core
+from outcore.casting import as_values
 from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import share_bytes
 from outcore.indices import schedule_files
@@ -399,11 +400,12 @@ class IndexSchedule:
     def _broadcast(self, values: ArrayLike, array: outcore.DiskArray) -> NDArray[Any]:
         """Values in NumPy's shape."""
         shape = self._points.result_shape
+        given = as_values(values, array.dtype)
         try:
-            return np.broadcast_to(np.asarray(values), shape)
+            return np.broadcast_to(given, shape)
         except ValueError:
             raise UsageError(
-                f"values of shape {np.shape(values)} cannot be broadcast to a schedule of shape {shape}."
+                f"values of shape {given.shape} cannot be broadcast to a schedule of shape {shape}."
                 " Trailing axes must be equal or 1",
                 code="broadcast",
                 path=array.path,

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
+from outcore.casting import as_values
 from outcore.collective.agreement import together
 from outcore.collective.call import run
 from outcore.disk import DiskArray
@@ -257,12 +258,12 @@ class PlacedArray(LocalArray):
             from outcore.collective.items import writing
 
             def bring() -> list[Any]:
-                values = np.broadcast_to(np.asarray(value), shape)
+                values = np.broadcast_to(as_values(value, self.dtype), shape)
                 return [writing(self._disk, key, values[place]) for key, place in slab.pieces]
 
             run(self._group, "PlacedArray.write_slab", bring, "auto", lambda: self._disk.hints)
             return
-        values = np.broadcast_to(np.asarray(value), shape)
+        values = np.broadcast_to(as_values(value, self.dtype), shape)
         for section, place in slab.pieces:
             self._disk.write(section, values[place])
 
