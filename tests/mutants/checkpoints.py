@@ -5,9 +5,24 @@ from mutants import Mutant
 FOLDER = "python/outcore/restart/folder.py"
 CALLS = "python/outcore/restart/calls.py"
 PREFIXES = "tests/crash/test_checkpoint_prefixes.py"
+MEANWHILE = "tests/crash/test_removed_meanwhile.py"
 RANKS = "tests/mpi/test_checkpoint.py"
 
 MUTANTS = [
+    Mutant(
+        file=FOLDER,
+        before="                    if named is None or named.generation != number:\n",
+        after="                    if True:\n",
+        killed_by=f"{MEANWHILE}::test_generation_that_counts_by_then_stays",
+        why="of two programs that checkpoint under one name, one removes what the manifest names",
+    ),
+    Mutant(
+        file=FOLDER,
+        before="        return (self.generation, self.id) == (other.generation, other.id)\n",
+        after="        return self.generation == other.generation\n",
+        killed_by=f"{MEANWHILE}::test_reader_notices_a_number_that_is_used_again",
+        why="a reader beside two programs that checkpoint could get a mixture",
+    ),
     Mutant(
         file=CALLS,
         before="                array.flush_all()\n",
@@ -38,8 +53,8 @@ MUTANTS = [
     ),
     Mutant(
         file=CALLS,
-        before="== manifest.generation or turn",
-        after="== manifest.generation or True or turn",
+        before=".is_same(manifest) or turn",
+        after=".is_same(manifest) or True or turn",
         killed_by=f"{RANKS}::test_a_checkpoint_that_is_replaced_while_it_is_read",
         why="a checkpoint that is replaced while it is read would be a mixture, or missing",
     ),

@@ -12,6 +12,21 @@ MEMORY_TESTS = "tests/unit/test_memory_of_runs.py"
 
 MUTANTS = [
     Mutant(
+        file="python/outcore/jobs/leftovers.py",
+        before="        if (_operation_of(journal), _targets_of(journal)) != (one.operation, one.targets):\n",
+        after="        if False:\n",
+        killed_by="tests/crash/test_removed_meanwhile.py::test_job_that_ended_or_changed_is_not_removed",
+        why="what another job has done by then would be removed",
+    ),
+    Mutant(
+        file="python/outcore/jobs/leftovers.py",
+        before='            if _operation_of(now) != "unknown":\n',
+        after="            if False:\n",
+        killed_by="tests/crash/test_removed_meanwhile.py"
+        "::test_damaged_journal_that_makes_sense_by_then_stays",
+        why="the journal of another job would be removed for a damaged one that was there before",
+    ),
+    Mutant(
         file=CARRY,
         before="            planned,\n        )\n",
         after="        )\n",

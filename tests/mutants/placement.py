@@ -3,6 +3,7 @@
 from mutants import Mutant
 
 FOLDER = "python/outcore/placement/"
+MEANWHILE = "tests/crash/test_removed_meanwhile.py::"
 TESTS = "tests/mpi/test_placement.py::"
 STEPS = "tests/mpi/test_each_step_fails.py::test_placed_arrays"
 
@@ -16,15 +17,15 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "making.py",
-        before='        made.flush_all()\n        if placement == "local":\n',
-        after='        if placement == "local":\n',
+        before='            made.flush_all()\n            if placement == "local":\n',
+        after='            if placement == "local":\n',
         killed_by=TESTS + "test_a_copy_has_its_name_when_all_ranks_have_written",
         why="after a crash a copy had its name, but not its elements",
     ),
     Mutant(
         file=FOLDER + "making.py",
-        before="                old.remove()\n",
-        after="                pass\n",
+        before="            old.remove()\n",
+        after="            pass\n",
         killed_by=TESTS + "test_a_folder_without_manifest_holds_no_array",
         why="after a kill the old manifest promised files of which some were new",
     ),
@@ -37,17 +38,31 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "making.py",
-        before="                _note_unfinished(name)\n                old.remove()\n",
-        after="                old.remove()\n",
+        before="            old.remove()\n        for file",
+        after="            os.unlink(note)\n            old.remove()\n        for file",
         killed_by=TESTS + "test_an_array_that_was_removed_in_part_can_be_replaced[rank-0000.npy]",
         why="what is left of an array whose removal failed would be refused as somebody else's",
     ),
     Mutant(
         file=FOLDER + "making.py",
-        before="            if there and UNFINISHED not in there:\n",
-        after="            if False:\n",
+        before="    if there and UNFINISHED not in there:\n",
+        after="    if False:\n",
         killed_by=TESTS + "test_a_folder_without_manifest_holds_no_array",
         why="files of somebody else that have the names of ours were removed",
+    ),
+    Mutant(
+        file=FOLDER + "making.py",
+        before="        fd = durable.hold(note)\n",
+        after="        fd = os.open(note, os.O_RDONLY)\n",
+        killed_by=MEANWHILE + "test_placement_that_another_process_makes_is_refused",
+        why="two that make an array under one name would remove each other's files",
+    ),
+    Mutant(
+        file=FOLDER + "making.py",
+        before="                held.enter_context(_announced(place))\n",
+        after="",
+        killed_by=MEANWHILE + "test_copy_that_another_process_makes_is_refused",
+        why="a copy would take the file that another copy is still filling, and give it its name",
     ),
     Mutant(
         file=FOLDER + "making.py",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from outcore.errors import OutcoreError, UsageError
+from outcore.errors import FormatError, OutcoreError, StorageError, UsageError
 from outcore.formats import durable
 from outcore.jobs.calls import repeated
 from outcore.jobs.job import listed, temporaries, temporary_path
@@ -119,18 +119,26 @@ def _entry(path: str) -> Unfinished | None:
             )
             done, steps = len(journal.done), max(journal.steps - 1, 0)
             partial = tuple(listed(journal))
+            operation, targets = _operation_of(journal), _targets_of(journal)
     except UsageError:
         return Unfinished(path, "in use", (), 0, 0, "running", None, ())
     except OutcoreError as error:
         if error.code == "not-found":
             return None  # the job has ended meanwhile
         return Unfinished(path, "unknown", (), 0, 0, "left", None, ())  # no journal
-    targets = tuple(str(job[k]) for k in sorted(job) if re.fullmatch(r"target( \d+)?", k))
     call = kept.get("call")
-    state = "left" if not job else "resumable" if call else "repeat"
-    return Unfinished(
-        path, str(job.get("operation", "unknown")), targets, done, steps, state, call, partial
-    )
+    # What has no steps begins anew, whoever calls it.
+    state = "resumable" if job and call else "repeat" if job and steps else "left"
+    return Unfinished(path, operation, targets, done, steps, state, call, partial)
+
+
+def _operation_of(journal: Journal) -> str:
+    return str((journal.job or {}).get("operation", "unknown"))
+
+
+def _targets_of(journal: Journal) -> tuple[str, ...]:
+    job = journal.job or {}
+    return tuple(str(job[k]) for k in sorted(job) if re.fullmatch(r"target( \d+)?", k))
 
 
 def _is_alive(pid: int) -> bool:
@@ -233,11 +241,22 @@ def clean(one: Unfinished) -> None:
         with durable.os_errors("removing", one.path), contextlib.suppress(FileNotFoundError):
             remove_left(one.path)
         return
-    if one.operation == "unknown" or not one.path.endswith(SUFFIX):
+    if not one.path.endswith(SUFFIX):
         _remove(one.path)
         return
-    # Held while it is removed: nobody goes on with it meanwhile.
-    with held(one.path) as journal:
+    if one.operation == "unknown":
+        _remove_damaged(one)
+        return
+    # Held while it is removed: nobody goes on with it meanwhile. It may have ended since it was listed.
+    try:
+        journal = held(one.path, make=False)
+    except StorageError as error:
+        if error.code == "not-found":
+            return
+        raise
+    with journal:
+        if (_operation_of(journal), _targets_of(journal)) != (one.operation, one.targets):
+            raise _other(one)
         if half_replaced(journal):
             raise UsageError(
                 f"what {one.path!r} updates in place has some of its new rows; the same call with "
@@ -246,7 +265,7 @@ def clean(one: Unfinished) -> None:
                 code="half-replaced",
                 path=one.path,
             )
-        for path, format in one.partial:
+        for path, format in listed(journal):
             discard(path, format)
         found = temporaries(one.path)
         durable.remove_begun(temporary_path(one.path, len(found)))
@@ -255,6 +274,34 @@ def clean(one: Unfinished) -> None:
         for path in of_ranks(one.path):
             _remove(path)
         journal.remove()
+
+
+def _remove_damaged(one: Unfinished) -> None:
+    """Remove a journal that makes no sense, unless it does by now."""
+    fd = durable.hold(one.path, look=True)
+    if fd is None:
+        if os.path.lexists(one.path):
+            raise UsageError(
+                f"{one.path!r} is held by another process; wait for it",
+                code="in-use",
+                path=one.path,
+            )
+        return
+    try:
+        with contextlib.suppress(FormatError), Journal(one.path, look=True) as now:
+            if _operation_of(now) != "unknown":
+                raise _other(one)
+        _remove(one.path)
+    finally:
+        os.close(fd)
+
+
+def _other(one: Unfinished) -> UsageError:
+    return UsageError(
+        f"{one.path!r} belongs to another job by now; list the jobs again (outcore.jobs.unfinished)",
+        code="other-job",
+        path=one.path,
+    )
 
 
 def half_replaced(journal: Journal) -> bool:

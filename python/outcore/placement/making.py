@@ -11,9 +11,10 @@ Reference: PASSION report, section 4.2.1 (`PASSION_oc_file_map`, Table 2).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 from numpy.typing import DTypeLike
@@ -26,7 +27,9 @@ from outcore.distribution import Distribution, Ghosts, widths
 from outcore.errors import AlreadyExistsError, DistributionError, FormatError, UsageError
 from outcore.formats import durable
 from outcore.formats.spec import as_dtype
-from outcore.jobs.target import Place
+from outcore.jobs.job import listed
+from outcore.jobs.journal import held as journal_of
+from outcore.jobs.target import Place, discard
 from outcore.placement.array import PlacedArray
 from outcore.placement.files import MANIFEST, Manifest, is_local
 from outcore.placement.local import Placement
@@ -39,6 +42,10 @@ __all__ = ["copy_placed", "create_placed", "open_placed"]
 # In the folder of a local placement until it has its manifest: its files are nobody's then.
 UNFINISHED = "placement.unfinished"
 _OURS = re.compile(r"rank-\d{4,}\.npy")
+# Seconds that somebody who lists jobs may have the journal.
+_PATIENCE = 0.5
+# So often a note that somebody else removes meanwhile is made again.
+_TRIES = 5
 _PLACEMENTS = ("global", "local", "partitioned")
 Path = str | os.PathLike[str]
 
@@ -116,16 +123,17 @@ def create_placed(
     (4, 4)
     """
     group = join(comm)
-    made = _made(
-        group, path, distribution, dtype, placement, ghosts, where, order, exclusive, options
-    )
-    if placement == "local":
-        _name(group, made)
-    return made
+    with contextlib.ExitStack() as held:
+        words = (path, distribution, dtype, placement, ghosts, where, order, exclusive, options)
+        made = _made(group, held, *words)
+        if placement == "local":
+            _name(group, made)
+        return made
 
 
 def _made(
     group: Transport,
+    held: contextlib.ExitStack,
     path: Path,
     distribution: Distribution,
     dtype: DTypeLike,
@@ -136,7 +144,7 @@ def _made(
     exclusive: bool,
     options: dict[str, Any],
 ) -> PlacedArray:
-    """An array whose local files have no manifest yet."""
+    """An array whose local files have no manifest yet: its folder is nobody else's until `held` ends."""
     name = os.fspath(path)
     pairs: list[tuple[int, int]] = []
     manifests: list[Manifest] = []
@@ -163,7 +171,7 @@ def _made(
     def begin() -> list[int]:
         """What there is goes when all ranks mean the same."""
         if group.rank == 0 and placement == "local":
-            _make_room(name, exclusive)
+            held.enter_context(_room(name, exclusive))
         elif group.rank == 0:
             if os.path.isdir(name) and is_local(name):
                 raise _foreign(name)
@@ -435,6 +443,7 @@ def copy_placed(
             place = Place.of(name, [source.path], overwrite, options.get("format"))
             place.refuse_existing()
             if group.rank == 0:
+                held.enter_context(_announced(place))
                 place.prepare()
             places.append(place)
         elif is_local(name) or (os.path.lexists(name) and not os.path.isdir(name)):
@@ -454,37 +463,70 @@ def copy_placed(
             f"overwrite={overwrite})"
         )
 
-    together(group, "copy_placed", begin, told, same=1)
-    temporary = places[0].partial if places else name
-    made = _made(
-        group, temporary, divided, source.dtype, placement, ghosts, where, order, False, options
-    )
-    try:
-        write_slabs(source, made)
-        made.flush_all()
-        if placement == "local":
-            made.shift_all()
+    held = contextlib.ExitStack()
+    with held:
+        together(group, "copy_placed", begin, told, same=1)
+        temporary = places[0].partial if places else name
+        words = (divided, source.dtype, placement, ghosts, where, order, False, options)
+        made = _made(group, held, temporary, *words)
+        try:
+            write_slabs(source, made)
             made.flush_all()
-            _name(group, made)
-            return made
-    except BaseException:
-        made.close()
-        raise
+            if placement == "local":
+                made.shift_all()
+                made.flush_all()
+                _name(group, made)
+                return made
+        except BaseException:
+            made.close()
+            raise
 
-    def close() -> list[int]:
-        made.close()
-        return []
+        def close() -> list[int]:
+            made.close()
+            return []
 
-    # All have closed it before it gets its name.
-    together(group, "copy_placed", close, lambda: "the end of a copy", same=0)
+        # All have closed it before it gets its name.
+        together(group, "copy_placed", close, lambda: "the end of a copy", same=0)
 
-    def publish() -> list[int]:
-        if group.rank == 0:
-            places[0].publish()
-        return []
+        def publish() -> list[int]:
+            if group.rank == 0:
+                places[0].publish()
+            return []
 
-    together(group, "copy_placed", publish, lambda: "the end of a copy", same=0)
+        together(group, "copy_placed", publish, lambda: "the end of a copy", same=0)
     return open_placed(path, divided, "r+", placement=placement, ghosts=ghosts, comm=group)
+
+
+@contextlib.contextmanager
+def _announced(place: Place) -> Iterator[None]:
+    """Hold the journal of a copy: it says what a kill leaves, and nobody else makes that meanwhile."""
+    journal = journal_of(place.journal, patience=_PATIENCE)
+    try:
+        if journal.job is not None and journal.done:
+            raise UsageError(
+                f"a job that makes {place.final!r} was interrupted; go on with it, or give it up with "
+                "outcore.jobs.clean",
+                code="other-job",
+                path=place.final,
+            )
+        left = [one for one in listed(journal) if one[0] != place.left]
+        partial = [[os.path.realpath(place.left), place.format], *left]
+        target = os.path.realpath(place.final)
+        journal.begin(
+            {"operation": "copy_placed", "target": target}, {"partial": partial, "call": None}, 0
+        )
+        for path, format in left:
+            discard(path, format)
+    except BaseException:
+        journal.close()
+        raise
+    with journal:
+        try:
+            yield
+        finally:
+            # Nobody goes on with a copy that failed.
+            place.discard()
+            journal.remove()
 
 
 def _opened(path: Path, mode: str, options: dict[str, Any]) -> DiskArray:
@@ -540,32 +582,62 @@ def _files(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ..
     return tuple(map(os.path.abspath, each))
 
 
-def _make_room(name: str, exclusive: bool) -> None:
-    """A folder for the manifest, without one; what had the name is taken away."""
-    with durable.os_errors("making", name):
+@contextlib.contextmanager
+def _room(name: str, exclusive: bool) -> Iterator[None]:
+    """A folder for the manifest, without one, which is the caller's alone; what had the name goes."""
+    note = os.path.join(name, UNFINISHED)
+    with durable.os_errors("making", name), contextlib.ExitStack() as stack:
         if os.path.lexists(name):
             if exclusive:
                 raise _exists(name)
-            if is_local(name):
-                old = Manifest.read(name)
-                # Who fails on the way leaves files without a manifest: they are still known as ours.
-                _note_unfinished(name)
-                old.remove()
-            elif not os.path.isdir(name):
-                raise _foreign(name)
-            there = os.listdir(name)
-            if there and UNFINISHED not in there:
-                raise _foreign(name)
-            for file in there:
-                if _OURS.fullmatch(file):  # left by somebody who was interrupted
-                    os.unlink(os.path.join(name, file))
+            if not os.path.isdir(name) or not is_local(name):
+                _refuse_foreign(name)
         os.makedirs(name, exist_ok=True)
-        _note_unfinished(name)
+        new, fd = _held(note, name)
+        stack.callback(os.close, fd)
+        # Once more: who had it before may have finished an array.
+        if is_local(name):
+            try:
+                if exclusive:
+                    raise _exists(name)
+                old = Manifest.read(name)
+            except BaseException:
+                if new:
+                    os.unlink(note)
+                raise
+            # Who fails on the way leaves files without a manifest: they are still known as ours.
+            old.remove()
+        for file in os.listdir(name):
+            if _OURS.fullmatch(file):  # left by somebody who was interrupted
+                os.unlink(os.path.join(name, file))
+        kept = stack.pop_all()
+    with kept:
+        yield
 
 
-def _note_unfinished(name: str) -> None:
-    with open(os.path.join(name, UNFINISHED), "wb"):
-        pass
+def _refuse_foreign(name: str) -> None:
+    """Refuse to take a folder that has files of somebody else in it."""
+    there = os.listdir(name) if os.path.isdir(name) else [name]
+    if there and UNFINISHED not in there:
+        raise _foreign(name)
+
+
+def _held(note: str, name: str) -> tuple[bool, int]:
+    """The note that an array is being made, locked; and whether it was made now."""
+    for _ in range(_TRIES):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        new = not os.path.lexists(note)
+        os.close(os.open(note, flags, 0o644))
+        fd = durable.hold(note)
+        if fd is not None:
+            return new, fd
+        if os.path.lexists(note):
+            break  # locked by another process
+    raise UsageError(
+        f"{name!r} is being made by another process; wait for it, or choose another name",
+        code="in-use",
+        path=name,
+    )
 
 
 def _exists(name: str) -> AlreadyExistsError:

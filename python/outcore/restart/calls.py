@@ -323,7 +323,7 @@ def _restored(
 
         ranks.together(go_on)
         # What it named is removed when there is another, perhaps while it was read.
-        if _read_manifest(ranks, place).generation == manifest.generation or turn == _TRIES - 1:
+        if _read_manifest(ranks, place).is_same(manifest) or turn == _TRIES - 1:
             if failure is not None:
                 raise failure
             return found

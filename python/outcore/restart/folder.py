@@ -29,7 +29,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from outcore import _core
@@ -66,6 +66,12 @@ class Manifest:
     generation: int
     arrays: Mapping[str, Entry]
     values: Mapping[str, Any]
+    #: Made by chance: the number of a generation that is gone may be used again.
+    id: str = field(default_factory=lambda: os.urandom(8).hex())
+
+    def is_same(self, other: Manifest) -> bool:
+        """Return whether both are of one checkpoint."""
+        return (self.generation, self.id) == (other.generation, other.id)
 
     def document(self) -> dict[str, Any]:
         """It as JSON."""
@@ -77,6 +83,7 @@ class Manifest:
             "format": FORMAT,
             "version": VERSION,
             "generation": self.generation,
+            "id": self.id,
             "arrays": arrays,
             "values": dict(self.values),
         }
@@ -103,7 +110,8 @@ class Manifest:
             dtype = judge.text(entry.get("dtype"), f"the dtype of {name!r:.100}")
             arrays[name] = Entry(file, kind, shape, dtype)
         number = judge.integer(document.get("generation"), "generation", 1, 10**18 - 1)
-        return cls(number, arrays, judge.mapping(document.get("values"), "values"))
+        values = judge.mapping(document.get("values"), "values")
+        return cls(number, arrays, values, judge.text(document.get("id", ""), "id"))
 
 
 class Folder:
@@ -234,11 +242,14 @@ class Folder:
 
     def _remove_left(self, number: int) -> None:
         """Remove a generation that the manifest does not name, unless somebody makes it."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, OutcoreError):
             held = durable.hold(self.file(number), look=True)
             if held is not None:
                 try:
-                    _remove(self.file(number))
+                    # Once more: whoever made it may have let it count before this process had the lock.
+                    named = self.manifest()
+                    if named is None or named.generation != number:
+                        _remove(self.file(number))
                 finally:
                     os.close(held)
 

@@ -1,0 +1,255 @@
+"""
+What is removed as somebody's leftover is looked at again under its lock.
+
+Each test lets another process finish, or begin, between the look and the lock.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outcore
+from outcore import _core, jobs
+from outcore.errors import CollectiveError, UsageError
+from outcore.formats import durable, locks, part_files, unfinished, zarr_store
+from outcore.jobs.journal import Journal
+from outcore.placement import making
+from outcore.restart.calls import checkpoint, restore
+from outcore.restart.folder import Folder, Manifest
+
+ROWS = outcore.Distribution((6, 4), ["block", "*"], 1)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def other(script):
+    """Let another process do something to the end."""
+    words = [sys.executable, "-c", "import numpy as np, outcore\n" + script]
+    subprocess.run(words, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("step", ["begin", "publish"])
+def test_generation_that_counts_by_then_stays(monkeypatch, step):
+    """A lists the generation that B makes; B lets it count; A gets the lock."""
+    outcore.checkpoint("state", {"u": np.zeros(3), "z.zarr": np.zeros(3)})
+    mine = Folder("state")
+    if step == "publish":
+        number = mine.begin()
+    theirs = Folder("state")
+    fresh = theirs.begin()
+    for name in ("u.npy", "z.zarr"):
+        outcore.create(theirs.file(fresh, name), data=np.ones(3)).close()
+    entries = {**theirs.read().arrays}
+    hold = durable.hold
+
+    def late(path, *, look=False):
+        if look and path == mine.file(fresh):
+            monkeypatch.setattr(durable, "hold", hold)
+            theirs.publish(Manifest(fresh, entries, {}))
+            theirs.end()
+        return hold(path, look=look)
+
+    monkeypatch.setattr(durable, "hold", late)
+    if step == "begin":
+        mine.begin()
+        named = fresh
+    else:
+        outcore.create(mine.file(number, "u.npy"), data=np.full(3, 2.0)).close()
+        outcore.create(mine.file(number, "z.zarr"), data=np.full(3, 2.0)).close()
+        mine.publish(Manifest(number, entries, {}))
+        named = fresh
+    mine.end()
+    assert Folder("state").read().generation == named
+    assert all(array.tolist() == [1, 1, 1] for array in restore("state").values())
+
+
+def test_reader_notices_a_number_that_is_used_again(monkeypatch):
+    """The manifest names the same number before and after, but another checkpoint."""
+    checkpoint("state", {"u": np.zeros(3), "v": np.zeros(3)})
+    opened = outcore.restart.calls.open
+
+    def late(path, *words, **more):
+        if path.endswith("v.npy"):
+            monkeypatch.setattr(outcore.restart.calls, "open", opened)
+            checkpoint("state", {"u": np.ones(3), "v": np.ones(3)})
+            folder = Folder("state")
+            old = folder.read()
+            os.rename("state/arrays-2", "state/arrays-1")
+            part_files.rewrite("state/checkpoint.json", {**old.document(), "generation": 1})
+        return opened(path, *words, **more)
+
+    monkeypatch.setattr(outcore.restart.calls, "open", late)
+    assert {name: array[0] for name, array in restore("state").items()} == {"u": 1, "v": 1}
+
+
+def test_placement_that_another_process_makes_is_refused():
+    """A has made its files; B wants the same name, before A has written the manifest."""
+    name, write = making._name, []
+
+    def late(group, made):
+        made.write_section(..., np.ones((6, 4)))
+        with pytest.raises(CollectiveError, match="being made by another process"):
+            outcore.create_placed("a", ROWS, "i4", placement="local")
+        write.append(1)
+        name(group, made)
+
+    making._name = late
+    try:
+        outcore.create_placed("a", ROWS, "f8", placement="local").close()
+    finally:
+        making._name = name
+    assert write and outcore.open_placed("a").read_section(...).tolist() == [[1] * 4] * 6
+    assert sorted(os.listdir("a")) == ["placement.json", "rank-0000.npy"]
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_placement_that_is_whole_by_then_is_looked_at_again(monkeypatch, exclusive):
+    """B finds an unfinished folder; A finishes; B gets the lock."""
+    os.mkdir("a")
+    Path("a/placement.unfinished").touch()
+    held = making._held
+
+    def late(note, name):
+        monkeypatch.setattr(making, "_held", held)
+        outcore.create_placed("a", ROWS, "f8", placement="local").close()
+        return held(note, name)
+
+    monkeypatch.setattr(making, "_held", late)
+    if exclusive:
+        lexists = os.path.lexists
+        monkeypatch.setattr(os.path, "lexists", lambda path: path != "a" and lexists(path))
+        with pytest.raises(CollectiveError, match="exists already"):
+            outcore.create_placed("a", ROWS, "i4", placement="local", exclusive=True)
+    else:
+        outcore.create_placed("a", ROWS, "i4", placement="local").close()
+    assert outcore.open_placed("a").dtype == (np.float64 if exclusive else np.int32)
+    assert sorted(os.listdir("a")) == ["placement.json", "rank-0000.npy"]
+
+
+def test_copy_that_another_process_makes_is_refused(monkeypatch):
+    """Both would fill the same unfinished file."""
+    np.save("s.npy", np.ones((6, 4)))
+    write = making.write_slabs
+
+    def late(source, made):
+        monkeypatch.setattr(making, "write_slabs", write)
+        assert [(one.operation, one.state) for one in jobs.unfinished()] == [("in use", "running")]
+        with pytest.raises(CollectiveError, match="held by another process"):
+            outcore.copy_placed(source, "t.npy", placement="global")
+        write(source, made)
+
+    monkeypatch.setattr(making, "write_slabs", late)
+    with outcore.open_placed("s.npy", ROWS) as a:
+        outcore.copy_placed(a, "t.npy", placement="global").close()
+    assert np.load("t.npy").sum() == 24
+    assert sorted(os.listdir()) == ["s.npy", "t.npy"]
+
+
+def interrupted(target):
+    """Leave a journal, and what it lists, of a job that was killed."""
+    partial = f"{os.getcwd()}/{target.removesuffix('.npy')}.outcore-partial.npy"
+    np.save(partial, np.zeros(3))
+    with Journal(f"{target}.outcore-journal") as journal:
+        job = {"operation": "transpose", "target": f"{os.getcwd()}/{target}"}
+        journal.begin(job, {"partial": [[partial, None]]}, 3)
+    return partial
+
+
+def test_job_that_ended_or_changed_is_not_removed():
+    partial = interrupted("b.npy")
+    (one,) = jobs.unfinished()
+    # It went on, and ended; then another one that makes the same array began.
+    os.unlink(one.path)
+    jobs.clean(one)
+    assert os.path.exists(partial) and not os.path.exists(one.path)
+    with Journal(one.path) as journal:
+        journal.begin({"operation": "argsort", "target": one.targets[0]}, {}, 3)
+    with pytest.raises(UsageError, match="another job by now") as found:
+        jobs.clean(one)
+    assert found.value.code == "other-job"
+    assert os.path.exists(partial) and os.path.exists(one.path)
+
+
+@pytest.mark.parametrize("alive", [False, True])
+def test_damaged_journal_that_makes_sense_by_then_stays(alive):
+    Path("b.npy.outcore-journal").write_text("no journal\n")
+    (one,) = jobs.unfinished()
+    os.unlink(one.path)
+    with Journal(one.path) as journal:
+        journal.begin({"operation": "argsort", "target": "b.npy"}, {}, 3)
+        if alive:
+            with pytest.raises(UsageError, match="held by another process"):
+                jobs.clean(one)
+    if not alive:
+        with pytest.raises(UsageError, match="another job by now"):
+            jobs.clean(one)
+    assert os.path.exists(one.path)
+
+
+def test_parts_that_another_change_notes_stay(monkeypatch):
+    """B wants to settle what A left, while A is about to make its parts; B waits for A."""
+    note, threads = part_files.Change.note, []
+
+    def late(change, id, parts):
+        note(change, id, parts)
+        if not threads:
+            script = "outcore.create('a.parts', data=np.full(4, 2.0), parts=2).close()"
+            threads.append(threading.Thread(target=other, args=(script,)))
+            threads[0].start()
+            threads[0].join(1.0)
+            assert threads[0].is_alive(), "the other one did not wait"
+
+    monkeypatch.setattr(part_files.Change, "note", late)
+    outcore.create("a.parts", data=np.ones(4), parts=2).close()
+    threads[0].join()
+    assert outcore.open("a.parts")[...].tolist() == [2] * 4
+    assert len(os.listdir()) == 3
+
+
+@pytest.mark.parametrize("kind", ["file", "zarr"])
+def test_creation_under_way_stays(kind):
+    """It is old, but its maker holds it."""
+    if kind == "file":
+        file = _core.TempFile("a.npy", False)
+        outcore.create("a.npy", data=np.zeros(3)).close()
+        os.pwrite(file.fileno(), b"mine", 0)
+        file.publish()
+        file.close()
+        assert Path("a.npy").read_text() == "mine"
+        return
+
+    def build(fresh):
+        (shelter,) = (name for name in os.listdir() if durable.is_begun(name))
+        os.utime(shelter, (0, 0))
+        zarr_store._sweep_shelters(os.getcwd())
+        Path(f"{fresh}/x").write_text("mine")
+
+    zarr_store.publish(f"{os.getcwd()}/z", build, exclusive=True)
+    assert Path("z/x").read_text() == "mine"
+
+
+def test_growth_that_ended_by_then_is_not_cut_off(monkeypatch):
+    """B finds the note of A's append; A ends it, and appends once more; B gets the lock."""
+    outcore.create("a.raw", data=np.arange(4.0)).close()
+    unfinished.begin("a.raw", 32, 64)
+    growing = locks.growing
+
+    def late(path):
+        monkeypatch.setattr(locks, "growing", growing)
+        with open("a.raw", "ab") as file:
+            file.write(np.full(4, 7.0).tobytes())
+        unfinished.end("a.raw")
+        other("outcore.open('a.raw', 'r+', dtype='f8', shape=(-1,)).append(np.full(2, 9.0))")
+        return growing(path)
+
+    monkeypatch.setattr(locks, "growing", late)
+    with outcore.open("a.raw", "r+", dtype="f8", shape=(-1,)) as a:
+        assert a[...].tolist() == [0, 1, 2, 3, 7, 7, 7, 7, 9, 9]
