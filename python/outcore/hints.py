@@ -323,7 +323,7 @@ def _number(name: str, value: int | None, most: int) -> int | None:
 
 def _word(name: str, value: str) -> Any:
     if name in ("threads", "io_ranks", "io_groups"):
-        if not value.isdecimal():
+        if not re.fullmatch(r"[0-9]+", value):
             raise UsageError(f"{name}={value!r} must be a number", code="bad-hint")
         return int(value)
     if name in ("exclusive", "sync"):
@@ -362,7 +362,7 @@ def nbytes(amount: float | str) -> int:
     1536
     """
     if isinstance(amount, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-zA-Z]*)\s*", amount)
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z]*)\s*", amount)
         unit = _UNITS.get(match[2].lower()) if match else None
         if match is None or unit is None:
             message = f"{amount!r} is not a number of bytes; write for example '512 MiB'"

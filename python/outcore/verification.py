@@ -25,9 +25,11 @@ from numpy.typing import NDArray
 from outcore import _core, formats, tiling
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, FormatError, OutcoreError, StorageError
-from outcore.formats.layout import Chunked, TableSource
+from outcore.formats.layout import Chunked, ShardSource, TableSource
 from outcore.formats.paths import one_name
 from outcore.formats.texts import Texts
+from outcore.formats.zarr_chunks import chunk_path
+from outcore.formats.zarr_shards import shared_in_file
 from outcore.hints import Hints
 from outcore.opening import open
 from outcore.tiling import Side, Tiling
@@ -42,6 +44,8 @@ _Piece = tuple[Key, Iterable[Key]]
 _Run = tuple[Key | None, Iterator[_Piece]]
 # A tile of which less than this part is stored is read chunk by chunk.
 _SPARSE = 16
+# The code of chunks that share bytes, as reads of both together raise it.
+_SHARED = "chunk-table-damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +184,11 @@ def _damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
             source.check()
     except FormatError as error:
         yield Damage(array.path, "", error.code, error.message)
+    shared = False
+    if isinstance(source, ShardSource) and stored is not None:
+        for damage in _shared(array, source, tuple(stored[0]), stored[1]):
+            shared = True
+            yield damage
     # Of each stored unit its place and the number of its tile, and what that takes on the way.
     listed = 0 if stored is None else stored[1].nbytes * (4 + array.ndim)
     size = math.prod(tiles.tile) * item
@@ -198,7 +207,25 @@ def _damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
                     yield _damage(array, whole, failure)
                     break
                 each = ((part, _failure(array, part, memory)) for part in chunks)
-                yield from (_damage(array, part, why) for part, why in each if why is not None)
+                damages = [_damage(array, part, why) for part, why in each if why is not None]
+                if not damages and not (shared and failure.code == _SHARED):
+                    damages = [_damage(array, key, failure)]  # only of all parts together
+                yield from damages
+
+
+def _shared(
+    array: DiskArray, source: ShardSource, shard: tuple[int, ...], places: NDArray[np.int64]
+) -> Iterator[Damage]:
+    """Shards of which two chunks share bytes; reads of one chunk alone do not see that."""
+    shards = Tiling(array.shape, shard, "C")
+    for place in places:
+        key = shards.key(int(place))
+        at = [part.start // length for part, length in zip(key, shard, strict=True)]
+        path = chunk_path(source.root, source.prefix, source.separator, at)
+        why = shared_in_file(path, source)
+        if why is not None:
+            message = f"{path}: {why}; the file is damaged or was cut off: restore it from a copy"
+            yield _damage(array, key, FormatError(message, code=_SHARED, path=array.path))
 
 
 def _runs(

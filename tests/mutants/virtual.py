@@ -14,6 +14,10 @@ UNZIPS = "crates/io/src/codec/zip.rs"
 VDS = "tests/conformance/test_hdf5_virtual.py"
 TEXT = "tests/conformance/test_strings.py"
 ZIP = "tests/conformance/test_zarr_zip.py"
+DIRECTORY = "python/outcore/formats/zip_directory.py"
+ZARR_ZIP = "python/outcore/formats/zarr_zip.py"
+MEMBERS = "tests/conformance/test_zip_members.py"
+SHARED = "tests/conformance/test_shared_bytes.py"
 
 MUTANTS = [
     Mutant(
@@ -99,5 +103,54 @@ MUTANTS = [
         after="            if False:\n",
         killed_by=(f"{ZIP}::test_damaged_shards", f"{TEXT}::test_damaged_shards_of_text"),
         why="a damaged index of a shard would be believed",
+    ),
+    Mutant(
+        file=ZARR_ZIP,
+        before="            if not COORDINATE.fullmatch(word) or int(word) >= length:\n",
+        after="            if not word.isdecimal() or int(word) >= length:\n",
+        killed_by=f"{MEMBERS}::test_only_ascii_digits_name_a_chunk",
+        why="a member whose name has digits of another script would be taken for a chunk",
+    ),
+    Mutant(
+        file=ZARR_ZIP,
+        before="            if not COORDINATE.fullmatch(word) or int(word) >= length:\n",
+        after="            if not COORDINATE.fullmatch(word) or int(word) > length:\n",
+        killed_by=f"{MEMBERS}::test_only_ascii_digits_name_a_chunk",
+        why="a member outside of the grid would be taken for another chunk",
+    ),
+    Mutant(
+        file=ARCHIVE,
+        before="                if size > member.size:\n",
+        after="                if False:\n",
+        killed_by=f"{MEMBERS}::test_members_inflate_to_what_they_claim",
+        why="a member that claims little would be inflated as a whole, beside the budget",
+    ),
+    Mutant(
+        file=DIRECTORY,
+        before="        if len(comment) == 2 and over == 0:\n",
+        after="        if len(comment) == 2:\n",
+        killed_by=f"{MEMBERS}::test_an_end_record_that_contains_another",
+        why="what a file has within its end record would be taken for the directory",
+    ),
+    Mutant(
+        file=DIRECTORY,
+        before="        at += end.moved\n",
+        after="        pass\n",
+        killed_by=f"{MEMBERS}::test_the_directory_is_what_zipfile_reads",
+        why="members behind other bytes would be looked for in the wrong place",
+    ),
+    Mutant(
+        file="python/outcore/verification.py",
+        before="        for damage in _shared(array, source, tuple(stored[0]), stored[1]):\n",
+        after="        for damage in ():\n",
+        killed_by=f"{SHARED}::test_shards",
+        why="chunks that share bytes would be called sound",
+    ),
+    Mutant(
+        file=SHARDS,
+        before="    wrong = offset[1:] < offset[:-1] + length[:-1]\n",
+        after="    wrong = offset[1:] < offset[:-1]\n",
+        killed_by=f"{SHARED}::test_shards",
+        why="text of chunks that share bytes would be read without notice",
     ),
 ]

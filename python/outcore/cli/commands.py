@@ -130,7 +130,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _parser()
     words, left = parser.parse_known_args(arguments)
     # What may be left out is taken as left out if an option stands before it (bpo-15112): here it is.
-    if len(left) == 1 and getattr(words, "section", "") == "..." and re.match(r"[^-]|-\d", left[0]):
+    all_of_it = getattr(words, "section", "") == "..."
+    if len(left) == 1 and all_of_it and re.match(r"[^-]|-[0-9]", left[0]):
         words.section = left[0]
     elif left:
         parser.error(f"unrecognized arguments: {' '.join(left)}")

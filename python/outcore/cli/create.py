@@ -8,6 +8,7 @@ Python reads them: ``--attr scale=0.5`` is a number, ``--attr units=K`` text.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -90,7 +91,7 @@ def target_options(
 def _length(text: str) -> int | None:
     if text.lower() == "none":
         return None
-    if not text.isdecimal():
+    if not re.fullmatch(r"[0-9]+", text):
         raise UsageError(
             f"--maxshape: {text!r} is no length; write whole numbers, or none for no limit, as none,200",
             code="bad-option",

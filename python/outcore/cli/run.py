@@ -55,7 +55,7 @@ def _joined(args: Sequence[str], operation: Operation) -> list[str]:
     named = {f"--{name}" for name, option in operation.options.items() if option.read is not None}
     joined: list[str] = []
     for word in args:
-        if joined and joined[-1] in named and re.match(r"-(\.?\d|inf)", word):
+        if joined and joined[-1] in named and re.match(r"-(\.?[0-9]|inf)", word):
             joined[-1] += f"={word}"
         else:
             joined.append(word)

@@ -130,7 +130,7 @@ def parse_lengths(text: str | None, name: str) -> Any:
     """``"100,200"`` as integers; None for None."""
     if text is None:
         return None
-    if not re.fullmatch(r"-?\d+([,x]-?\d+)*", text):
+    if not re.fullmatch(r"-?[0-9]+([,x]-?[0-9]+)*", text):
         raise UsageError(f"--{name} {text!r}: write whole numbers, as 100,200", code="bad-option")
     lengths = tuple(int(part) for part in re.split("[,x]", text))
     return lengths[0] if len(lengths) == 1 else lengths

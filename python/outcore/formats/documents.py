@@ -96,6 +96,13 @@ class Judge:
         """A list of axis lengths, each at least `low`."""
         return tuple(self.integer(n, name, low) for n in self.sequence(value, name))
 
+    def pair(self, value: Any, name: str) -> tuple[int, int]:
+        """Two lengths."""
+        lengths = self.lengths(value, name, 0)
+        if len(lengths) != 2:
+            raise self.bad(f"{name} has {len(lengths)} items, not 2")
+        return lengths[0], lengths[1]
+
     def dtype(self, descr: Any) -> np.dtype[Any]:
         """The dtype of which JSON has what `numpy.lib.format.dtype_to_descr` says."""
         try:

@@ -43,7 +43,7 @@ def part_name(folder: str, manifest: str, id: str, number: int) -> str:
 
 def is_part(path: str, id: str, number: int | None = None) -> bool:
     """Whether a file has the name of a part of that id."""
-    which = r"\d+" if number is None else str(number)
+    which = r"[0-9]+" if number is None else str(number)
     return re.search(rf"-{id}-{which}\.npy$", os.path.basename(path)) is not None
 
 

@@ -359,7 +359,7 @@ def _expand(path: str) -> list[str]:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(t), "") if t.isdigit() else (0, t) for t in re.split(r"([0-9]+)", name)]
+    return [(int(t), "") if k % 2 else (0, t) for k, t in enumerate(re.split(r"([0-9]+)", name))]
 
 
 def _room(names: list[str], offset: int) -> list[int]:

@@ -24,7 +24,7 @@ from outcore import _core
 from outcore.formats import durable
 from outcore.formats.zarr_store import leads_out
 
-_COORDINATE = re.compile(r"0|[1-9][0-9]{0,18}")
+COORDINATE = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
 def chunk_path(root: str, prefix: str, separator: str, at: Sequence[int]) -> str:
@@ -86,7 +86,7 @@ def _names(folder: str) -> list[str]:
 
 def _inside(name: str, ends: tuple[int, int]) -> int | None:
     """The coordinate that a name is, if it lies in a range."""
-    if not _COORDINATE.fullmatch(name):
+    if not COORDINATE.fullmatch(name):
         return None
     return int(name) if ends[0] <= int(name) < ends[1] else None
 
@@ -157,7 +157,7 @@ def _remove_tree(place: str, folder: int, limits: Sequence[int | None], look: bo
     found = os.listdir(folder)
     if not look:
         _remove_left_behind(folder, found)
-    for name in filter(_COORDINATE.fullmatch, found):
+    for name in filter(COORDINATE.fullmatch, found):
         if limits[0] is not None and int(name) >= limits[0]:
             if not look:
                 _remove(name, folder)
@@ -178,7 +178,7 @@ def _remove_flat(
         if not name.startswith(prefix):
             continue
         fields = name[len(prefix) :].split(separator)
-        if len(fields) != len(limits) or not all(map(_COORDINATE.fullmatch, fields)):
+        if len(fields) != len(limits) or not all(map(COORDINATE.fullmatch, fields)):
             continue
         if any(m is not None and int(f) >= m for f, m in zip(fields, limits, strict=True)):
             _remove(name, folder)

@@ -52,7 +52,7 @@ _UNITS = (
     "as",
 )
 _STRUCTURES = ("structured", "struct")
-_V2 = re.compile(r"([<>|=]?)([a-zA-Z?])(\d{0,9})(?:\[(\d{0,10})([a-zμ]{1,7}|[YMWD])\])?")
+_V2 = re.compile(r"([<>|=]?)([a-zA-Z?])([0-9]{0,9})(?:\[([0-9]{0,10})([a-zμ]{1,7}|[YMWD])\])?")
 _V2_SIZES = {
     "b": (1,),
     "i": (1, 2, 4, 8),

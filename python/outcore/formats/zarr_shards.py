@@ -4,8 +4,8 @@ Indexes of Zarr shards, for who reads chunks of shards without the core.
 Problem. The core looks chunks of shards up by itself; chunks of text, and those of shards in a zip file,
 have to be found here. Idea. An index is read, and checked, as a whole, and becomes rows as a table of
 chunks has them.
-Invariants. Memory for an index is counted before it is read. An index with a wrong checksum, or that
-leads out of its shard, is an error.
+Invariants. Memory for an index is counted before it is read. An index with a wrong checksum, that leads
+out of its shard, or of which two chunks share bytes, is an error.
 
 Specification: Zarr v3, ``sharding_indexed``.
 """
@@ -13,6 +13,7 @@ Specification: Zarr v3, ``sharding_indexed``.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 
 import numpy as np
@@ -23,7 +24,7 @@ from outcore.errors import FormatError
 from outcore.formats import durable
 from outcore.formats.layout import ShardSource
 
-__all__ = ["crc32c", "index"]
+__all__ = ["crc32c", "index", "shared_in_file"]
 
 _ABSENT = (1 << 64) - 1
 
@@ -62,12 +63,65 @@ def index(
     BudgetError
         The index does not fit the memory budget.
     """
+    rows, shared = _read(fd, begin, nbytes, source, name, damaged)
+    if shared is not None:
+        raise damaged(f"in the index of {name} {shared}")
+    return rows
+
+
+def _shared_bytes(rows: NDArray[np.int64]) -> str | None:
+    """Say which two chunks of an index share bytes; None if no two do."""
+    offset, length = rows[:, 0], rows[:, 1]
+    there = np.flatnonzero((offset >= 0) & (length > 0))
+    offset, length = offset[there], length[there]
+    if (offset[1:] >= offset[:-1] + length[:-1]).all():
+        return None  # in order, as most programs write them
+    order = np.argsort(offset, kind="stable")
+    offset, length = offset[order], length[order]
+    wrong = offset[1:] < offset[:-1] + length[:-1]
+    if not wrong.any():
+        return None
+    k = int(wrong.argmax())
+    return (
+        f"two chunks share bytes: {length[k]} from byte {offset[k]} on and {length[k + 1]} from "
+        f"{offset[k + 1]} on"
+    )
+
+
+def shared_in_file(path: str, source: ShardSource) -> str | None:
+    """The same of the shard in a file; None, too, if its index is damaged, which reading it reports."""
+    with durable.os_errors("reading", path):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            return _read(fd, 0, os.fstat(fd).st_size, source, path, _of_shard)[1]
+        except FormatError:
+            return None
+        finally:
+            os.close(fd)
+
+
+def _of_shard(what: str) -> FormatError:
+    return FormatError(what, code="chunk-table-damaged")
+
+
+def _read(
+    fd: int,
+    begin: int,
+    nbytes: int,
+    source: ShardSource,
+    name: str,
+    damaged: Callable[[str], FormatError],
+) -> tuple[NDArray[np.int64], str | None]:
+    """Rows of an index, and which two of its chunks share bytes."""
     cells = math.prod(source.per_shard)
     size = 16 * cells + (4 if source.index_crc32c else 0)
     if size > nbytes:
         raise damaged(f"{name} has {nbytes} bytes, its index takes {size}")
     at = begin if source.index_at == "start" else begin + nbytes - size
-    with _core.Reservation("index of a shard", 3 * size):
+    with _core.Reservation("index of a shard", 5 * size):
         raw = durable.read_at(fd, size, at)
         if len(raw) != size:
             raise damaged(f"the index of {name} is cut off")
@@ -83,7 +137,7 @@ def index(
             raise damaged(f"the index of {name} leads out of it")
         rows[there, 0] = offset.astype(np.int64) + begin
         rows[there, 1] = length.astype(np.int64)
-        return rows.reshape(*source.per_shard, 3)
+        return rows.reshape(*source.per_shard, 3), _shared_bytes(rows)
 
 
 def crc32c(data: bytes) -> int:

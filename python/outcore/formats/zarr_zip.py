@@ -16,6 +16,7 @@ References: zarr-python, ``zarr.storage.ZipStore``; Zarr v3, ``sharding_indexed`
 
 from __future__ import annotations
 
+import array
 import itertools
 import math
 import os
@@ -39,6 +40,7 @@ from outcore.formats.layout import (
     TableSource,
 )
 from outcore.formats.spec import Entry, Spec
+from outcore.formats.zarr_chunks import COORDINATE
 from outcore.formats.zarr_tree import full_name, missing_node, split_node
 from outcore.formats.zip_archive import Archive, Member, begins_as_zip
 
@@ -48,7 +50,7 @@ SUFFIXES: tuple[str, ...] = (".zip",)
 _V3, _ARRAY, _GROUP, _ATTRS = "zarr.json", ".zarray", ".zgroup", ".zattrs"
 _MARKS = (_V3, _ARRAY, _GROUP)
 # Bytes that a chunk takes in a table.
-_ROW = 48
+_ROW = 64
 # Indexes of shards that are kept.
 _KEPT = 64
 
@@ -270,10 +272,7 @@ class _Keys:
             return None
         number = 0
         for word, length in zip(words, self.units, strict=True):
-            # As it is written: no signs, no leading zeros.
-            if not word.isdecimal() or (word[0] == "0" and word != "0") or len(word) > 19:
-                return None
-            if int(word) >= length:
+            if not COORDINATE.fullmatch(word) or int(word) >= length:
                 return None
             number = number * length + int(word)
         return number
@@ -307,21 +306,24 @@ class _Table:
         skips: int,
     ) -> None:
         self.path, self.archive, self.keys, self.grid, self.whole = path, archive, keys, grid, whole
-        found = {}
+        numbers, names = array.array("q"), []
         for name in archive.members:
             number = keys.place(name)
             if number is not None:
-                found[number] = name
-        self._held = _core.Reservation("chunk table", _ROW * len(found))
-        self._numbers = np.array(sorted(found), np.int64)
-        self._names = [found[number] for number in self._numbers.tolist()]
+                numbers.append(number)
+                names.append(name)
+        self._held = _core.Reservation("chunk table", _ROW * len(names))
+        self._numbers = np.array(numbers, np.int64)
+        order = self._numbers.argsort()
+        self._numbers = self._numbers[order]
+        self._names = [names[k] for k in order]
         # Where their bytes begin, once a header was looked at; of deflated ones, how many there are.
-        self._begins = np.full(len(found), -1, np.int64)
-        members = [archive.members[name] for name in self._names]
+        self._begins = np.full(len(names), -1, np.int64)
         #: Whether some of them are deflated.
-        self.deflated = any(one.deflated for one in members)
+        self.deflated = any(archive.members[name].deflated for name in names)
         self._skips = skips if self.deflated else 0
-        for name, one in zip(self._names, members, strict=True):
+        for name in names:
+            one = archive.members[name]
             if not one.stored and not (one.deflated and skips):
                 self._refuse(name, one)
 
@@ -396,6 +398,7 @@ class _Table:
     def check(self) -> None:
         """Compare all chunks with their CRC."""
         self.archive.still()
+        self.archive.check_places()
         for name in self._names:
             self.archive.check(name)
 

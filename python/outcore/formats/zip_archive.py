@@ -2,29 +2,32 @@
 Zip files, as far as arrays in them are concerned: members, where their bytes are, and documents.
 
 Problem. A zip file has a directory at its end, which names members by the place of a header of theirs;
-their bytes lie behind that, whose length only it tells. Idea. `zipfile` reads the directory (zip64 too);
-what is kept of it are names and a few numbers. Headers of members are looked at when their bytes are
-wanted.
+their bytes lie behind that, whose length only it tells. A few stored bytes may inflate to any number.
+Idea. `zip_directory` keeps the names and a few numbers. Headers of members are looked at when their
+bytes are wanted, and these are inflated a piece at a time.
 Invariants. Memory for the directory is counted before it is read. A header that is not that of its
-member, and bytes that lead out of the file, are a `FormatError`; so is all that `zipfile` refuses. What
-the core checks a deflated member by, in front of its bytes or behind, is what the directory says.
+member, bytes that lead out of the file, and more bytes than the directory has of a member, are a
+`FormatError`. What the core checks a deflated member by, in front of its bytes or behind, is what the
+directory says.
 
 Reference: APPNOTE.TXT, .ZIP File Format Specification 6.3, sections 4.3 and 4.5.
 """
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import lzma
 import os
-import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Protocol
 
 from outcore import _core
-from outcore.errors import FormatError, StorageError
+from outcore.errors import FormatError, OutcoreError, StorageError
 from outcore.formats import durable
-from outcore.formats.documents import MAX_DOCUMENT, Document, Judge, document_of
+from outcore.formats.documents import LARGE, MAX_DOCUMENT, Document, Judge, document_of
+from outcore.formats.zip_directory import BZIP2, DEFLATED, LZMA, Member, read_directory
 
 __all__ = ["Archive", "Member", "Stamp", "begins_as_zip"]
 
@@ -33,45 +36,12 @@ Stamp = tuple[int, int, int, int]
 
 _HEADER, _MARK = 30, b"PK\x03\x04"
 _END = b"PK\x05\x06"
-# Bytes that `zipfile` and we take for a member, about, beside its name; and of its entry on the disk, at
-# least.
-_EACH, _ENTRY = 900, 46
-# Bytes of a member that are kept, beside its name.
-_KEPT = 400
 _PIECE = 1 << 20
-
-
-# Flags of a member: its bytes are encrypted; its CRC and sizes follow them, in a descriptor.
-_ENCRYPTED, _FOLLOWS = 1, 8
+# Flag of a member: its CRC and sizes follow its bytes, in a descriptor.
+_FOLLOWS = 8
 _DESCRIPTOR = b"PK\x07\x08"
 # Bytes behind a member with a descriptor that have its CRC: it may begin with a mark.
 _BEHIND = 8
-
-
-class Member(NamedTuple):
-    """A member of a zip file."""
-
-    #: Where its header begins.
-    at: int
-    #: Bytes as they are stored, and as they were.
-    nbytes: int
-    size: int
-    #: Whether the bytes are the file itself, or that deflated.
-    stored: bool
-    deflated: bool
-    crc: int
-
-
-def _member(found: zipfile.ZipInfo) -> Member:
-    method = None if found.flag_bits & _ENCRYPTED else found.compress_type
-    return Member(
-        found.header_offset,
-        found.compress_size,
-        found.file_size,
-        method == zipfile.ZIP_STORED,
-        method == zipfile.ZIP_DEFLATED,
-        found.CRC,
-    )
 
 
 def begins_as_zip(path: str) -> bool:
@@ -105,49 +75,24 @@ class Archive:
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
         with durable.os_errors("opening", path):
-            found = os.stat(path)
-        self.stamp: Stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-        self._size = found.st_size
-        self.held = _core.Reservation("directory of a zip file", self._claim())
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            with self._refusing("its directory"), zipfile.ZipFile(path) as file:
-                entries = file.infolist()
-                # Of several members of one name the last one counts, as for zarr and zipfile.
-                self.members = {one.filename: _member(one) for one in entries if not one.is_dir()}
-        finally:
-            self.held.release()
-        # What is kept of it.
-        names = sum(map(len, self.members))
-        self.held = _core.Reservation("directory of a zip file", _KEPT * len(self.members) + names)
-
-    def _claim(self) -> int:
-        """Bytes that reading the directory takes, at most."""
-        # The directory lies before its end, and an entry has a header at the least.
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            low = max(self._size - (1 << 16) - 22, 0)
-            tail = durable.read_at(fd, self._size - low, low)
+            with durable.os_errors("reading", path), self._refusing("its directory"):
+                found = os.fstat(fd)
+                self.stamp: Stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+                self._size = found.st_size
+                self.members = read_directory(fd, found.st_size)
         finally:
             os.close(fd)
-        at = tail.rfind(_END)
-        size = int.from_bytes(tail[at + 12 : at + 16], "little") if at >= 0 else 0
-        if size == 0xFFFFFFFF:  # zip64 tells it elsewhere
-            other = tail.rfind(b"PK\x06\x06")
-            size = int.from_bytes(tail[other + 40 : other + 48], "little") if other >= 0 else 0
-        size = min(size, self._size)
-        return size // _ENTRY * _EACH + 2 * size + (1 << 16)
 
     @contextlib.contextmanager
     def _refusing(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
+        except OutcoreError:
+            raise
+        except (zlib.error, lzma.LZMAError, EOFError, ValueError) as error:
             raise self.damaged(f"{what} cannot be read ({error})") from error
-        except RuntimeError as error:  # encrypted
-            raise self.damaged(f"{what} cannot be read ({error})") from error
-        except OSError as error:
-            with durable.os_errors("reading", self.path):
-                raise error
 
     def damaged(self, what: str) -> FormatError:
         """The error for a file that is not as a zip file is."""
@@ -165,11 +110,12 @@ class Archive:
             return None
         where = f"{self.path}::/{name}"
         judge = Judge(where)
-        with self._refusing(f"member {name!r}"), zipfile.ZipFile(self.path) as file:
-            size = file.getinfo(name).file_size
-            if size > MAX_DOCUMENT:
-                raise judge.bad(f"{size} bytes of metadata are more than {MAX_DOCUMENT}")
-            raw = file.read(name)
+        if member.size > MAX_DOCUMENT:
+            raise judge.bad(f"{member.size} bytes of metadata are more than {MAX_DOCUMENT}")
+        with contextlib.ExitStack() as held:
+            if member.size >= LARGE:  # the pieces, and the text that they make
+                held.enter_context(_core.Reservation("metadata", 2 * member.size))
+            raw = b"".join(self._checked(name))
         return document_of(raw, judge)
 
     def still(self) -> None:
@@ -237,11 +183,23 @@ class Archive:
             raise self.damaged(f"member {name!r} has not the CRC that the directory has of it")
         return end - member.at
 
+    def check_places(self) -> None:
+        """Refuse members that share bytes."""
+        shared = self.members.shared_bytes()
+        if shared is not None:
+            raise self.damaged(f"members {shared[0]!r} and {shared[1]!r} share bytes")
+
     def check(self, name: str) -> None:
-        """Compare the bytes of a member, inflated if they are deflated, with its CRC."""
+        """Compare the bytes of a member, inflated if they are compressed, with its CRC."""
+        for _ in self._checked(name):
+            pass
+
+    def _checked(self, name: str) -> Iterator[bytes]:
+        """The bytes of a member as they were; they are those of the directory once all have come."""
         member, found, size = self.members[name], 0, 0
         for piece in self.pieces(name):
             found, size = zlib.crc32(piece, found), size + len(piece)
+            yield piece
         if found != member.crc or size != member.size:
             raise self.damaged(
                 f"member {name!r} has {size} bytes with the CRC {found:08x}, not {member.size} with "
@@ -249,34 +207,134 @@ class Archive:
             )
 
     def pieces(self, name: str) -> Iterator[bytes]:
-        """The bytes of a member as they were, at most 1 MiB at a time."""
-        member = self.members[name]
-        inflate = zlib.decompressobj(-zlib.MAX_WBITS) if member.deflated else None
+        """
+        The bytes of a member as they were, at most 1 MiB at a time and as many as the directory says.
+
+        Raises
+        ------
+        FormatError
+            ``bad-zip``: there are more, they cannot be decoded, or the member is encrypted or compressed
+            by a method that outcore does not know.
+        """
+        member, size = self.members[name], 0
         with durable.os_errors("reading", self.path):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            with durable.os_errors("reading", self.path):
-                at = self.begin(fd, name, member)
-            end = at + member.nbytes
-            while at < end:
-                with durable.os_errors("reading", self.path):
-                    piece = durable.read_at(fd, min(end - at, _PIECE), at)
-                if not piece:
-                    break
-                at += len(piece)
-                if inflate is None:
-                    yield piece
-                    continue
-                with self._refusing(f"member {name!r}"):
-                    some = inflate.decompress(piece, _PIECE)
-                yield some
-                while inflate.unconsumed_tail:
-                    with self._refusing(f"member {name!r}"):
-                        some = inflate.decompress(inflate.unconsumed_tail, _PIECE)
-                    yield some
-            if inflate is not None:
-                with self._refusing(f"member {name!r}"):
-                    last = inflate.flush()
-                yield last
+            pieces = self._stored(fd, name, member)
+            if not member.stored:
+                pieces = self._inflated(pieces, name, member)
+            for piece in pieces:
+                size += len(piece)
+                if size > member.size:
+                    raise self.damaged(
+                        f"member {name!r} has more than the {member.size} bytes that the directory says"
+                    )
+                yield piece
         finally:
             os.close(fd)
+
+    def _stored(self, fd: int, name: str, member: Member) -> Iterator[bytes]:
+        with durable.os_errors("reading", self.path):
+            at = self.begin(fd, name, member)
+        end = at + member.nbytes
+        while at < end:
+            with durable.os_errors("reading", self.path):
+                piece = durable.read_at(fd, min(end - at, _PIECE), at)
+            if not piece:
+                return
+            at += len(piece)
+            yield piece
+
+    def _inflated(self, stored: Iterator[bytes], name: str, member: Member) -> Iterator[bytes]:
+        with self._refusing(f"member {name!r}"):
+            decoder = _decoder(member)
+        with _core.Reservation("decoder of a member of a zip file", decoder.nbytes):
+            for piece in stored:
+                while True:
+                    with self._refusing(f"member {name!r}"):
+                        some, piece = decoder.decode(piece)
+                    if not some and not piece:
+                        break
+                    yield some
+
+
+class _Decoder(Protocol):
+    """Decodes a stream in pieces of at most 1 MiB; has `nbytes` of memory."""
+
+    nbytes: int
+
+    def decode(self, data: bytes) -> tuple[bytes, bytes]:
+        """Some decoded bytes, and the data that is to be passed to the next call; none of both: done."""
+
+
+class _Inflate:
+    """A bare stream of DEFLATE."""
+
+    nbytes = 1 << 16
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
+
+    def decode(self, data: bytes) -> tuple[bytes, bytes]:
+        if self._stream.eof:
+            return b"", b""
+        some = self._stream.decompress(data, _PIECE)
+        return some, self._stream.unconsumed_tail
+
+
+class _Bzip2:
+    """A stream of bzip2, whose decoder keeps what it has not decoded yet."""
+
+    nbytes = 4 << 20
+
+    def __init__(self) -> None:
+        self._stream = bz2.BZ2Decompressor()
+
+    def decode(self, data: bytes) -> tuple[bytes, bytes]:
+        if self._stream.eof:
+            return b"", b""
+        try:
+            return self._stream.decompress(data, _PIECE), b""
+        except OSError as error:  # of bytes that are no stream, not of the system
+            raise ValueError(str(error)) from None
+
+
+class _Lzma:
+    """
+    LZMA as zip has it: version, length of the properties, properties, stream.
+
+    The file format of the old LZMA tools has the properties first, and then the length of the data, or
+    that it is not known. A dictionary longer than the data is of no use.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._stream = lzma.LZMADecompressor(lzma.FORMAT_ALONE)
+        self._dictionary = min(max(size, 1 << 12), 1 << 30)
+        self._head: bytes | None = b""
+        self.nbytes = self._dictionary + (1 << 16)
+
+    def decode(self, data: bytes) -> tuple[bytes, bytes]:
+        if self._stream.eof:
+            return b"", b""
+        if self._head is not None:
+            self._head += data
+            if len(self._head) < 9:
+                return b"", b""
+            if self._head[2:4] != b"\5\0":
+                raise ValueError("its properties of LZMA are not 5 bytes")
+            asked = int.from_bytes(self._head[5:9], "little")
+            # The old format knows powers of two alone.
+            room = 1 << (min(asked, self._dictionary) - 1).bit_length() if asked else 1 << 12
+            data = self._head[4:5] + room.to_bytes(4, "little") + b"\xff" * 8 + self._head[9:]
+            self._head = None
+        return self._stream.decompress(data, _PIECE), b""
+
+
+def _decoder(member: Member) -> _Decoder:
+    if member.method == DEFLATED:
+        return _Inflate()
+    if member.method == BZIP2:
+        return _Bzip2()
+    if member.method == LZMA:
+        return _Lzma(member.size)
+    raise ValueError("it is encrypted, or compressed by an unknown method")

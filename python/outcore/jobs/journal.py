@@ -39,6 +39,8 @@ SUFFIX = ".outcore-journal"
 _VERSION = 1
 # Seconds after which a lock is tried again.
 _MOMENT = 0.005
+# The steps of a line: one, or the first and the last of several.
+_STEPS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _MOST_STEPS = 10**8
 # A journal of as many steps, none beside another, would be longer; nobody has such tiles.
 _LARGEST = 64 << 20
@@ -172,13 +174,18 @@ class Journal:
                     head = json.loads(line)
                     if head["outcore-journal"] != _VERSION:
                         raise ValueError(line)
-                    self.job, self.cut, self.steps = head["job"], head["cut"], int(head["steps"])
+                    self.job, self.cut, self.steps = head["job"], head["cut"], head["steps"]
+                    if type(self.steps) is not int:
+                        raise ValueError(line)
                     done = []
                     continue
-                low, _, high = line.partition("-")
-                if not 0 <= int(low) <= int(high or low) < self.steps <= _MOST_STEPS:
+                ends = _STEPS.fullmatch(line)
+                if ends is None:
                     raise ValueError(line)
-                done.append((int(low), int(high or low)))
+                low, high = int(ends[1]), int(ends[2] or ends[1])
+                if not low <= high < self.steps <= _MOST_STEPS:
+                    raise ValueError(line)
+                done.append((low, high))
             self.done = Steps(done)
         except (ValueError, KeyError, TypeError):
             raise self.bad() from None
@@ -272,7 +279,7 @@ def of_ranks(path: str) -> list[str]:
     folder = os.path.dirname(path) or "."
     name = re.escape(os.path.basename(of_rank(path, 1)).removesuffix("1"))
     with durable.os_errors("listing", folder):
-        found = [one for one in os.listdir(folder) if re.fullmatch(rf"{name}\d+", one)]
+        found = [one for one in os.listdir(folder) if re.fullmatch(rf"{name}[0-9]+", one)]
     return [os.path.join(folder, one) for one in found]
 
 

@@ -32,7 +32,7 @@ __all__ = ["SCRATCH", "Unfinished", "clean", "half_replaced", "resume", "unfinis
 #: Instead of an operation, of a temporary array that is no job's.
 SCRATCH = "a temporary array"
 # Also while it was made.
-_NAME = r"\.outcore-scratch-(\d+)-[0-9a-f]+\.\w+"
+_NAME = r"\.outcore-scratch-([0-9]+)-[0-9a-f]+\.\w+"
 _SCRATCH = re.compile(rf"{_NAME}|(?=\.{_NAME}){durable.BEGUN}")
 
 
@@ -138,7 +138,7 @@ def _operation_of(journal: Journal) -> str:
 
 def _targets_of(journal: Journal) -> tuple[str, ...]:
     job = journal.job or {}
-    return tuple(str(job[k]) for k in sorted(job) if re.fullmatch(r"target( \d+)?", k))
+    return tuple(str(job[k]) for k in sorted(job) if re.fullmatch(r"target( [0-9]+)?", k))
 
 
 def _is_alive(pid: int) -> bool:

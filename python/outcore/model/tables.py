@@ -349,7 +349,7 @@ def astro3d() -> dict[int, tuple[float, float]]:
     return dict(zip(table["ranks"], pairs, strict=True))
 
 
-_TERM = re.compile(r"(\d*)(nprocs|p|)")
+_TERM = re.compile(r"([0-9]*)(nprocs|p|)")
 
 
 def _value(text: str, p: int, nprocs: int) -> int:

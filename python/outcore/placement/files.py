@@ -172,7 +172,7 @@ class Manifest:
             distribution = Distribution(
                 document["shape"], formats, grid, align=document["align"], axes=document["axes"]
             )
-            ghosts = [(int(before), int(behind)) for before, behind in document["ghosts"]]
+            ghosts = [judge.pair(pair, "ghosts") for pair in document["ghosts"]]
             distribution.local_shape(0, ghosts)
             files = tuple(document["files"])
             dtype = judge.dtype(document["dtype"])

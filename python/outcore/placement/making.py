@@ -41,7 +41,7 @@ __all__ = ["copy_placed", "create_placed", "open_placed"]
 
 # In the folder of a local placement until it has its manifest: its files are nobody's then.
 UNFINISHED = "placement.unfinished"
-_OURS = re.compile(r"rank-\d{4,}\.npy")
+_OURS = re.compile(r"rank-[0-9]{4,}\.npy")
 # Seconds that somebody who lists jobs may have the journal.
 _PATIENCE = 0.5
 # So often a note that somebody else removes meanwhile is made again.

@@ -158,7 +158,7 @@ def _changes(words: Any) -> dict[str, int]:
         changes["disk_rate"] = nbytes(words.rate)
     for item in words.set:
         name, _, value = item.partition("=")
-        if not re.fullmatch(r"\d[\d_]*", value):
+        if not re.fullmatch(r"[0-9][0-9_]*", value):
             raise UsageError(
                 f"--set {item!r}: write name=value, value a whole number", code="bad-option"
             )
@@ -167,7 +167,7 @@ def _changes(words: Any) -> dict[str, int]:
 
 
 def _time(text: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(ns|us|ms|s)", text.strip())
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(ns|us|ms|s)", text.strip())
     if match is None:
         raise UsageError(f"{text!r} is no time; write 20us, 1.5ms or 800ns", code="bad-option")
     return round(float(match[1]) * _UNITS[match[2]])
@@ -177,7 +177,7 @@ def _time(text: str) -> int:
 
 
 def _numbers(text: str, name: str) -> list[int]:
-    if not re.fullmatch(r"\d+(,\d+)*", text) or 0 in map(int, text.split(",")):
+    if not re.fullmatch(r"[0-9]+(,[0-9]+)*", text) or 0 in map(int, text.split(",")):
         raise UsageError(
             f"--{name} {text!r}: write numbers from 1 on, as 1000,10000", code="bad-option"
         )

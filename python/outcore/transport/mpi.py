@@ -9,6 +9,7 @@ communicators. Nothing here waits inside MPI: operations are started and asked a
 from __future__ import annotations
 
 import os
+import re
 import time
 from typing import Any
 
@@ -71,7 +72,7 @@ def _found(MPI: Any, comm: Any, patience: Patience) -> Group:
     pretended = os.environ.get("OUTCORE_RANKS_PER_NODE", "")
     if pretended:
         # For tests: ranks of one machine that behave as if they shared no memory.
-        count = int(pretended) if pretended.isdigit() else 0
+        count = int(pretended) if re.fullmatch(r"[0-9]+", pretended) else 0
         if count < 1:
             raise UsageError(
                 f"OUTCORE_RANKS_PER_NODE={pretended!r} is no number above 0", code="bad-hint"

@@ -1,0 +1,249 @@
+"""
+The directory at the end of a zip file.
+
+Problem. `zipfile` takes some 900 bytes for each member, and believes a file that asks it to read far
+more than that. Idea. The directory is read twice in pieces of at most 1 MiB: first to count its members,
+whose memory is then reserved, and again to keep their names and a row of numbers each.
+Invariants. Memory for names and rows is counted before any of it is kept. The end record is the last one
+whose comment ends where the file does. Every way in which the directory may be wrong is a ValueError.
+
+Reference: APPNOTE.TXT, .ZIP File Format Specification 6.3, sections 4.3.12 to 4.3.16 and 4.5.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.formats import durable
+
+__all__ = ["BZIP2", "DEFLATED", "LZMA", "STORED", "Directory", "Member", "read_directory"]
+
+#: Methods of compression. `OTHER` also stands for encrypted members.
+STORED, DEFLATED, BZIP2, LZMA, OTHER = 0, 8, 12, 14, 0xFFFF
+
+_END, _END64, _LOCATOR = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
+_ENTRY_MARK = b"PK\x01\x02"
+# Lengths of the end record, of the one of zip64, and of its locator.
+_END_SIZE, _END64_SIZE, _LOCATOR_SIZE = 22, 56, 20
+_HEADER_SIZE = 30
+_LONGEST_COMMENT = (1 << 16) - 1
+_ENTRY = struct.Struct("<4s4x2H4x3I3H8xI")
+# Stands for a number that is told in an extra field.
+_ELSEWHERE = 0xFFFFFFFF
+_ZIP64 = 1
+_ENCRYPTED, _IS_UTF8 = 1, 0x800
+_PIECE = 1 << 20
+# Bytes that a member takes in addition to its name: the text, its number, its place in a dict that
+# grows, and its row.
+_EACH = 240
+_ROW = np.dtype([("at", "<i8"), ("nbytes", "<i8"), ("size", "<i8"), ("crc", "<u4"), ("how", "<u2")])
+
+
+class Member(NamedTuple):
+    """A member of a zip file."""
+
+    #: Where its header begins.
+    at: int
+    #: Bytes as they are stored, and as they were.
+    nbytes: int
+    size: int
+    crc: int
+    #: The method of compression.
+    method: int
+
+    @property
+    def stored(self) -> bool:
+        """Whether the stored bytes are the file itself."""
+        return self.method == STORED
+
+    @property
+    def deflated(self) -> bool:
+        """Whether the stored bytes are deflated."""
+        return self.method == DEFLATED
+
+
+class Directory(Mapping[str, Member]):
+    """
+    Members of a zip file by name, without folders; of several members of one name the last one counts.
+
+    Parameters
+    ----------
+    numbers
+        The row of each name.
+    rows
+        At, stored bytes, bytes, CRC and method of each member.
+    held
+        The memory of both, counted.
+    """
+
+    def __init__(
+        self, numbers: dict[str, int], rows: NDArray[np.void], held: _core.Reservation
+    ) -> None:
+        self._numbers, self._rows, self._held = numbers, rows, held
+
+    def __getitem__(self, name: str) -> Member:
+        return Member(*self._rows[self._numbers[name]].item())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def shared_bytes(self) -> tuple[str, str] | None:
+        """Names of two members whose header, name and bytes overlap; None if there are none."""
+        names = list(self._numbers)
+        rows = self._rows[[self._numbers[name] for name in names]]
+        order = rows["at"].argsort(kind="stable")
+        begins, sizes = rows["at"][order], rows["nbytes"][order]
+        wrong = np.flatnonzero(begins[1:] < begins[:-1] + sizes[:-1] + _HEADER_SIZE)
+        if not wrong.size:
+            return None
+        first, second = order[wrong[0]], order[wrong[0] + 1]
+        return names[first], names[second]
+
+
+class _End(NamedTuple):
+    """Where the directory begins, its bytes, and how much all places of the file are moved."""
+
+    begin: int
+    nbytes: int
+    moved: int
+
+
+def read_directory(fd: int, size: int) -> Directory:
+    """
+    Read the directory of a zip file.
+
+    Parameters
+    ----------
+    fd, size
+        The file, open, and its bytes.
+
+    Raises
+    ------
+    ValueError
+        Says what is wrong with the directory.
+    BudgetError
+        The directory does not fit the memory budget.
+    """
+    with _core.Reservation("directory of a zip file", 3 * _PIECE):
+        end = _end(fd, size)
+        count = nbytes = 0
+        for _, name, _ in _entries(fd, end):
+            count, nbytes = count + 1, nbytes + _text_bytes(name)
+        held = _core.Reservation("directory of a zip file", max(_EACH * count + nbytes, 1))
+        try:
+            return Directory(*_kept(fd, size, end, count, nbytes), held)
+        except BaseException:
+            held.release()
+            raise
+
+
+def _text_bytes(name: bytes) -> int:
+    """The most that the text takes, beside what any text takes: up to 4 bytes for a character."""
+    return len(name) if name.isascii() else 4 * len(name)
+
+
+def _kept(
+    fd: int, size: int, end: _End, count: int, room: int
+) -> tuple[dict[str, int], NDArray[np.void]]:
+    rows, numbers = np.zeros(count, _ROW), dict[str, int]()
+    for number, (fields, raw, extra) in enumerate(_entries(fd, end)):
+        flags, method, crc, nbytes, full, at = fields
+        room -= _text_bytes(raw)
+        if number >= count or room < 0:
+            raise ValueError("the directory was changed while it was read")
+        name = raw.decode("utf-8" if flags & _IS_UTF8 else "cp437").partition("\0")[0]
+        full, nbytes, at = _with_zip64([full, nbytes, at], extra)
+        at += end.moved
+        if not 0 <= at <= size or nbytes > size or full >= 1 << 63:
+            raise ValueError(f"member {name!r} leads out of the file")
+        rows[number] = at, nbytes, full, crc, OTHER if flags & _ENCRYPTED else method
+        if not name.endswith("/"):
+            numbers[name] = number
+    return numbers, rows
+
+
+def _entries(fd: int, end: _End) -> Iterator[tuple[tuple[int, ...], bytes, bytes]]:
+    """Numbers, name and extra fields of each member, in the order of the directory."""
+    at, left, piece, place = end.begin, end.nbytes, b"", 0
+    while left:
+        if len(piece) - place < min(left, 1 << 18):  # more than an entry can take
+            piece = durable.read_at(fd, min(left, _PIECE), at)
+            place = 0
+        if len(piece) - place < _ENTRY.size:
+            raise ValueError("the directory is cut off")
+        mark, flags, method, crc, nbytes, size, name, extra, comment, where = _ENTRY.unpack_from(
+            piece, place
+        )
+        if mark != _ENTRY_MARK:
+            raise ValueError(f"the directory has no entry at byte {at}")
+        begin = place + _ENTRY.size
+        whole = _ENTRY.size + name + extra + comment
+        if whole > left or len(piece) - place < whole:
+            raise ValueError("the directory is cut off")
+        yield (
+            (flags, method, crc, nbytes, size, where),
+            piece[begin : begin + name],
+            piece[begin + name : begin + name + extra],
+        )
+        at, left, place = at + whole, left - whole, place + whole
+
+
+def _with_zip64(numbers: list[int], extra: bytes) -> list[int]:
+    """Numbers of an entry; those that do not fit 32 bits are in an extra field, in this order."""
+    while len(extra) >= 4:
+        kind, nbytes = struct.unpack_from("<2H", extra)
+        if nbytes + 4 > len(extra):
+            raise ValueError("an extra field is cut off")
+        field, extra = extra[4 : 4 + nbytes], extra[4 + nbytes :]
+        if kind != _ZIP64:
+            continue
+        for place, number in enumerate(numbers):
+            if number == _ELSEWHERE:
+                if len(field) < 8:
+                    raise ValueError("an extra field of zip64 is cut off")
+                numbers[place], field = int.from_bytes(field[:8], "little"), field[8:]
+    return numbers
+
+
+def _end(fd: int, size: int) -> _End:
+    """What the end record says, or that of zip64."""
+    low = max(size - _END_SIZE - _LONGEST_COMMENT, 0)
+    tail = durable.read_at(fd, size - low, low)
+    at = _end_record(tail)
+    if at is None:
+        raise ValueError("there is no end record of a zip file")
+    nbytes, begin = struct.unpack_from("<2I", tail, at + 12)
+    at += low
+    raw = durable.read_at(fd, _END64_SIZE + _LOCATOR_SIZE, max(at - _END64_SIZE - _LOCATOR_SIZE, 0))
+    if raw.startswith(_END64) and raw[_END64_SIZE:].startswith(_LOCATOR):
+        if len(raw) < _END64_SIZE + _LOCATOR_SIZE or raw[-4:] not in (b"\0\0\0\0", b"\1\0\0\0"):
+            raise ValueError("the zip file is one of several parts")
+        nbytes, begin = struct.unpack_from("<2Q", raw, 40)
+        at -= _END64_SIZE + _LOCATOR_SIZE
+    # What lies in front of a zip file moves all of it (a program that unpacks itself).
+    moved = at - nbytes - begin
+    if nbytes > at or moved < 0:
+        raise ValueError("the end record leads out of the file")
+    return _End(begin + moved, nbytes, moved)
+
+
+def _end_record(tail: bytes) -> int | None:
+    """Where the end record is in the last bytes of a file."""
+    other, at = None, len(tail)
+    while (at := tail.rfind(_END, 0, at + len(_END) - 1)) >= 0:
+        comment = tail[at + _END_SIZE - 2 : at + _END_SIZE]
+        over = len(tail) - at - _END_SIZE - int.from_bytes(comment, "little")
+        if len(comment) == 2 and over == 0:
+            return at
+        if len(comment) == 2 and over > 0 and other is None:
+            other = at  # something follows the zip file
+    return other
