@@ -24,8 +24,9 @@ import numpy as np
 from outcore import formats
 from outcore.errors import UnsupportedError, UsageError, callers_line
 from outcore.formats.layout import ArrayInfo, Chunked, Codec, ShardSource
+from outcore.formats.missing_values import ATTRIBUTE, Fill, cast, of_attribute
 
-__all__ = ["adapted", "kept_by", "tell_lost", "words_of"]
+__all__ = ["adapted", "description", "kept_by", "tell_lost", "words_of"]
 
 T = TypeVar("T")
 
@@ -76,6 +77,23 @@ def words_of(like: Any) -> dict[str, Any]:
     return words
 
 
+def description(info: ArrayInfo, dtype: np.dtype[Any] | None = None) -> dict[str, Any]:
+    """
+    Return what an array on disk says of its elements, as words for `outcore.create`.
+
+    These are ``dims``, ``attrs`` and ``fill_value``, a `Fill`: it also says which value means "missing".
+    `dtype` is that to which elements are cast, if they are.
+    """
+    fill, attrs = info.fill, dict(info.attrs)
+    if fill.missing is not None:
+        attrs.pop(ATTRIBUTE, None)  # in the form of this format
+    return {
+        "fill_value": fill if dtype is None else cast(fill, dtype),
+        "dims": info.dims,
+        "attrs": attrs or None,
+    }
+
+
 def _of_info(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
     words: dict[str, Any] = {"shape": info.shape, "dtype": info.dtype, "order": info.order}
     words["format"] = info.format
@@ -88,7 +106,7 @@ def _of_info(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
     limits = info.extra.get("maxshape")
     if limits is not None and tuple(limits) != info.shape:
         words["maxshape"] = tuple(limits)
-    words |= {"fill_value": info.fill_value, "dims": info.dims, "attrs": dict(attrs) or None}
+    words |= description(replace(info, attrs=attrs))
     return {name: word for name, word in words.items() if word is not None}
 
 
@@ -127,8 +145,10 @@ def _of_h5py(like: Any) -> dict[str, Any]:
         words = {"chunks": tuple(like.chunks), "compression": _that_encode(codecs) or None}
     if like.maxshape != like.shape:
         words["maxshape"] = tuple(like.maxshape)
-    if plist.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED:
-        words["fill_value"] = like.fillvalue
+    stored = plist.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
+    missing = of_attribute(like.attrs[ATTRIBUTE], like.dtype) if ATTRIBUTE in like.attrs else None
+    if stored or missing is not None:
+        words["fill_value"] = Fill(like.fillvalue if stored else None, missing)
     words["dims"] = describe_axes(like)
     words["attrs"] = read_attrs(h5py, like, netcdf=False) or None
     return {key: word for key, word in words.items() if word is not None}

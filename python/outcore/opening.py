@@ -574,7 +574,8 @@ def create(
         ``shards`` (an integer per axis, -1 or None for the whole axis; one integer counts for all axes),
         or ``chunks="auto"`` (see below);
         ``compression`` (``"zstd"``, ``"zstd:3"`` with a level, a `Codec`, or a sequence of these in the
-        order in which they encode); ``fill_value`` (one element); ``dims`` (a name or None per axis);
+        order in which they encode); ``fill_value`` (one element; NetCDF4 and Zarr version 2 declare it
+        as the value that means "missing"); ``dims`` (a name or None per axis);
         ``attrs`` (a mapping); and what the format offers: ``files``, ``offset`` (raw), ``resizable``,
         ``maxshape`` (HDF5), ``unlimited`` (NetCDF4), ``separator`` (Zarr).
 

@@ -6,7 +6,38 @@ CHECKPOINTS = "tests/unit/test_checkpoints.py"
 RUN = "python/outcore/schedule/run.py"
 ORDER = "tests/unit/test_schedule.py::test_a_run_does_what_one_step_after_the_other_does"
 
+MISSING = "tests/conformance/test_missing_values.py"
+SINGLE = f"{MISSING}::test_single_arrays_keep_what_is_missing"
+
 MUTANTS = [
+    Mutant(
+        file="python/outcore/formats/spec.py",
+        before="        return self.fill_value if habit and self.by_habit else self.missing\n",
+        after="        return self.fill_value if habit else self.missing\n",
+        killed_by=SINGLE,
+        why="a fill value that is only the default would mask every zero",
+    ),
+    Mutant(
+        file="python/outcore/formats/missing_values.py",
+        before="    return Fill(*(fill_values.cast(value, dtype) for value in fill))\n",
+        after="    return Fill(fill_values.cast(fill.stored, dtype))\n",
+        killed_by=f"{MISSING}::test_elements_that_are_cast_keep_what_is_missing",
+        why="missing values would become numbers where elements are cast",
+    ),
+    Mutant(
+        file="python/outcore/formats/zarr3.py",
+        before="        attrs[MISSING] = encoded(missing, dtype)\n",
+        after="        attrs[MISSING] = missing.item()\n",
+        killed_by=f"{MISSING}::test_files_and_groups_keep_what_is_missing",
+        why="xarray could not open a Zarr v3 array of floating point numbers",
+    ),
+    Mutant(
+        file="python/outcore/formats/hdf5_create.py",
+        before='        shape = () if spec.dtype.kind == "S" else (1,)\n',
+        after="        shape = (1,)\n",
+        killed_by=f"{MISSING}::test_files_and_groups_keep_what_is_missing",
+        why="the NetCDF library would not take a character for one that is missing",
+    ),
     Mutant(
         file="python/outcore/jobs/checkpoints.py",
         before="                target.flush()\n            self._journal.commit(steps)\n",

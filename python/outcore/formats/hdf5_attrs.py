@@ -22,6 +22,8 @@ import numpy as np
 from outcore.errors import FormatError, UsageError
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_heaps import check_attributes, is_readable
+from outcore.formats.missing_values import ATTRIBUTE as MISSING
+from outcore.formats.missing_values import of_attribute
 
 #: How the NetCDF library marks a dimension that has no variable.
 BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable."
@@ -37,7 +39,7 @@ _OWN = {
     "_Netcdf4Coordinates",
     "_NCProperties",
     "_nc3_strict",
-    "_FillValue",
+    MISSING,
 }
 # These two belong to the dimension scale only if the dataset is one.
 _SCALE = {"CLASS", "NAME"}
@@ -57,6 +59,12 @@ class Attributes(Mapping[str, Any]):
         self._where = path, name
         self._netcdf = netcdf
         self._values: dict[str, Any] | None = None
+        self._declared: Any = None
+
+    def missing(self, dtype: np.dtype[Any]) -> Any:
+        """The value that ``_FillValue`` declares for elements of a dtype, or None."""
+        self._read()
+        return None if self._declared is None else of_attribute(self._declared, dtype)
 
     def _read(self) -> dict[str, Any]:
         values = self._values
@@ -65,7 +73,10 @@ class Attributes(Mapping[str, Any]):
             # The check reads the file by itself: while it is open here, nobody changes it.
             with access.session(path, "r") as file:
                 check_attributes(path, name)
-                values = read_attrs(access.library(path), file[name], netcdf=self._netcdf)
+                item = file[name]
+                values = read_attrs(access.library(path), item, netcdf=self._netcdf)
+                if MISSING in item.attrs and is_readable(path, item, MISSING):
+                    self._declared = item.attrs[MISSING]
             self._values = values
         return values
 

@@ -27,6 +27,7 @@ from outcore.formats import durable, hdf5_origin
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import is_bare_dimension, write_attrs
 from outcore.formats.hdf5_types import add_filter, file_type, set_fill_value
+from outcore.formats.missing_values import ATTRIBUTE as MISSING
 from outcore.formats.spec import Spec, default_chunks
 
 # Up to here HDF5 may well write the zeros itself: cheaper than reasoning about where they lie.
@@ -58,7 +59,7 @@ def add_dataset(
         _taken(h5py, file, path, final, spec.exclusive)
         remove_partial(file, name)
         dset = _make(h5py, file, path, name, spec, limits)
-        write_attrs(dset, spec.attrs, path, netcdf=False)
+        _describe(dset, spec, path)
         stage(file, dset, final)
         return
     taken = _taken(h5py, file, path, name, spec.exclusive)
@@ -67,7 +68,7 @@ def add_dataset(
         del file[trial]
     try:
         dset = _make(h5py, file, path, trial, spec, limits)
-        write_attrs(dset, spec.attrs, path, netcdf=False)
+        _describe(dset, spec, path)
         finish(file, dset, name)
         if taken:
             _remove(file, path, name)
@@ -76,6 +77,16 @@ def add_dataset(
             del file[trial]
         raise
     file.move(trial, name)
+
+
+def _describe(dset: Any, spec: Spec, path: str) -> None:
+    """Write the attributes of a new dataset, and the value that means "missing"."""
+    write_attrs(dset, spec.attrs, path, netcdf=False)
+    missing = spec.declared(habit=False)
+    if missing is not None:
+        # The NetCDF library writes one value as an array, and characters as text.
+        shape = () if spec.dtype.kind == "S" else (1,)
+        dset.attrs[MISSING] = np.full(shape, missing, spec.dtype)
 
 
 def name_dataset(

@@ -283,6 +283,8 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
     text = base is hdf5_strings.REFERENCE
     if text and writable:
         refuse_writing(where)
+    # Of a dataset behind an external link, by the name that it has there.
+    attrs = Attributes(home.path, name if home.path == path else dset.name, netcdf=netcdf)
     info = ArrayInfo(
         path=where,
         format=visit.format,
@@ -290,8 +292,8 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
         dtype=base,
         layout=layout,
         fill_value=None if text else _fill_value(h5py, dset, plist, base),
-        # Of a dataset behind an external link, by the name that it has there.
-        attrs=Attributes(home.path, name if home.path == path else dset.name, netcdf=netcdf),
+        attrs=attrs,
+        declares=functools.partial(attrs.missing, base),
         dims=None if dims is None else (*dims, *(None for _ in below)),
         extra={
             "file": path,

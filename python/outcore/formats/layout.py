@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore.formats.missing_values import Fill
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -304,6 +306,9 @@ class ArrayInfo:
         Names of the axes, or None.
     extra
         What the format wants to show in ``outcore info`` (filters, version, endianness, ...).
+    declares
+        Returns the value that the file declares to mean "missing" (``_FillValue``), or None. It is
+        called when `declared` is asked for: HDF5 reads attributes only then.
     """
 
     path: str
@@ -316,6 +321,17 @@ class ArrayInfo:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     dims: tuple[str | None, ...] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    declares: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def declared(self) -> Any:
+        """The value that the file declares to mean "missing" (``_FillValue``), or None."""
+        return None if self.declares is None else self.declares()
+
+    @property
+    def fill(self) -> Fill:
+        """Value of elements never written, and the one that means "missing"."""
+        return Fill(self.fill_value, self.declared)
 
     def forget(self) -> None:
         """

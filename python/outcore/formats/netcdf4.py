@@ -102,17 +102,16 @@ def create(
     growing = {*endless, *_unlimited_in(path, group or "/", dims if inner else ())}
     limits = tuple(None if d in growing else n for d, n in zip(dims, spec.shape, strict=True))
     attrs = {k: storable(k, v, path, netcdf=True) for k, v in spec.attrs.items()}
-    spec = replace(spec, dims=dims, attrs=attrs)
+    missing = spec.declared(habit=True)
+    spec = replace(spec, dims=dims, attrs=attrs, missing=missing, by_habit=False)
 
     def stage(file: Any, dset: Any, name: str) -> None:
-        _keep_fill(dset, spec)
         # What could be refused in the end is refused now.
         _scales(file, path, name, dims, spec.shape)
         for axis, dim in enumerate(dims):
             dset.dims[axis].label = dim
 
     def finish(file: Any, dset: Any, name: str) -> None:
-        _keep_fill(dset, spec)
         _attach(file, path, dset, name, dims)
 
     return hdf5.create_as(
@@ -246,11 +245,6 @@ def _unlimited_in(path: str, group: str, dims: Sequence[str]) -> list[str]:
 
 def _is_unlimited(scale: Any) -> bool:
     return bool(scale.maxshape) and scale.maxshape[0] is None
-
-
-def _keep_fill(dset: Any, spec: Spec) -> None:
-    if spec.fill_value is not None:
-        dset.attrs["_FillValue"] = np.array([spec.fill_value], spec.dtype)
 
 
 def _attach(file: Any, path: str, dset: Any, name: str, dims: Sequence[str]) -> None:

@@ -287,6 +287,7 @@ def refuse(
         ("shards", chunks and spec.shards is not None),
         ("compression", chunks and bool(spec.compression)),
         ("fill_value (other than zero)", not spec.fill_is_zero()),
+        ("fill_value (of what is missing)", spec.declared(habit=False) is not None),
         ("attrs", attrs and bool(spec.attrs)),
         ("dims", dims and spec.dims is not None and any(spec.dims)),
     ]

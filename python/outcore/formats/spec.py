@@ -22,6 +22,7 @@ from numpy.typing import DTypeLike
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.formats.layout import ArrayInfo, Codec
+from outcore.formats.missing_values import Fill
 
 MAX_BYTES = 2**63 - 1
 MAX_AXES = 64
@@ -59,6 +60,18 @@ class Spec:
     dims: tuple[str | None, ...] | None
     attrs: Mapping[str, Any]
     exclusive: bool
+    #: The value that means "missing", if one is to be declared; see `declared`.
+    missing: Any = None
+    #: Of `fill_value` alone was spoken, not of what is to be declared (`Fill`).
+    by_habit: bool = True
+
+    def declared(self, *, habit: bool) -> Any:
+        """
+        Return the value that the new array is to declare as "missing", or None.
+
+        `habit`: libraries of the format declare every fill value that a user sets.
+        """
+        return self.fill_value if habit and self.by_habit else self.missing
 
     @property
     def nbytes(self) -> int:
@@ -243,7 +256,8 @@ def make_spec(
     compression
         A name (``"zstd"``, with level ``"zstd:3"``), a `Codec`, or a sequence of these.
     fill_value
-        Value of elements never written; None: zero bytes. What `dtype` cannot hold is refused.
+        Value of elements never written; None: zero bytes. What `dtype` cannot hold is refused. A `Fill`
+        says as well which value means "missing", or that none does.
     """
     kind = as_dtype(dtype, path)
     axes = _as_sequence(shape)
@@ -259,6 +273,7 @@ def make_spec(
             code="bad-attributes",
             path=path,
         )
+    fill = fill_value if isinstance(fill_value, Fill) else Fill(fill_value)
     return Spec(
         shape=full,
         dtype=kind,
@@ -266,10 +281,12 @@ def make_spec(
         chunks=_per_axis("chunks", chunks, full, path),
         shards=_per_axis("shards", shards, full, path),
         compression=_codecs(compression),
-        fill_value=_fill(fill_value, kind, path),
+        fill_value=_fill(fill.stored, kind, path),
         dims=names,
         attrs=dict(attrs or {}),
         exclusive=exclusive,
+        missing=_fill(fill.missing, kind, path),
+        by_habit=fill is not fill_value,
     )
 
 

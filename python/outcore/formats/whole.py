@@ -157,7 +157,9 @@ def _both(source: str, target: str, overwrite: bool) -> tuple[Any, str]:
     with contextlib.suppress(UsageError):
         wanted = formats.format_of_new(target)
     is_as = getattr(module, "NAME", wanted)
-    if wanted not in (None, is_as) or (
+    # The suffix of a Zarr store does not tell its version, which its documents do.
+    same = wanted in (None, is_as) or {wanted, is_as} == {"zarr", "zarr2"}
+    if not same or (
         os.path.lexists(target) and formats.marked(target) != module
     ):
         raise UsageError(

@@ -12,9 +12,12 @@ Specification: https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.formats import (
@@ -27,6 +30,8 @@ from outcore.formats import (
 )
 from outcore.formats.documents import Document, Judge, Stamp, part_of, read_document, read_stamped
 from outcore.formats.layout import ArrayInfo, Chunked, FileSource
+from outcore.formats.missing_values import ATTRIBUTE as MISSING
+from outcore.formats.missing_values import of_attribute
 from outcore.formats.spec import Entry, Spec, check_shape
 from outcore.formats.texts import Texts, refuse_writing
 from outcore.formats.texts import dtype_of as dtype_of_text
@@ -217,10 +222,18 @@ def describe(name: str, folder: str, document: Document, attrs: Document) -> Arr
         attrs=part_of(attrs, {k: v for k, v in attrs.items() if k != _DIMS or dims is None}),
         dims=dims,
         extra={"zarr_format": 2, "codecs": list(pipeline.names)},
+        declares=functools.partial(_declared, fill, attrs.get(MISSING), dtype, judge),
     )
     if text:
         return zarr_strings.described(info, document["filters"][0]["id"], fill, judge)
     return info
+
+
+def _declared(fill: Any, attribute: Any, dtype: np.dtype[Any], judge: Judge) -> Any:
+    """The value that means "missing": xarray takes the fill value for it, and else the attribute."""
+    if fill is not None:
+        return zarr_dtypes.read_fill(fill, dtype, judge)
+    return None if attribute is None else of_attribute(attribute, dtype)
 
 
 def _dims(value: Any, ndim: int) -> tuple[str, ...] | None:
@@ -348,6 +361,7 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = ".") ->
         )
     value, dtype = zarr_dtypes.to_v2(spec.dtype)
     filters, compressor = zarr_codecs.to_v2(spec.compression, dtype, path)
+    fill = spec.declared(habit=True)
     document = {
         "zarr_format": 2,
         "shape": list(spec.shape),
@@ -356,9 +370,7 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = ".") ->
         "compressor": compressor,
         "filters": filters,
         # xarray masks what equals the fill value: without one, nothing must be masked.
-        "fill_value": None
-        if spec.fill_value is None
-        else zarr_dtypes.write_fill(spec.fill_value, dtype, 2),
+        "fill_value": None if fill is None else zarr_dtypes.write_fill(fill, dtype, 2),
         "order": spec.order,
         "dimension_separator": separator,
     }

@@ -17,13 +17,14 @@ Specification: https://zarr-specs.readthedocs.io/en/latest/v3/core/index.html
 from __future__ import annotations
 
 import contextlib
+import functools
 import heapq
 import itertools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from outcore.errors import FormatError, UsageError
+from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.formats import (
     durable,
     zarr_codecs,
@@ -39,6 +40,8 @@ from outcore.formats.layout import (
     FileSource,
     ShardSource,
 )
+from outcore.formats.missing_values import ATTRIBUTE as MISSING
+from outcore.formats.missing_values import decoded, encoded
 from outcore.formats.spec import Entry, Spec, check_shape
 from outcore.formats.texts import Texts, refuse_writing
 from outcore.formats.texts import dtype_of as dtype_of_text
@@ -259,6 +262,7 @@ def describe(name: str, folder: str, document: Document) -> ArrayInfo:
         raise judge.bad("fill_value is missing")
     prefix, separator = _keys(document.get("chunk_key_encoding"), len(shape), judge)
     fill = document["fill_value"]
+    attrs = judge.mapping(document.get("attributes") or {}, "attributes")
     info = ArrayInfo(
         path=name,
         format=NAME,
@@ -267,9 +271,10 @@ def describe(name: str, folder: str, document: Document) -> ArrayInfo:
         layout=_layout(pipeline, os.path.abspath(folder), prefix, separator),
         order=pipeline.order,
         fill_value=None if text else zarr_dtypes.read_fill(fill, pipeline.dtype, judge),
-        attrs=part_of(document, judge.mapping(document.get("attributes") or {}, "attributes")),
+        attrs=part_of(document, attrs),
         dims=_dims(document.get("dimension_names"), len(shape), judge),
         extra=_extra(pipeline),
+        declares=functools.partial(decoded, attrs.get(MISSING), pipeline.dtype),
     )
     if text:
         return zarr_strings.described(info, zarr_strings.name_v3(document), fill, judge)
@@ -509,6 +514,16 @@ def _new_document(spec: Spec, path: str, separator: str) -> Document:
             code="bad-chunks",
             path=path,
         )
+    attrs, missing = dict(spec.attrs), spec.declared(habit=False)
+    if missing is not None:
+        attrs[MISSING] = encoded(missing, dtype)
+        if attrs[MISSING] is None:
+            raise UnsupportedError(
+                f"{path!r}: xarray has no form of {MISSING} for dtype {dtype} in Zarr v3; use "
+                "format='zarr2', or leave it out",
+                code="unsupported-feature",
+                path=path,
+            )
     inner = chunks if spec.shards else None
     ndim = len(spec.shape)
     document: Document = {
@@ -520,7 +535,7 @@ def _new_document(spec: Spec, path: str, separator: str) -> Document:
         "chunk_key_encoding": _named("default", separator=separator),
         "fill_value": zarr_dtypes.write_fill(spec.fill_value, dtype, 3),
         "codecs": zarr_codecs.to_v3(spec.compression, dtype, spec.order, ndim, inner, path),
-        "attributes": changed_attributes({}, spec.attrs, None, path),
+        "attributes": changed_attributes({}, attrs, None, path),
     }
     if spec.dims is not None:
         document["dimension_names"] = list(spec.dims)

@@ -25,7 +25,6 @@ from numpy.typing import DTypeLike
 from outcore import formats, layouts
 from outcore.disk import DiskArray
 from outcore.errors import OutcoreError, UsageError
-from outcore.formats import fill_values
 from outcore.formats.paths import path_names
 from outcore.formats.spec import as_dtype
 from outcore.groups import Group
@@ -33,6 +32,7 @@ from outcore.jobs import Operation, Planned, Result, again, collective, complete
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.target import Place
 from outcore.layouts import ResidentLayout
+from outcore.likeness import description
 from outcore.ooc.copies.convert_group import convert_group, holds_several
 from outcore.ooc.copies.copying import copying
 from outcore.opening import open
@@ -145,11 +145,11 @@ def convert(
 
     Notes
     -----
-    Attributes, names of axes and fill value are carried over; what the new format cannot keep is
-    left out with a warning. Until the end the data lies in ``<name>.outcore-partial<suffix>`` and
-    the journal in ``<dst>.outcore-journal``, next to `dst`. An array inside an existing HDF5 or NetCDF4
-    file grows there as ``.<name>.outcore-partial``; one inside an existing Zarr group is written in
-    place.
+    Attributes, names of axes, the fill value and the value that means "missing" (``_FillValue``) are
+    carried over; what the new format cannot keep is left out with a warning. Until the end the data
+    lies in ``<name>.outcore-partial<suffix>`` and the journal in ``<dst>.outcore-journal``, next to
+    `dst`. An array inside an existing HDF5 or NetCDF4 file grows there as ``.<name>.outcore-partial``;
+    one inside an existing Zarr group is written in place.
 
     Of a group, attributes and nested groups are carried over as well, and each array is converted as if
     it were alone, coordinates first. Chunks with a length per axis are for arrays with so many axes.
@@ -240,9 +240,8 @@ def convert(
         selected = None if section is None else Selection.of_disk(array, section)
         shape = array.shape if selected is None else selected.shape
         kept = {
-            "fill_value": fill_values.cast(array.fill_value, kind),
+            **description(array.info, kind),
             "dims": _of_axes(array.dims, selected, None),
-            "attrs": dict(array.attrs) or None,
             "chunks": _of_axes(array.chunks, selected, 1),
             "order": "F" if array.order == "F" else None,
         }

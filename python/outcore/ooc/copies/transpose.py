@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.jobs import Operation, Result, Source, collective, complete, opened
+from outcore.likeness import description
 from outcore.ooc.copies.copying import copying
 
 __all__ = ["rechunk", "transpose"]
@@ -74,9 +75,8 @@ def transpose(
             source.dtype,
             kept={
                 "chunks": chunks and tuple(chunks[k] for k in permutation),
+                **(description(source.info) if isinstance(source, DiskArray) else {}),
                 "dims": dims and tuple(dims[k] for k in permutation),
-                "attrs": dict(getattr(source, "attrs", ())) or None,
-                "fill_value": getattr(source, "fill_value", None),
             },
             source=source.path,
         )
@@ -149,9 +149,8 @@ def rechunk(
     (40, 6)
     """
     with opened(a) as (source,):
-        kept = {name: getattr(source, name, None) for name in ("dims", "fill_value")}
-        attrs = dict(getattr(source, "attrs", ())) or None
-        result = Result(source.shape, source.dtype, {**kept, "attrs": attrs}, source.path)
+        kept = description(source.info) if isinstance(source, DiskArray) else {}
+        result = Result(source.shape, source.dtype, kept, source.path)
         plan = copying("rechunk", source.shape, (source.dtype, source.dtype))
         operation = Operation("rechunk", (source,), (result,), plan)
         return complete(operation, out, {**how, "chunks": chunks})  # type: ignore[no-any-return]

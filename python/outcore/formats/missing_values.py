@@ -1,0 +1,123 @@
+"""
+Values that mean "missing": what a file declares, apart from what its unwritten elements read as.
+
+Problem. Two values have nearly one name. Elements that were never written read as the fill value that
+is stored with an array (HDF5's fill value, ``fill_value`` of Zarr), which is often nothing but a
+default. What means "missing" is declared: by the attribute ``_FillValue`` of NetCDF4, HDF5 and Zarr v3,
+and by ``fill_value`` of Zarr v2, which xarray takes for it. Who copies the one as the other masks every
+zero, or turns what is missing into numbers.
+Idea. Both travel together, as a `Fill`. A scalar instead of one says what a user says by
+``fill_value=``: formats that have one place for both (Zarr v2), or whose library writes both (NetCDF4),
+declare it then.
+
+Invariants. A value is declared in a copy exactly where it was declared in the source.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from outcore.errors import UsageError
+from outcore.formats import fill_values
+
+__all__ = ["ATTRIBUTE", "Fill", "cast", "decoded", "encoded", "of_attribute"]
+
+#: The attribute that declares a value.
+ATTRIBUTE = "_FillValue"
+
+
+class Fill(NamedTuple):
+    """
+    Both values of an array, for ``fill_value=`` of a new one.
+
+    `stored` is what elements read as that were never written (None: zero bytes), `missing` the value
+    that means "missing" (None: no value does).
+    """
+
+    stored: Any = None
+    missing: Any = None
+
+
+def cast(fill: Fill, dtype: np.dtype[Any]) -> Fill:
+    """
+    Cast both values as the elements of the array are cast.
+
+    Examples
+    --------
+    >>> cast(Fill(np.int16(0), np.int16(-1)), np.dtype("f4"))
+    Fill(stored=np.float32(0.0), missing=np.float32(-1.0))
+    """
+    return Fill(*(fill_values.cast(value, dtype) for value in fill))
+
+
+def of_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
+    """
+    Return the value that an attribute ``_FillValue`` declares for elements of a dtype.
+
+    None if no element can have it: libraries ignore such an attribute.
+
+    Examples
+    --------
+    >>> of_attribute(np.array([-1.0]), np.dtype("i2")), of_attribute(1.5, np.dtype("i2"))
+    (np.int16(-1), None)
+    """
+    try:
+        found = np.asarray(value).reshape(-1)
+        one = found[0] if found.size else None
+        if isinstance(one, str) and dtype.kind == "S":
+            one = one.encode()
+        return fill_values.checked(one, dtype, "")
+    except (UsageError, ValueError, TypeError):
+        return None
+
+
+def encoded(value: Any, dtype: np.dtype[Any]) -> Any:
+    """
+    Return what xarray writes for a value as the attribute ``_FillValue`` of Zarr v3.
+
+    None if it has no form for the dtype.
+
+    Examples
+    --------
+    >>> encoded(np.float32("nan"), np.dtype("f4")), encoded(np.int16(-1), np.dtype("i2"))
+    ('AAAAAAAA+H8=', -1)
+    """
+    if dtype.kind == "b":
+        return bool(value)
+    if dtype.kind in "iu":
+        return int(value)
+    if dtype.kind == "f":
+        return _text(struct.pack("<d", float(value)))
+    if dtype.kind == "c":
+        return [_text(struct.pack("<d", float(part))) for part in (value.real, value.imag)]
+    return None  # with any other, xarray cannot open the array
+
+
+def decoded(value: Any, dtype: np.dtype[Any]) -> Any:
+    """
+    Return the value of an attribute ``_FillValue`` of Zarr v3: the inverse of `encoded`.
+
+    None if it declares no value that an element can have.
+    """
+    try:
+        if dtype.kind == "f" and isinstance(value, str):
+            value = _double(value)
+        elif dtype.kind == "c" and isinstance(value, list):
+            value = complex(*map(_double, value))
+        elif dtype.kind == "S" and isinstance(value, str):
+            value = base64.b64decode(value, validate=True)
+    except (ValueError, TypeError, struct.error):
+        return None
+    return of_attribute(value, dtype)
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode("ascii")
+
+
+def _double(text: str) -> float:
+    return float(struct.unpack("<d", base64.b64decode(text, validate=True))[0])
