@@ -11,7 +11,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+import lanes
 from outcore import _core, measured
+from ranks import UNDER_MPI, communicator
 
 # Machines that run tests are busy: time says nothing. A failure prints how to repeat it.
 hypothesis.settings.register_profile("outcore", deadline=None, print_blob=True)
@@ -58,6 +60,15 @@ def machine():
                 words = Path(path, "cmdline").read_text().replace("\0", " ")
                 found.append(f"{nbytes / 2**30:.1f} GiB: {words[:150]!r}")
     return "; ".join(found)
+
+
+def pytest_addoption(parser):
+    lanes.add_options(parser)
+
+
+@pytest.hookimpl(trylast=True)  # after -k, and after folders have taken tests away
+def pytest_collection_modifyitems(config, items):
+    lanes.apply(config, items, communicator().Get_size() if UNDER_MPI else 0)
 
 
 def pytest_configure(config):

@@ -3,7 +3,7 @@ xarray's own tests of its engines, run on ours: written by netCDF4, h5netcdf or 
 
 Wherever these tests open a path with the engine of the format, by whatever function, ours takes its
 place. Those in `READS` are about reading; all of them, also those that write and open what they wrote,
-are in the slow lane. What is left out has a reason.
+are in the long lane. What is left out has a reason.
 """
 
 import pytest

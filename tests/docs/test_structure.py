@@ -49,7 +49,7 @@ def test_only_names_that_end_so_are_in_the_slow_lane():
             found += [
                 f"{name}: {of}" for of in re.findall(r"\b(?:def test|fn \w)(\w*_slow\w+)\(", text)
             ]
-    assert not found, "tests that only the slow lane runs by accident:\n" + "\n".join(found)
+    assert not found, "tests that only the long lane runs by accident:\n" + "\n".join(found)
 
 
 def test_circles_are_found(tmp_path):

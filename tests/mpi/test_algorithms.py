@@ -55,7 +55,7 @@ def in_memory(found):
 
 
 @pytest.mark.parametrize("name", CASES)
-@ranks(1, 2, 3, 5, 8)
+@ranks(2, 5)
 def test_results_are_those_of_one_process(world, folder, name, monkeypatch):
     """Bit for bit where it is promised; each rank gets them."""
     # Panels of stencils on all ranks, also where that does not pay.
@@ -83,8 +83,13 @@ def test_results_are_those_of_one_process(world, folder, name, monkeypatch):
             np.testing.assert_array_equal(wanted, one)
 
 
-@pytest.mark.parametrize("name", CASES)
-@ranks(2, 3, 5)
+#: Cases whose steps are divided by a rate, one of each family.
+RATED = ["cholesky by tiles", "fft of a long signal", "gaussian_filter", "lu", "matmul by blocks"]
+RATED += ["qr", "solve", "stencil in several passes", "svd", "tensordot"]
+
+
+@pytest.mark.parametrize("name", RATED)
+@ranks(3)
 def test_ranks_that_measured_other_rates_divide_steps_alike(world, folder, name, monkeypatch):
     """Each rank tries its processor by itself, beside other programs; no step may be nobody's."""
     real = Carrier.phase
@@ -154,7 +159,7 @@ NAMED = [name for name in CASES if CASES[name]().outs]
 
 
 @pytest.mark.parametrize("name", NAMED)
-@ranks(2, 3)
+@ranks(3)
 def test_who_is_interrupted_goes_on(world, folder, name, monkeypatch):
     """One rank stops; all raise; other numbers of ranks end in the same bytes."""
     checkpoints = importlib.import_module("outcore.jobs.checkpoints")

@@ -122,21 +122,21 @@ MUTANTS = [
         file="python/outcore/jobs/outputs.py",
         before="    if any(overlap(a, b) for a, b in combinations(given, 2)):\n",
         after="    if False:\n",
-        killed_by=f"{BAD_INPUT}::test_results_that_overlap_each_other_are_refused",
+        killed_by=f"{BAD_INPUT}::test_results_that_overlap_each_other_are_refused[svd]",
         why="one result would be stored over another",
     ),
     Mutant(
         file="python/outcore/formats/layout.py",
         before="    return found.st_dev, found.st_ino\n",
         after="    return os.path.realpath(path)\n",
-        killed_by=f"{BAD_INPUT}::test_results_that_overlap_an_input_are_refused",
+        killed_by=f"{BAD_INPUT}::test_results_that_overlap_an_input_are_refused[transpose]",
         why="a computation would be stored over its input, which has two names",
     ),
     Mutant(
         file="python/outcore/jobs/overlap.py",
         before="        return _mapped(array.data)\n",
         after="        return []\n",
-        killed_by=f"{BAD_INPUT}::test_results_that_overlap_an_input_are_refused",
+        killed_by=f"{BAD_INPUT}::test_results_that_overlap_an_input_are_refused[transpose]",
         why="a computation would be stored over its input, which is mapped",
     ),
     Mutant(
@@ -150,7 +150,8 @@ MUTANTS = [
         file=CARRY,
         before='rate = self.ranks.told(partial(getattr, schedule, "rate"))',
         after="rate = schedule.rate",
-        killed_by="tests/mpi/test_algorithms.py::test_ranks_that_measured_other_rates_divide_steps_alike",
+        killed_by="tests/mpi/test_algorithms.py::"
+        "test_ranks_that_measured_other_rates_divide_steps_alike[3-matmul by blocks]",
         why="each rank would divide the steps by a rate that it measured itself: some would be nobody's",
     ),
     Mutant(

@@ -166,6 +166,7 @@ def build() -> None:
 def pytest(tests: list[str], patience: float = PATIENCE) -> tuple[bool, str]:
     """Whether all these tests pass."""
     words = ["-q", "-x", "-p", "no:cacheprovider", "-o", "addopts=", "--tb=line"]
+    words += ["--lane", "fast"]  # what every change must pass is to notice, not only the long lane
     command = [ROOT / ".venv/bin/python", "-m", "pytest", *words, *tests]
     code, said = run(*command, patience=patience)
     # What a failed test leaves behind may end the process in another way, and so may the change itself:

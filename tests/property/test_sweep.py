@@ -1,7 +1,7 @@
 """
 Every public algorithm beside NumPy and SciPy: dtypes, shapes, formats, chunks, orders, budgets, outputs.
 
-`OUTCORE_EXAMPLES` sets the number of examples of each algorithm in the slow lane.
+`OUTCORE_EXAMPLES` sets the number of examples of each algorithm in the long lane.
 """
 
 import contextlib
@@ -290,11 +290,11 @@ def fails(truth, *inputs):
     return False
 
 
-@pytest.mark.parametrize("name", algorithms())
-def test_its_docstring_has_an_example(name):
-    """That it runs, `tests/docs/test_documents.py` sees."""
-    function = inspect.unwrap(algorithms()[name])
-    (test,) = doctest.DocTestFinder(recurse=False).find(function, name, globs={})
-    assert len(test.examples) > 1
-    for section in ("Parameters", "Returns", "Examples"):
-        assert f"{section}\n" in inspect.getdoc(function), section
+def test_docstrings_have_examples():
+    """That they run, `tests/docs/test_documents.py` sees."""
+    for name, public in algorithms().items():
+        function = inspect.unwrap(public)
+        (test,) = doctest.DocTestFinder(recurse=False).find(function, name, globs={})
+        assert len(test.examples) > 1, name
+        for section in ("Parameters", "Returns", "Examples"):
+            assert f"{section}\n" in inspect.getdoc(function), (name, section)

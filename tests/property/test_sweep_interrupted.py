@@ -1,7 +1,7 @@
 """
 Every public algorithm, interrupted at a random step: the same call goes on and ends in the same bytes.
 
-`OUTCORE_EXAMPLES` sets the number of examples of each algorithm in the slow lane.
+`OUTCORE_EXAMPLES` sets the number of examples of each algorithm in the long lane.
 """
 
 import importlib
@@ -36,16 +36,15 @@ def takes_a_path(name):
 
 
 @pytest.mark.parametrize("name", filter(takes_a_path, CALLS))
-@pytest.mark.parametrize("seeds", [2, pytest.param(EXAMPLES, id="many_slow")])
-def test_who_is_interrupted_goes_on(tmp_path, monkeypatch, name, seeds):
+def test_interrupted_calls_resume_to_the_same_bytes_slow(tmp_path, monkeypatch, name):
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
     tried = 0
-    for seed in range(10 * seeds):
+    for seed in range(10 * EXAMPLES):
         folder = tmp_path / str(seed)
         folder.mkdir()
         monkeypatch.chdir(folder)
         tried += is_right(name, Chance(seed))
-        if tried == seeds:
+        if tried == EXAMPLES:
             return
     assert tried, "no example has several steps"
 

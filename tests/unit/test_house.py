@@ -67,11 +67,58 @@ def test_file_rules(x, monkeypatch, tmp_path, name, lines, allowed, problem):
         assert problem in found[0]
 
 
-def test_ci_calls_lint_and_test_and_nothing_else():
+def test_ci_calls_lint_the_fast_lane_and_a_part_of_the_long_one():
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     commands = [line for line in lines if line and not line.startswith("#")]
-    assert [line for line in commands if "./x" in line] == ["./x lint", "./x test"]
-    assert len(commands) == 6  # set, cd, CI, stdin, lint, test
+    called = [line for line in commands if "./x" in line]
+    assert called == ["./x lint", "./x test", './x test all --part "$part/8"']
+    assert len(commands) == 8  # set, cd, CI, stdin, part, and these
+
+
+@pytest.mark.parametrize(
+    ("args", "runs"),
+    [
+        ([], ["fast"]),
+        (["all"], ["long"]),
+        (["all", "--part", "3/8"], ["long --part 3/8"]),
+        (["mpi", "-k", "word"], ["mpi -k word"]),
+        (["tests/unit", "-k", "word"], ["pytest tests/unit -k word"]),
+        (["all", "tests/unit"], None),
+    ],
+)
+def test_test_runs_the_lane_that_is_asked_for(x, monkeypatch, args, runs):
+    seen = []
+    for lane, name in (
+        ("fast", "run_fast_lane"),
+        ("long", "run_long_lane"),
+        ("mpi", "run_mpi_lane"),
+        ("pytest", "run_pytest"),
+    ):
+
+        def noted(summary, options=(), lane=lane):
+            seen.append(" ".join([lane, *options]))
+
+        monkeypatch.setattr(x, name, noted)
+    if runs is None:
+        with pytest.raises(SystemExit):
+            x.test(args)
+    else:
+        x.test(args)
+        assert seen == runs
+
+
+def test_each_part_of_the_long_lane_runs_its_share(x, monkeypatch):
+    """Tests of crates run in one part; every run of pytest is told the part."""
+    for part in (["--part", "1/8"], ["--part", "2/8"], []):
+        cargo, told = [], []
+        monkeypatch.setattr(x, "mpi_setup", lambda library: None)
+        monkeypatch.setattr(x, "run_cargo", lambda summary, options, to=cargo: to.append(options))
+        monkeypatch.setattr(x, "run_pytest", lambda summary, options, to=told: to.append(options))
+        monkeypatch.setattr(x, "mpi_tests", lambda n, options, to=told: to.append(options) or [])
+        x.run_long_lane(x.Summary(), part)
+        assert len(cargo) == (0 if "2/8" in part else 1)
+        assert len(told) == 2 + 7
+        assert all(options[-2:] == part for options in told if part)
 
 
 def test_threads_have_names_that_the_kernel_keeps_whole():
