@@ -6,6 +6,7 @@ JOB = "python/outcore/jobs/job.py"
 CARRY = "python/outcore/jobs/carry.py"
 JOBS = "tests/unit/test_jobs.py"
 BAD_INPUT = "tests/unit/test_bad_input.py"
+CHAINS = "tests/unit/test_resumed_chains.py"
 SCHEDULE = "tests/unit/test_schedule.py"
 MEMORY = "python/outcore/schedule/memory.py"
 MEMORY_TESTS = "tests/unit/test_memory_of_runs.py"
@@ -71,10 +72,31 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/schedule/run.py",
-        before="            yield from range(begin, number)\n",
-        after="",
+        before="            for k in range(begin, number):\n",
+        after="            for k in ():\n",
         killed_by=f"{SCHEDULE}::test_what_was_kept_is_made_again",
         why="who goes on would add to sums that nobody has begun",
+    ),
+    Mutant(
+        file="python/outcore/schedule/run.py",
+        before="            yield Due(number, first)\n",
+        after="            yield Due(number, step)\n",
+        killed_by=f"{CHAINS}::test_chains_continue_after_their_last_durable_step",
+        why="who continues a cumulative sum would begin with what memory held by chance",
+    ),
+    Mutant(
+        file="python/outcore/ooc/stencils/plan.py",
+        before="        count = -(-2 * self.cut.levels",
+        after="        count = -(-self.cut.levels",
+        killed_by=f"{CHAINS}::test_chains_continue_after_their_last_durable_step",
+        why="rows of an intermediate step would be computed from neighbours that are not there",
+    ),
+    Mutant(
+        file="python/outcore/ooc/stencils/plan.py",
+        before="        return not ring and self.planner.task.until is None\n",
+        after="        return self.planner.task.until is None\n",
+        killed_by=f"{CHAINS}::test_chains_continue_after_their_last_durable_step",
+        why="the last rows of a ring would be computed without its first rows",
     ),
     Mutant(
         file=MEMORY,

@@ -15,7 +15,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/schedule/divide.py",
-        before="not (step.continues or step.reuses)",
+        before="not step.is_chained",
         after="True",
         killed_by=f"{DIVIDE}::test_each_step_is_done_once_in_its_chain_after_what_it_waits_for",
         why="a rank would add to sums that another one has in memory",

@@ -88,7 +88,7 @@ def test_an_interrupted_scan_goes_on(tmp_path):
     data = np.random.default_rng(5).standard_normal((64, 30_000))
     with outcore.create(tmp_path / "a.npy", data=data) as a:
         words = {"memory": "1 MiB", "out": tmp_path / "s.npy"}
-        for at in range(1, 40, 7):
+        for at in (1, 8, 6, 8):
             seen = []
 
             def progress(done, total, seen=seen, at=at):

@@ -31,7 +31,7 @@ from outcore.jobs.ranks import Ranks
 from outcore.jobs.report import Measured, spread
 from outcore.schedule import Run, Schedule, Section, Step, divided, elements, left
 
-__all__ = ["Carrier", "Progress"]
+__all__ = ["Carrier", "Progress", "repeated"]
 
 Progress = Callable[[int, int], None]
 
@@ -201,7 +201,8 @@ class Carrier:
 
         def stored(number: int) -> None:
             recorded.stored(number)
-            count.stored(schedule, number)
+            if number not in done:
+                count.stored(schedule, number)
 
         turns = 0
 
@@ -242,6 +243,18 @@ class Carrier:
         measured.written_bytes += stored
         measured.read_bytes += new["mapped_bytes"] - old["mapped_bytes"] - stored
         measured.requests += new["reads"] + new["writes"] - old["reads"] - old["writes"]
+
+
+def repeated(program: Program, done: Steps) -> int:
+    """Return how many of the steps that are done an interrupted program does again."""
+    found = first = 0
+    for phase in program.phases:
+        inside = _Shifted(done, first)
+        if isinstance(phase, Schedule) and any(first <= k < first + phase.steps for k in done):
+            due = left(phase, inside, range(phase.steps))
+            found += sum(one.number in inside for one in due)
+        first += phase.steps
+    return found
 
 
 class _Count:

@@ -34,7 +34,7 @@ from outcore.formats.scratch import scratch_folder
 from outcore.hints import Hints
 from outcore.hints import memory as promise
 from outcore.jobs.calls import written
-from outcore.jobs.carry import Carrier, Progress
+from outcore.jobs.carry import Carrier, Progress, repeated
 from outcore.jobs.changed import Files, state
 from outcore.jobs.journal import SUFFIX, Journal, Steps, gather, held, of_rank, of_ranks
 from outcore.jobs.memory import InMemory
@@ -584,10 +584,12 @@ class Job:
             gather(journal)
         # Whoever goes on has made nothing before it is known that it is the same job.
         if journal is not None and journal.done and (begun.under_way or begun.made):
+            again = repeated(begun.settled.program, journal.done) if begun.settled else 0
             error.add_note(
                 f"{len(journal.done)} of {counted(journal.steps - 1, 'step')} of "
-                f"{self.named[0].place.final!r} are "
-                "done and stay; the same call with resume=True goes on with the others"
+                f"{self.named[0].place.final!r} are done and stay; the same call with resume=True goes on "
+                "with the others"
+                + (f", and repeats {again} for what they leave in memory" if again else "")
             )
         if not self.ranks.first:
             if begun.under_way and begun.journal is not None and begun.journal.done:

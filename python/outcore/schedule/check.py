@@ -123,7 +123,10 @@ class _Walk:
             raise Broken(f"{len(self.shapes)} shapes for {len(self.schedule.arrays)} arrays")
         for number in range(self.schedule.steps):
             self.number = number
-            self.step(self.schedule.step(number))
+            step = self.schedule.step(number)
+            self.step(step)
+            if self.schedule.restart is not None and step.is_chained:
+                self.restart(step, self.schedule.restart(number))
         for array in self.results:
             whole = tuple((0, n) for n in self.shapes[array])
             missing = _volume(whole) - self.stored[array].volume()
@@ -154,6 +157,20 @@ class _Walk:
                     raise self.broken("what it stores overlaps")
         for store in step.stores:
             self.write(store.array, box_of(store.section), step)
+
+    def restart(self, step: Step, instead: tuple[Step, ...]) -> None:
+        """Check the steps by which an interrupted run continues at this one."""
+        *lead, last = instead
+        if last.stores != step.stores or any(one.stores for one in lead):
+            raise self.broken("who continues there stores something else")
+        if instead[0].is_chained:
+            raise self.broken("who continues there needs what earlier steps have kept")
+        kept, self.kept = self.kept, {}
+        for one in instead:
+            self.blocks(one)
+            for load in one.loads:
+                self.transfer(load, one)
+        self.kept = kept
 
     def blocks(self, step: Step) -> None:
         used: set[int] = set()

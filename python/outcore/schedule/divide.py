@@ -60,7 +60,7 @@ def _rounds(
     begin, weight, waits = 0, 0.0, 0
     for number in range(schedule.steps + 1):
         step = schedule.step(number) if number < schedule.steps else None
-        if number and (step is None or not (step.continues or step.reuses)):
+        if number and (step is None or not step.is_chained):
             # What is in the chain itself its own rank has stored.
             if begins and min(waits, begin) > begins[0]:
                 begins.append(begin)

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -75,8 +76,9 @@ class Memory(Protocol):
 class _Live:
     """A step that has begun, and the copy that it has of each of its buffers."""
 
-    def __init__(self, number: int, step: Step, memory: Memory) -> None:
-        self.number, self.step, self._memory = number, step, memory
+    def __init__(self, due: Due, memory: Memory) -> None:
+        self.number, self.step, self.leads_in = due.number, due.step, due.leads_in
+        step, self._memory = due.step, memory
         self.loads: list[IORequest[Any]] = []
         self.stores: list[IORequest[None]] = []
         self.loaded = step.loaded
@@ -123,7 +125,7 @@ class Run:
         Its arrays, in its order.
     done
         Numbers of steps that are not done again, unless one that is not done, and that needs what they
-        have kept, follows them.
+        have kept, follows them; how many are, `left` tells.
     stored
         Called with the number of each step that was handed to the system whole, in order, on the
         thread that drives the run.
@@ -157,8 +159,6 @@ class Run:
         self._todo = left(schedule, done, range(schedule.steps) if steps is None else steps)
         self._together = together
         self._next = next(self._todo, None)
-        #: The step that was asked for last: its loads may have to wait, and then it is asked for again.
-        self._known: tuple[int, Step] | None = None
         self._loading: deque[_Live] = deque()
         self._current: _Live | None = None
         self._storing: deque[_Live] = deque()
@@ -216,12 +216,7 @@ class Run:
 
     def _reuses(self) -> bool:
         """Whether the next step takes something of the present one."""
-        return self._next is not None and bool(self._step(self._next).reuses)
-
-    def _step(self, number: int) -> Step:
-        if self._known is None or self._known[0] != number:
-            self._known = number, self.schedule.step(number)
-        return self._known[1]
+        return self._next is not None and bool(self._next.step.reuses)
 
     def store(self) -> None:
         """What was computed with the blocks of `load` is stored, in the background."""
@@ -268,7 +263,7 @@ class Run:
         while self._storing and all(store.done for store in self._storing[0].stores):
             self._retire()
         while self._next is not None and len(self._loading) < self.schedule.reading:
-            live = _Live(self._next, self._step(self._next), self._memory)
+            live = _Live(self._next, self._memory)
             if not self._may_load(live):
                 return
             live.leads = self._leads(live.step)
@@ -366,22 +361,74 @@ class Run:
             store.wait()
         self._storing.popleft()
         live.give_back(stored=True)
-        self._stored(live.number)
+        if not live.leads_in:
+            self._stored(live.number)
 
 
-def left(schedule: Schedule, done: Container[int], steps: range) -> Iterator[int]:
-    """The steps that are to be done: in full, each run of steps of which one is not done."""
+@dataclass(frozen=True, slots=True)
+class Due:
+    """
+    A step that a run has to do.
+
+    Parameters
+    ----------
+    number
+        Its number in the schedule.
+    step
+        The step.
+    leads_in
+        It was done before, and is repeated for what it leaves in memory; it stores nothing.
+    """
+
+    number: int
+    step: Step
+    leads_in: bool = False
+
+
+def left(schedule: Schedule, done: Container[int], steps: range) -> Iterator[Due]:
+    """The steps that are to be done, and those of them that are done again."""
     # One by one: there may be more steps than there is memory for a list of them.
+    if schedule.restart is not None:
+        return _left_with_restart(schedule, schedule.restart, done, steps)
+    return _left_by_chains(schedule, done, steps)
+
+
+def _left_with_restart(
+    schedule: Schedule,
+    restart: Callable[[int], tuple[Step, ...]],
+    done: Container[int],
+    steps: range,
+) -> Iterator[Due]:
+    """Each step that is not done; what the step before it would have left in memory is made again."""
+    before_is_run = False
+    for number in steps:
+        if number in done:
+            before_is_run = False
+            continue
+        step = schedule.step(number)
+        if before_is_run or not step.is_chained:
+            yield Due(number, step)
+        else:
+            *lead, first = restart(number)
+            for k, one in enumerate(lead, number - len(lead)):
+                yield Due(k, one, leads_in=True)
+            yield Due(number, first)
+        before_is_run = True
+
+
+def _left_by_chains(schedule: Schedule, done: Container[int], steps: range) -> Iterator[Due]:
+    """In full, each chain of steps of which one is not done."""
     begin, complete = steps.start, True
     for number in steps:
         step = schedule.step(number)
-        if not (step.continues or step.reuses):
+        if not step.is_chained:
             begin, complete = number, True
         if complete and number not in done:
-            yield from range(begin, number)
+            for k in range(begin, number):
+                yield Due(k, schedule.step(k))
             complete = False
         if not complete:
-            yield number
+            yield Due(number, step)
 
 
 def _has(live: _Live, buffer: int) -> bool:

@@ -180,7 +180,8 @@ class Step:
         Steps below this number have to be stored before this one loads. It neither reads nor stores
         anything that a step from there on stores.
     continues
-        It needs what earlier steps have kept: who goes on with an interrupted run does not begin here.
+        It needs what earlier steps have kept: an interrupted run does not continue here, except by
+        `Schedule.restart`.
     work
         Operations of the kernel, in the unit of the schedule's `rate`.
     """
@@ -194,6 +195,11 @@ class Step:
     after: int = 0
     continues: bool = False
     work: int = 0
+
+    @property
+    def is_chained(self) -> bool:
+        """Whether it needs what the step before it has left in memory."""
+        return self.continues or bool(self.reuses)
 
     @property
     def loaded(self) -> frozenset[int]:
@@ -226,6 +232,12 @@ class Schedule:
     rate
         Operations (`Step.work`) that its kernels do in a second, for predictions; 0 if what they take is
         not worth counting.
+    common
+        Numbers of the arrays that ranks read together.
+    restart
+        For a step that needs what the step before it has left in memory: the steps that an interrupted
+        run does to continue there. The last one is that step, and the ones before it store nothing. None:
+        such a run begins at a step that needs nothing, and repeats those after it.
     """
 
     name: str
@@ -238,6 +250,7 @@ class Schedule:
     writing: int = 1
     rate: float = 0.0
     common: frozenset[int] = frozenset()
+    restart: Callable[[int], tuple[Step, ...]] | None = None
 
     @property
     def held(self) -> int:

@@ -238,21 +238,23 @@ def blockwise(
         sides = [terms.side(n) for n in range(made + len(results))]
         coded = any(side is not None and side.whole for side in sides)
         ahead = 2 if not coded and _held(memory(2)) <= terms.room else 1
+        steps = _Steps(
+            terms.ranks,
+            shape,
+            tuple(one for one, _ in sources),
+            len(results),
+            tiles,
+            around,
+            work,
+            own,
+        )
         schedule = Schedule(
             name=name,
             arrays=tuple(f"array {n}" for n in range(made + len(results))),
             buffers=memory(ahead),
             steps=len(tiles),
-            make=_Steps(
-                terms.ranks,
-                shape,
-                tuple(one for one, _ in sources),
-                len(results),
-                tiles,
-                around,
-                work,
-                own,
-            ),
+            make=steps,
+            restart=steps.restart,
             kernels=(kernel,),
             reading=1 if alone else ahead,
             writing=ahead,
@@ -343,10 +345,17 @@ class _Steps:
         self.run = max(-(-len(tiles) // ranks), 1)
 
     def __call__(self, number: int) -> Step:
+        return self.after(number, self.tiles.key(number - 1) if number % self.run else None)
+
+    def restart(self, number: int) -> tuple[Step, ...]:
+        """Return the step that reads all that it needs."""
+        return (self.after(number, None),)
+
+    def after(self, number: int, before: Section | None) -> Step:
+        """Return step `number`, after the one that computed the tile `before`."""
         key = self.tiles.key(number)
         size = tuple(part.stop - part.start for part in key)
         blocks, loads, reuses, missing = [], [], [], []
-        before = self.tiles.key(number - 1) if number % self.run else None
         for n, one in enumerate(self.sources):
             axes = self.axes(key, one)
             blocks.append(Block(n, tuple(axis.length for axis in axes)))

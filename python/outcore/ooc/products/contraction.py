@@ -404,6 +404,7 @@ class _Loops:
             buffers=self.buffers,
             steps=self.steps,
             make=self.step,
+            restart=self.restart,
             kernels=(_Product(tuple(self.turned), self.sums > 1 and self.plan.adds),),
             rate=rate,
             common=frozenset({0, 1}) if self.plan.terms.ranks > 1 else frozenset(),
@@ -416,7 +417,12 @@ class _Loops:
         others = sum(self.buffers[n].elements for n in range(3) if n != array)
         return max(math.ceil(_RENEWED * self.buffers[array].elements / others), _TOGETHER)
 
-    def step(self, number: int) -> Step:
+    def restart(self, number: int) -> tuple[Step, ...]:
+        """Return the steps of the same block of the result; the first one reads both operands."""
+        first = number - number % self.sums
+        return (self.step(first, begins=True), *map(self.step, range(first + 1, number + 1)))
+
+    def step(self, number: int, *, begins: bool = False) -> Step:
         plan, section = self.plan, self.section(number)
         shapes = [tuple(_length(part) for part in self.permuted(section, n)) for n in range(3)]
         blocks = [Block(n, shape) for n, shape in enumerate(shapes)]
@@ -430,7 +436,7 @@ class _Loops:
         loads, where, continues = [], list[int | None]([None, None]), turn > 0
         for n in range(2):
             since = number % self.every[n]
-            if since % self.renewed[n] and number % self.fresh:
+            if since % self.renewed[n] and number % self.fresh and not begins:
                 continues = True
                 continue
             at, raw = n, self.raw[n]

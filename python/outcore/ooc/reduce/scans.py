@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -349,7 +349,9 @@ def _scanning(
         ways = _ways(terms, shape, axis, dtypes, per_element)
         way = min(ways, key=lambda one: one.seconds)
         scan = _Pass(name, operation, shape, axis, dtypes, Grid(shape, way.tile, along, order), way)
-        phases = (scan.totals(), scan.scan()) if way.parts > 1 else (scan.scan(),)
+        made = terms.infos[1]
+        scanned = scan.scan(result_is_exact=made is not None and made.dtype == dtypes[1])
+        phases = (scan.totals(), scanned) if way.parts > 1 else (scanned,)
         once = {n: math.prod(shape) * one.itemsize for n, one in enumerate(dtypes[:2])}
         runs = " x ".join(map(str, way.tile)) or "one element"
         parts = f", after the totals of {way.parts} parts" if way.parts > 1 else ""
@@ -502,8 +504,28 @@ class _Pass:
             kernels=(_Totals(self.operation),),
         )
 
-    def scan(self) -> Schedule:
-        """The scan."""
+    def scan(self, *, result_is_exact: bool) -> Schedule:
+        """
+        The scan.
+
+        Where the result has all bits, an interrupted run reads what the tile before ended with out of it.
+        """
+
+        def restart(number: int) -> tuple[Step, ...]:
+            tail = list(self.grid.tile(number - 1)[0])
+            if self.axis is None:
+                there = _flat(tuple(tail), self.shape)
+                there = (slice(there[0].stop - 1, there[0].stop),)
+            else:
+                tail[self.axis] = slice(tail[self.axis].stop - 1, tail[self.axis].stop)
+                there = tuple(tail)
+            lengths = tuple(one.stop - one.start for one in there)
+            at, axes = (slice(0, math.prod(lengths)),), None
+            if self.grid.order == "F":
+                lengths, axes = lengths[::-1], tuple(reversed(range(len(lengths))))
+            ends = Load(1, there, 2, at, axes, lengths)
+            made = step(number)
+            return (replace(made, loads=(*made.loads, ends), continues=False),)
 
         def step(number: int) -> Step:
             section = self.grid.tile(number)[0]
@@ -545,6 +567,7 @@ class _Pass:
             ),
             steps=self.steps,
             make=step,
+            restart=restart if result_is_exact else None,
             kernels=(_Scan(self.operation, nan=self.name.startswith("nan")),),
         )
 

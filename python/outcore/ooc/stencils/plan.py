@@ -479,6 +479,7 @@ class _Planner:
             buffers=schedule.buffers,
             steps=schedule.steps,
             make=schedule.step,
+            restart=schedule.restart if schedule.can_restart else None,
             kernels=(schedule.kernel,),
             rate=_rate(len(self.task.taps), self.number.char) * self.terms.cores
             if not self.task.function
@@ -574,6 +575,27 @@ class _Pass:
             work=count * (last - first) * math.prod(inner) * self.cut.levels,
         )
 
+    @property
+    def can_restart(self) -> bool:
+        """Whether rows that are kept follow from those a few slabs before, and nothing else is kept."""
+        ring = self.planner.boundary[0] == "wrap" and self.planner.radius[0] > 0
+        return not ring and self.planner.task.until is None
+
+    def restart(self, number: int) -> tuple[Step, ...]:
+        """
+        Return the slabs whose rows the kept ones follow from, and then slab `number`.
+
+        Each level needs one radius more of the level below, and lags one radius behind it.
+        """
+        slab = number % self.slabs
+        count = -(-2 * self.cut.levels * self.planner.radius[0] // self.cut.rows)
+        first = number - min(count, slab)
+        lead = [replace(self.step(k), stores=()) for k in range(first, number)]
+        steps = [*lead, self.step(number)]
+        panel, start, stop, _ = steps[0].arguments
+        steps[0] = replace(steps[0], arguments=(panel, start, stop, True), continues=False)
+        return tuple(steps)
+
     def block(self, buffer: int, shape: Sequence[int]) -> Block:
         return Block(buffer, self.planner.turned(shape))
 
@@ -593,6 +615,9 @@ class _Pass:
         new, out, kept, scratch, changes = blocks[:5]
         if is_first:
             changes[:] = 0.0
+            if start:
+                # The rows before are not there: what is computed with them is not stored.
+                kept[:] = 0
         if self.casts:
             np.copyto(blocks[5], new, casting="unsafe")
             new = blocks[5]
