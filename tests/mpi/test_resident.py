@@ -736,6 +736,13 @@ def test_words_that_mean_nothing_say_what_to_do(tmp_path):
     raises("bad-typical", typical={(4, 6): 0})
     raises("bad-typical", typical=[(4, 6), (1, 2, 3)])
     raises("one-folder", where=[tmp_path, tmp_path], name="d", keep=False)
+    # Several folders take parts; every other format was replaced in silence.
+    for suffix in (".npy", ".zarr", ".h5", ".nc", ".raw"):
+        raises("one-folder", where=[tmp_path, tmp_path], name=f"d{suffix}")
+    for format in ("npy", "zarr", "zarr2", "hdf5", "netcdf4", "raw"):
+        for name in ("d", "d.parts"):
+            raises("one-folder", where=[tmp_path, tmp_path], name=name, format=format)
+    raises("unknown-format", where=[tmp_path, tmp_path], name="d.what")
     raises("missing-argument", dtype=None)
     raises("missing-argument", shape=None, keep=False)
     raises("not-found", shape=None)

@@ -111,6 +111,34 @@ def test_ls_draws_trees(capsys):
     assert status == 3 and out.count("└── v") == 2 and "[not-a-group]" in err
 
 
+def test_ls_of_a_folder_lists_what_its_files_and_stores_hold(capsys):
+    folder = Path("f")
+    (folder / "below.zarr-notes").mkdir(parents=True)
+    assert run("ls", folder) == 3 and "[unknown-format]" in capsys.readouterr().err
+    for suffix in ("npy", "zarr", "zarr2", "h5", "nc", "parts"):
+        inner = "::/g/x" if suffix in ("h5", "nc") else ""
+        outcore.create(f"f/{suffix}.{suffix}{inner}", (3,), "f8").close()
+    store("f/s.zarr")
+    os.mkfifo("f/pipe.npy")
+    np.save("f/.hidden.npy", np.zeros(3))
+    np.save("f/below.zarr-notes/deeper.npy", np.zeros(3))
+    for name, text in (("notes.txt", "text"), ("values.raw", "12345678"), ("bad.h5", "no HDF5")):
+        (folder / name).write_text(text)
+    found = {entry.path: entry for entry in outcore.ls("f")}
+    parts = {path for path in found if path.startswith("f/parts-")}
+    groups = {"f/h5.h5::/g", "f/nc.nc::/g", "f/s.zarr::/g"}
+    arrays = {f"f/{name}.{name}" for name in ("npy", "zarr", "zarr2", "parts")}
+    arrays |= {"f/h5.h5::/g/x", "f/nc.nc::/g/x", "f/s.zarr::/g/u", "f/s.zarr::/v"}
+    assert set(found) == groups | arrays | parts | {"f/bad.h5"} and len(parts) == 1
+    assert {path for path, entry in found.items() if entry.kind == "group"} == groups
+    assert [path for path, entry in found.items() if entry.note] == ["f/bad.h5"]
+    for path in arrays | parts:
+        outcore.open(path).close()
+    assert run("ls", "f") == 0 and "f/h5.h5::/g/x " in capsys.readouterr().out
+    assert run("ls", "f/") == 0 and "f/h5.h5::/g/x " in capsys.readouterr().out
+    assert run("verify", "f") == 1 and "f/bad.h5" in capsys.readouterr().out
+
+
 # Targets
 
 

@@ -104,8 +104,10 @@ class ListedSchedule:
         shares: bool = False,
     ) -> None:
         self._array, self._group, self._shares = array, transport, shares
-        self._io_ranks = io_ranks or array.hints.io_ranks or self._group.size
-        self._groups, self._asked, self._once = groups, chunk or 0, once
+        if io_ranks is None:
+            io_ranks = array.hints.io_ranks or self._group.size
+        self._io_ranks, self._groups, self._once = io_ranks, groups, once
+        self._chunk, self._asked = chunk, 0 if chunk is None else chunk
         self._held: list[_core.Reservation] = []
         self._combined: dict[int, CombinedPoints] = {}
         # What the ranks said when they made it.
@@ -133,10 +135,13 @@ class ListedSchedule:
     def _prepare(self, indices: Any) -> list[int]:
         """What may fail on this rank alone: looks at its indices."""
         group, array = self._group, self._array
-        if not 1 <= self._io_ranks <= group.size or self._groups < 1 or self._asked < 0:
+        least = (self._io_ranks, self._groups, 1 if self._chunk is None else self._chunk)
+        if not all(isinstance(n, int | np.integer) and n >= 1 for n in least) or (
+            self._io_ranks > group.size
+        ):
             raise UsageError(
-                f"io_ranks={self._io_ranks}, groups={self._groups}, chunk={self._asked}: there are 1 to "
-                f"{group.size} I/O ranks, at least one group, and chunks of some bytes",
+                f"io_ranks={self._io_ranks}, groups={self._groups}, chunk={self._chunk}: pass whole "
+                f"numbers from 1 on, and io_ranks up to {group.size}",
                 code="bad-hint",
             )
         points, flat, bins = self._in_memory(array, indices)

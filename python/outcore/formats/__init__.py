@@ -24,7 +24,14 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
-from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError, advice
+from outcore.errors import (
+    FormatError,
+    OutcoreError,
+    StorageError,
+    UnsupportedError,
+    UsageError,
+    advice,
+)
 from outcore.formats import durable
 from outcore.formats.growing import Growing, by_metadata
 from outcore.formats.layout import ArrayInfo, Codec
@@ -281,7 +288,8 @@ def ls(path: str | os.PathLike[str], *, format: str | None = None) -> list[Entry
     Parameters
     ----------
     path
-        A file, or the folder of a Zarr store; ``"run.h5::/group"`` lists what is below a group.
+        A file, or the folder of a Zarr store; ``"run.h5::/group"`` lists what is below a group. Of any
+        other folder the files and stores directly in it are listed, each with what it holds.
     format
         What it is, if neither its name nor its first bytes tell.
 
@@ -304,7 +312,43 @@ def ls(path: str | os.PathLike[str], *, format: str | None = None) -> list[Entry
     [Entry(path='field.npy', kind='array', shape=(3, 4), dtype=dtype('float32'), note='')]
     """
     outer, inner = split_path(one_name(path))
+    if format is None and inner is None and _is_plain_folder(outer):
+        return _in_folder(outer)
     return module_of(outer, format).ls(outer, inner)
+
+
+def _is_plain_folder(path: str) -> bool:
+    """Whether it is a folder that is no array or group, and has no suffix of such a folder."""
+    likely = _OF_SUFFIX.get(_suffix_of(path))
+    is_store = likely is not None and likely.is_folder
+    return os.path.isdir(path) and not is_store and _marked(path, True) is None
+
+
+def _in_folder(folder: str) -> list[Entry]:
+    """What the files and stores directly in a folder hold; names that begin with a dot are hidden."""
+    found: list[Entry] = []
+    with durable.os_errors("listing", folder):
+        names = sorted(os.listdir(folder))
+    for name in names:
+        path = os.path.join(folder, name)
+        if name.startswith(".") or not (os.path.isdir(path) or os.path.isfile(path)):
+            continue
+        is_folder = os.path.isdir(path)
+        module = _marked(path, is_folder) or _OF_SUFFIX.get(_suffix_of(path), _RAW)
+        if module is _RAW or module.is_folder != is_folder:
+            continue
+        try:
+            found += module.ls(path, None)
+        except OutcoreError as error:
+            found.append(Entry(path, "array", note=error.message))
+    if not found:
+        raise FormatError(
+            f"{folder!r} is a folder without any array that outcore knows by its first bytes or its "
+            "suffix; name a file, or the folder of a Zarr store",
+            code="unknown-format",
+            path=folder,
+        )
+    return found
 
 
 def resize(

@@ -73,7 +73,7 @@ def disk_array(
         ends; after a crash of all of them, when the next temporary one is made in that folder.
     where
         A folder; or several, over which the array lies in the format ``parts``, a file in each, with its
-        name in the first one. By default the folder of `name`; of temporary arrays ``OUTCORE_SCRATCH``,
+        name in the first one: `name` has the suffix ``.parts`` or none then. By default the folder of `name`; of temporary arrays ``OUTCORE_SCRATCH``,
         if that is set.
     mode
         ``"w"`` makes the array, in place of what is there, ``"x"`` refuses to replace anything; ``"r"``
@@ -95,7 +95,8 @@ def disk_array(
     UsageError
         ``bad-typical``, ``missing-argument``, and what `outcore.create` raises.
     UnsupportedError
-        ``one-folder``: `where` has several folders, and the array is temporary.
+        ``one-folder``: `where` has several folders, and the array is temporary, or of another format
+        than ``parts``.
     StorageError, FormatError
         As `outcore.open` and `outcore.create`.
     CollectiveError
@@ -246,6 +247,16 @@ class _Words:
         if not self.keep:
             raise UnsupportedError(
                 f"where= has {len(folders)} folders; a temporary array lies in one: give one folder",
+                code="one-folder",
+            )
+        name, asked = one_name(self.name), self.options.get("format")
+        if asked is not None or not _bare(name):
+            asked = formats.format_of_new(name, asked)
+        if asked not in (None, "parts"):
+            raise UsageError(
+                f"where= has {len(folders)} folders, over which only arrays of format parts lie; "
+                f"{name!r} asks for {asked}: pass one folder, or a name with the suffix "
+                ".parts or none",
                 code="one-folder",
             )
         return {"format": "parts", "where": folders}

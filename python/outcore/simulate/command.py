@@ -199,8 +199,13 @@ def _simulator(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
         return _case(words, ranks)
 
     return lambda ranks, method: simulate(
-        wanted(ranks), model, cast("Method", method), io_ranks=words.io_ranks
+        wanted(ranks), model, cast("Method", method), io_ranks=_most(words.io_ranks, ranks)
     )
+
+
+def _most(io_ranks: int | None, ranks: int) -> int | None:
+    """I/O ranks of a case that may have fewer ranks than were asked for."""
+    return None if io_ranks is None else min(io_ranks, ranks)
 
 
 def _scattered(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
@@ -214,7 +219,7 @@ def _scattered(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
             cast("irregular.Method", method),
             chunk=chunk,
             groups=groups,
-            io_ranks=None if words.io_ranks is None else min(words.io_ranks, ranks),
+            io_ranks=_most(words.io_ranks, ranks),
         )
 
     return one

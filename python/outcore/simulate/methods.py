@@ -147,7 +147,12 @@ _Jobs = list[tuple[list[int], list[int], list[tuple[int, int]]]]
 
 
 def _jobs(case: Case, io_ranks: int | None) -> _Jobs:
-    count = max(1, min(io_ranks or case.ranks, case.ranks))
+    count = case.ranks if io_ranks is None else io_ranks
+    if not 1 <= count <= case.ranks:
+        raise UsageError(
+            f"io_ranks={count}: pass a number from 1 to {case.ranks}, the ranks of the case",
+            code="bad-hint",
+        )
     shares = [(rank * case.ranks // count, 1) for rank in range(count)]
     return [(array.descriptor(), array.accesses(), shares) for array in case.arrays]
 
