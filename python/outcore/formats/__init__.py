@@ -334,8 +334,10 @@ def _in_folder(folder: str) -> list[Entry]:
         if name.startswith(".") or not (os.path.isdir(path) or os.path.isfile(path)):
             continue
         is_folder = os.path.isdir(path)
-        module = _marked(path, is_folder) or _OF_SUFFIX.get(_suffix_of(path), _RAW)
-        if module is _RAW or module.is_folder != is_folder:
+        module, likely = _marked(path, is_folder), _OF_SUFFIX.get(_suffix_of(path))
+        if module is None and likely is not None and likely.is_folder == is_folder:
+            module = likely  # which says what is wrong with the file
+        if module is None or module is _RAW:
             continue
         try:
             found += module.ls(path, None)

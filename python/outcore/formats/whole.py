@@ -159,9 +159,7 @@ def _both(source: str, target: str, overwrite: bool) -> tuple[Any, str]:
     is_as = getattr(module, "NAME", wanted)
     # The suffix of a Zarr store does not tell its version, which its documents do.
     same = wanted in (None, is_as) or {wanted, is_as} == {"zarr", "zarr2"}
-    if not same or (
-        os.path.lexists(target) and formats.marked(target) != module
-    ):
+    if not same or (os.path.lexists(target) and formats.marked(target) != module):
         raise UsageError(
             f"{target!r} is, or tells by its name, another format than {source!r}; use convert, or "
             "another name",

@@ -73,8 +73,8 @@ def disk_array(
         ends; after a crash of all of them, when the next temporary one is made in that folder.
     where
         A folder; or several, over which the array lies in the format ``parts``, a file in each, with its
-        name in the first one: `name` has the suffix ``.parts`` or none then. By default the folder of `name`; of temporary arrays ``OUTCORE_SCRATCH``,
-        if that is set.
+        name in the first one: `name` has the suffix ``.parts`` or none then. By default the folder of
+        `name`; of temporary arrays ``OUTCORE_SCRATCH``, if that is set.
     mode
         ``"w"`` makes the array, in place of what is there, ``"x"`` refuses to replace anything; ``"r"``
         and ``"r+"`` open one. By default ``"w"`` if there is a shape, else ``"r+"``.
