@@ -587,8 +587,8 @@ class Job:
             again = repeated(begun.settled.program, journal.done) if begun.settled else 0
             error.add_note(
                 f"{len(journal.done)} of {counted(journal.steps - 1, 'step')} of "
-                f"{self.named[0].place.final!r} are done and stay; the same call with resume=True goes on "
-                "with the others"
+                f"{self.named[0].place.final!r} are "
+                "done and stay; the same call with resume=True goes on with the others"
                 + (f", and repeats {again} for what they leave in memory" if again else "")
             )
         if not self.ranks.first:

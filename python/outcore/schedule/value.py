@@ -236,8 +236,8 @@ class Schedule:
         Numbers of the arrays that ranks read together.
     restart
         For a step that needs what the step before it has left in memory: the steps that an interrupted
-        run does to continue there. The last one is that step, and the ones before it store nothing. None:
-        such a run begins at a step that needs nothing, and repeats those after it.
+        run does to continue there. The last one is that step, and the ones before it store nothing.
+        None: such a run begins at a step that needs nothing, and repeats those after it.
     """
 
     name: str

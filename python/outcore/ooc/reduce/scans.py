@@ -508,7 +508,7 @@ class _Pass:
         """
         The scan.
 
-        Where the result has all bits, an interrupted run reads what the tile before ended with out of it.
+        Where the result has all bits, an interrupted run reads there what the tile before ended with.
         """
 
         def restart(number: int) -> tuple[Step, ...]:
