@@ -19,7 +19,10 @@ import outcore
 __all__ = ["Group", "groups", "write"]
 
 #: What a reader looks for first; other groups follow by name. A name here that is gone does no harm.
-_FIRST = ("outcore.opening", "outcore.disk", "outcore.blocks", "outcore.hints", "outcore.errors")
+_FIRST = (
+    *("outcore.opening", "outcore.creating", "outcore.disk", "outcore.blocks", "outcore.hints"),
+    "outcore.errors",
+)
 #: Packages whose parts are groups of their own.
 _DEEP = ("outcore.ooc",)
 #: Public, and not in ``outcore.__all__``: what `docs/release.md` counts as interface.

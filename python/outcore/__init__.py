@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         read_all,
         write_all,
     )
+    from outcore.creating import create
     from outcore.disk import DiskArray
     from outcore.disk.attributes import Attributes
     from outcore.disk.selecting import Indexer
@@ -135,7 +136,7 @@ if TYPE_CHECKING:
         uniform_filter1d,
     )
     from outcore.ooc.stencils.stencil import stencil
-    from outcore.opening import create, open, open_many
+    from outcore.opening import open, open_many
     from outcore.placement import (
         PlacedArray,
         Shift,
@@ -362,6 +363,7 @@ _LATER = {
         "ArrayReport CollectiveArray CollectiveReport CollectiveRequest CollectiveSchedule ListPass "
         "ListPrices ListReport ManyReport OwnerReport explain_all read_all write_all"
     ),
+    "outcore.creating": "create",
     "outcore.disk": "DiskArray",
     "outcore.disk.attributes": "Attributes",
     "outcore.disk.selecting": "Indexer",
@@ -409,7 +411,7 @@ _LATER = {
         "uniform_filter1d"
     ),
     "outcore.ooc.stencils.stencil": "stencil",
-    "outcore.opening": "create open open_many",
+    "outcore.opening": "open open_many",
     "outcore.placement": ("PlacedArray Shift Slab copy_placed create_placed disk_map open_placed"),
     "outcore.restart.calls": "checkpoint icheckpoint restore",
     "outcore.report": "BlocksReport Report",

@@ -472,17 +472,17 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         dtype: DTypeLike | None = None,
         *,
         data: Any = None,
-        exclusive: bool = False,
+        overwrite: bool = False,
         **options: Any,
     ) -> DiskArray:
         """
-        Create an array in the group, replacing one of that name. Collective, if the group is.
+        Create an array in the group. Collective, if the group is.
 
         Parameters
         ----------
         name
             Its name; of a path, groups that are missing are made.
-        shape, dtype, data, exclusive, options
+        shape, dtype, data, overwrite, options
             As for `outcore.create`.
 
         Returns
@@ -508,10 +508,10 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         options = {"hints": self._hints, "format": self.format, **options}
         where = self._where(name)
         if self._transport is None:
-            return create(where, shape, dtype, data=data, exclusive=exclusive, **options)
+            return create(where, shape, dtype, data=data, overwrite=overwrite, **options)
         words = {"shape": shape, "dtype": dtype, "data": data, **options}
         said = {name: value for name, value in words.items() if value is not None}
-        array: DiskArray = open(where, "x" if exclusive else "w", comm=self._transport, **said)
+        array: DiskArray = open(where, "w" if overwrite else "x", comm=self._transport, **said)
         return array
 
     def create_group(

@@ -1,11 +1,8 @@
 """
-The doors: `open`, `open_many` and `create`.
+The doors: `open` and `open_many`, beside `create`.
 
-Problem. A new array replaces what is there, and may be filled from the very thing that it replaces.
-Idea. The format opens or makes the file; `create` first refuses whatever could fail later for a reason
-that is known now (data that does not fit, a source that would be gone).
-
-Invariants. What `create` refuses it refuses before anything on disk has changed.
+Problem. Ranks that open an array together must mean the same one, and all return or all raise.
+Idea. The format opens the file; `create` (`outcore.creating`) makes new ones.
 """
 
 from __future__ import annotations
@@ -18,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
 import outcore
 from outcore import _core, formats
+from outcore.creating import create, words_of
 from outcore.disk import DiskArray, Mode
 from outcore.errors import (
     AlreadyExistsError,
@@ -32,12 +29,11 @@ from outcore.errors import (
     UsageError,
 )
 from outcore.formats.layout import ArrayInfo, Codec, is_text
-from outcore.formats.paths import path_names
 from outcore.formats.spec import as_dtype
 from outcore.hints import Hints
 
 if TYPE_CHECKING:
-    from outcore.layouts import ResidentLayout
+    pass
 
 __all__ = ["create", "open", "open_many"]
 
@@ -136,7 +132,7 @@ def open(
 
         return _open_together(transport(comm), path, mode, hints, options)
     if mode in ("w", "x"):
-        return create(path, exclusive=mode == "x", hints=hints, **options)
+        return _create_by_mode(path, mode, hints, options)
     if mode == "a":
         return _open_or_create(path, hints, options)
     _check_mode(mode)
@@ -153,6 +149,21 @@ def _opened(info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any
         # It has the methods of reading, and says of all others that it has not.
         return StringArray(info, hints, options)  # type: ignore[return-value, arg-type]
     return DiskArray(info, mode, hints, options)
+
+
+def _create_by_mode(
+    path: Path,
+    mode: str,
+    hints: Hints | Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+) -> DiskArray:
+    """Modes ``"w"`` and ``"x"``."""
+    if "overwrite" in options:
+        raise UsageError(
+            "open() takes no overwrite=; mode 'w' replaces an array, mode 'x' does not",
+            code="unknown-option",
+        )
+    return create(path, overwrite=mode == "w", hints=hints, **options)
 
 
 def _open_or_create(
@@ -183,7 +194,7 @@ def _open_or_create(
                 code="not-found",
             ) from missing
         try:
-            made = create(path, exclusive=True, hints=hints, **options)
+            made = _create_by_mode(path, "x", hints, options)
         except AlreadyExistsError:
             # Somebody else was faster; or what is there is no array, which opening it has told.
             if last:
@@ -212,7 +223,7 @@ def _is_raw(path: Path, format: str | None) -> bool:
 
 def _must_be(found: DiskArray, options: Mapping[str, Any]) -> None:
     """Refuse an array that is there with another shape or dtype than was asked for."""
-    words = _words_of(options.get("like"))
+    words = words_of(options.get("like"))
     data = options.get("data")
     if data is not None:
         data = data if hasattr(data, "dtype") else np.asarray(data)
@@ -485,7 +496,7 @@ def _digest(options: Mapping[str, Any]) -> int:
     said.pop("data", None)
     like = said.pop("like", None)
     if like is not None:
-        said = {**_words_of(like), **{k: v for k, v in said.items() if v is not None}}
+        said = {**words_of(like), **{k: v for k, v in said.items() if v is not None}}
     if isinstance(said.get("shape"), SupportsIndex):
         said["shape"] = [said["shape"]]
     if said.get("dtype") is not None:
@@ -530,224 +541,3 @@ def _check_mode(mode: str) -> None:
 
 # What `open` has to be told of a raw file.
 _RAW = ("dtype", "shape", "order", "offset")
-
-
-def create(
-    path: Path,
-    shape: int | Sequence[int] | None = None,
-    dtype: DTypeLike | None = None,
-    *,
-    data: Any = None,
-    like: Any = None,
-    typical: Any = None,
-    exclusive: bool = False,
-    hints: Hints | Mapping[str, Any] | None = None,
-    **options: Any,
-) -> DiskArray:
-    """
-    Create an array on disk, replacing what is there.
-
-    Parameters
-    ----------
-    path
-        Where; the suffix tells the format (``.npy``, ``.h5``, ``.nc``, ``.zarr``, ``.raw``, ...).
-    shape, dtype
-        As for `numpy.empty`; taken from `data` if left out. A dtype without fixed size (``object``,
-        ``StringDType``) is refused.
-    data
-        Array to store: anything NumPy can make an array of, or another `DiskArray`, which is copied
-        block by block.
-    like
-        Take from this array what is not said: shape, dtype, order, chunks, shards, codecs, fill value,
-        names of axes, attributes (and the format, if the suffix tells none), but no elements, as
-        `numpy.empty_like` does. An array of outcore, h5py or zarr, or of NumPy and others, of which
-        shape, dtype and order are taken. What the format cannot keep is left out, with a warning unless
-        it is only a matter of layout.
-    typical
-        For ``chunks="auto"``: the sections that will be read and written, as for `disk_array`.
-    exclusive
-        Refuse to replace anything.
-    hints
-        Hints; they never change results.
-    options
-        ``format`` (a name, instead of the suffix); ``order`` (``"C"`` or ``"F"``); ``chunks`` and
-        ``shards`` (an integer per axis, -1 or None for the whole axis; one integer counts for all axes),
-        or ``chunks="auto"`` (see below);
-        ``compression`` (``"zstd"``, ``"zstd:3"`` with a level, a `Codec`, or a sequence of these in the
-        order in which they encode); ``fill_value`` (one element; NetCDF4 and Zarr version 2 declare it
-        as the value that means "missing"); ``dims`` (a name or None per axis);
-        ``attrs`` (a mapping); and what the format offers: ``files``, ``offset`` (raw), ``resizable``,
-        ``maxshape`` (HDF5), ``unlimited`` (NetCDF4), ``separator`` (Zarr).
-
-    Returns
-    -------
-    DiskArray
-        Open for reading and writing. Elements not written yet read as the fill value (zero, without
-        `like`).
-
-    Raises
-    ------
-    UsageError
-        Something is missing, `data` does not fit, or `path` is the array that is copied.
-    StorageError
-        The system said no; `AlreadyExistsError`, a `FileExistsError`, with `exclusive`.
-    UnsupportedError
-        The format cannot keep what was asked.
-
-    Notes
-    -----
-    ``chunks="auto"`` takes the chunks with which the typical sections cost least on this disk, by its
-    figures and the memory budget, out of all that the format offers, no chunks included; what was
-    compared, ``print(a.layout)`` tells. Without `typical` these are planes across each axis in turn
-    (rows and columns), of a vector all of it; and chunks that pass a codec, which are read whole, are
-    about cubes of 1 MiB then.
-
-    The prices are those of disk resident arrays: Nieplocha, Foster, *Disk Resident Arrays*, section 4.
-
-    Examples
-    --------
-    >>> import numpy as np, outcore
-    >>> with outcore.create("field.npy", (1000, 3000), "f4") as a:
-    ...     a[0] = np.arange(3000)
-    >>> b = outcore.create("same.zarr", like=outcore.open("field.npy"), chunks=100)
-    >>> b.shape, b.dtype.name, b.chunks
-    ((1000, 3000), 'float32', (100, 100))
-    """
-    if "mode" in options:
-        raise UsageError(
-            "create() always makes a new array and takes no mode=; pass exclusive=True for 'x', or call "
-            "open(path, mode, ...)",
-            code="unknown-option",
-        )
-    words = _words_of(like)
-    if data is not None:
-        # What can be refused is refused before anything is replaced.
-        if isinstance(data, DiskArray):
-            _refuse_to_replace(data, path)
-        else:
-            data = np.asarray(data, None if dtype is None else as_dtype(dtype, str(path)))
-        dtype = data.dtype if dtype is None else dtype
-        if shape is None:
-            shape = data.shape
-        elif as_dtype(dtype, str(path)).subdtype is None:
-            _must_fit(data, shape)
-    shape = words.get("shape") if shape is None else shape
-    dtype = words.get("dtype") if dtype is None else dtype
-    if shape is None or dtype is None:
-        raise UsageError(
-            "a new array needs shape= and dtype=, data=, or like=", code="missing-argument"
-        )
-    resolved = Hints.of(hints)
-    info, layout, lost, kept = _made(path, shape, dtype, exclusive, words, typical, options)
-    # What it takes to open it again; the rest was only for creating it.
-    array = DiskArray(info, "x" if exclusive else "w", resolved, {"format": info.format})
-    array._layout = layout
-    if lost:
-        from outcore.likeness import tell_lost
-
-        tell_lost(array, lost, kept, info.path, getattr(like, "path", type(like).__name__))
-    if data is not None:
-        try:
-            array.write(..., data)
-        except BaseException:
-            array.close()
-            raise
-    return array
-
-
-def _made(
-    path: Path,
-    shape: Any,
-    dtype: Any,
-    exclusive: bool,
-    words: Mapping[str, Any],
-    typical: Any,
-    options: Mapping[str, Any],
-) -> tuple[ArrayInfo, ResidentLayout | None, tuple[str, ...], Mapping[str, Any]]:
-    """A new array on disk, its chosen layout; what is lost of another array, and what it should keep."""
-    said, kept, layout = dict(options), {}, None
-    # Most arrays are made without either, and need none of these modules.
-    if words:
-        from outcore import likeness
-
-        name = path_names(path)[0]
-        if said.get("format") is None and not _tells_format(name):
-            said["format"] = words.get("format")
-        asked = {"shape": shape, "dtype": as_dtype(dtype, name), **said}
-        kept = likeness.adapted(words, asked)
-        kept.pop("format", None)
-        if formats.format_of_new(formats.split_path(name)[0], said.get("format")) != "hdf5":
-            kept.pop("maxshape", None)
-        said = {k: v for k, v in said.items() if v is not None or k not in kept}
-    if typical is not None or isinstance(said.get("chunks"), str):
-        from outcore import layouts
-
-        layout = layouts.automatic(path_names(path)[0], shape, dtype, {**kept, **said}, typical)
-        said["chunks"] = said["chunks"] if layout is None else layout.chunks
-
-    def make(more: Mapping[str, Any]) -> ArrayInfo:
-        return formats.create_info(path, shape, dtype, exclusive=exclusive, **{**more, **said})
-
-    if not kept:
-        return make({}), layout, (), kept
-    info, lost = likeness.kept_by(make, kept)
-    return info, layout, lost, kept
-
-
-def _words_of(like: Any) -> dict[str, Any]:
-    """What an array says of itself; nothing of None."""
-    if like is None:
-        return {}
-    from outcore import likeness
-
-    return likeness.words_of(like)
-
-
-def _tells_format(name: str) -> bool:
-    try:
-        formats.check_new(name, None, {})
-    except UsageError:
-        return False
-    return True
-
-
-def _refuse_to_replace(source: DiskArray, path: Path) -> None:
-    """An array that is copied must still be there when its copy has been created."""
-    reading = {_place(source._where), *map(os.path.realpath, source._files)}
-    for name in path_names(path):
-        place = _place(name)
-        if any(read == place or read.startswith(place + os.sep) for read in reading):
-            raise UsageError(
-                f"{name!r} holds the array that is copied and would be replaced before it "
-                "is read; create it under another name, then rename",
-                code="same-file",
-                path=source.path,
-            )
-
-
-def _place(path: str) -> str:
-    """One name for a file, or for an array inside it."""
-    outer, inner = formats.split_path(path)
-    return os.path.realpath(outer) + (inner or "")
-
-
-def _must_fit(data: DiskArray | NDArray[Any], shape: int | Sequence[int]) -> None:
-    """What assignment to an array of this `shape` would refuse."""
-    try:
-        full = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
-    except TypeError:
-        return  # no shape at all, which is for the format to say
-    have = tuple(data.shape)
-    while len(have) > len(full) and have[0] == 1:
-        have = have[1:]
-    near = zip(reversed(have), reversed(full), strict=False)
-    if isinstance(data, DiskArray) and data.size != 1:
-        fits = data.shape == full
-    else:
-        fits = len(have) <= len(full) and all(n in (1, want) for n, want in near)
-    if not fits:
-        raise UsageError(
-            f"data of shape {data.shape} does not fit a new array of shape {full}; leave shape= out, "
-            "or give data that can be broadcast to it",
-            code="broadcast",
-        )

@@ -229,7 +229,7 @@ def test_a_write_gives_the_file_to_who_asks_for_it(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     # One that is over before anybody asks is followed by a larger one.
     for rows in (256 << k for k in range(5)):
-        outcore.create(path, (rows, 2048), "f4").close()
+        outcore.create(path, (rows, 2048), "f4", overwrite=True).close()
         over = threading.Event()
         with outcore.open(path, "r+") as array:
             array._core.expect_flush()

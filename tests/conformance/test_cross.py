@@ -206,7 +206,7 @@ def test_random_arrays_sections_and_writes(tmp_path, data):
     elif suffix == ".npy":
         options["order"] = data.draw(strategies.orders())
     path = f"{tmp_path}/a{suffix}"
-    with outcore.create(path, data=values, **options) as array:
+    with outcore.create(path, data=values, **options, overwrite=True) as array:
         for _ in range(3):
             key = data.draw(strategies.keys(values.shape))
             assert np.array_equal(values[key], array[key])

@@ -128,7 +128,7 @@ def test_new_elements_of_bytes_are_empty_without_a_fill_value(tmp_path, monkeypa
 def test_a_fill_value_of_bytes_survives_a_conversion(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for kind, value in [("S7", b"ab"), (RECORD, CASES[21][1])]:
-        outcore.create("a.zarr", (4,), kind, fill_value=value, chunks=2)[0] = value
+        outcore.create("a.zarr", (4,), kind, fill_value=value, chunks=2, overwrite=True)[0] = value
         for source, target in [("a.zarr", "b.h5"), ("b.h5", "c.h5"), ("c.h5", "d.zarr2")]:
             outcore.convert(source, target, overwrite=True)
         expected = np.full(4, value, kind).tobytes()

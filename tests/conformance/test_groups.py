@@ -351,8 +351,8 @@ def test_groups_are_made(tmp_path, name):
     with pytest.raises(outcore.UsageError):
         group.create_group("u/below")
     with pytest.raises(FileExistsError):
-        group.create("u", 3, "f4", exclusive=True)
-    group.create("u", data=DATA + 1, dims=("t", "bare")).close()
+        group.create("u", 3, "f4")
+    group.create("u", data=DATA + 1, dims=("t", "bare"), overwrite=True).close()
     np.testing.assert_array_equal(DATA + 1, Owner(path).arrays()["u"])
     # Opened, or made where they are not there.
     with outcore.open_group(path, "a") as same:

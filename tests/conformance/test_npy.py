@@ -131,7 +131,7 @@ def test_elements_of_large_arrays_begin_at_a_page(tmp_path, length, offset):
 def test_exclusive_and_replace(tmp_path):
     path = tmp_path / "a.npy"
     formats.create_info(path, 4, "i4", exclusive=True)
-    with pytest.raises(errors.StorageError, match="use mode 'w'") as caught:
+    with pytest.raises(errors.StorageError, match="overwrite=True") as caught:
         formats.create_info(path, 5, "i4", exclusive=True)
     assert caught.value.code == "already-exists"
     assert np.load(path).shape == (4,)

@@ -248,7 +248,7 @@ def test_what_is_refused_before_anything_is_made(array, tmp_path):
         {"parts": 10**6},
         {"chunks": 3},
         {"attrs": {"a": 1}},
-        {"exclusive": True},
+        {},
     ):
         with pytest.raises(outcore.OutcoreError):
             outcore.create(array, (10, 7), **{"dtype": "f8", **options})
@@ -370,7 +370,7 @@ def each_kill(quick, prepare, action, look, settle):
 def make(folder, value, name="a.parts"):
     data = np.full((6, 3), float(value))
     where = [folder / "one", folder / "two", folder]
-    outcore.create(folder / name, data=data, where=where).close()
+    outcore.create(folder / name, data=data, where=where, overwrite=True).close()
 
 
 def switched(seen, old, new):
@@ -463,7 +463,9 @@ def test_many_make_the_same_array_at_once(quick):
             code = 1
             try:
                 for _ in range(5):
-                    outcore.create(quick / "a.parts", (4, 3), "f8", parts=2 + value).close()
+                    outcore.create(
+                        quick / "a.parts", (4, 3), "f8", parts=2 + value, overwrite=True
+                    ).close()
                 code = 0
             finally:
                 os._exit(code)

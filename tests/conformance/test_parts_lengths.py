@@ -379,7 +379,7 @@ def test_moves_to_each_others_name_do_not_wait_for_each_other(quick):
 def test_another_array_under_the_name_is_not_appended_to(tmp_path):
     path = make(tmp_path)
     with outcore.open(path, "r+") as a:
-        outcore.create(path, data=OLD + 1, parts=2).close()
+        outcore.create(path, data=OLD + 1, parts=2, overwrite=True).close()
         for change in (lambda: a.append(MORE), lambda: a.resize((2, 3))):
             with pytest.raises(outcore.StorageError, match="open it again") as caught:
                 change()
@@ -404,7 +404,9 @@ def test_a_change_inside_an_append_does_not_wait_for_it(tmp_path):
 
 def test_a_child_that_was_forked_meanwhile_keeps_nobody_waiting(tmp_path):
     path = make(tmp_path)
-    done = threading.Thread(target=lambda: outcore.create(path, data=OLD + 1, parts=2).close())
+    done = threading.Thread(
+        target=lambda: outcore.create(path, data=OLD + 1, parts=2, overwrite=True).close()
+    )
     with part_files.Change(str(path), str(path)):
         done.start()
         time.sleep(0.2)

@@ -120,13 +120,13 @@ def test_arrays_take_names_where_the_system_can_only_rename(tmp_path, kind):
         def same(expected):
             with outcore.open(path) as a:
                 assert np.array_equal(a[...], expected)
-        outcore.create(path, data=DATA, exclusive=True, **options).close()
+        outcore.create(path, data=DATA, **options).close()
         same(DATA)
         try:
-            outcore.create(path, data=DATA + 1, exclusive=True, **options)
+            outcore.create(path, data=DATA + 1, **options)
         except outcore.AlreadyExistsError:
             same(DATA)
-            outcore.create(path, data=DATA + 2, **options).close()
+            outcore.create(path, data=DATA + 2, overwrite=True, **options).close()
             same(DATA + 2)
             np.save(path + ".npy", DATA + 3)
             outcore.convert(path + ".npy", path, overwrite=True, **options)

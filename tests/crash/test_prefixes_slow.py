@@ -22,7 +22,7 @@ def test_create(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["npy", "raw", "zarr", "zarr zstd"])
 def test_create_exclusively(tmp_path, kind):
-    script = "outcore.create(path, (60, 40), '<i4', exclusive=True, **options).flush()"
+    script = "outcore.create(path, (60, 40), '<i4', **options).flush()"
     run(tmp_path, kind, script, False, old_or(np.zeros_like(OLD), absent=True))
 
 

@@ -110,8 +110,8 @@ def test_placement_that_another_process_makes_is_refused():
     assert sorted(os.listdir("a")) == ["placement.json", "rank-0000.npy"]
 
 
-@pytest.mark.parametrize("exclusive", [True, False])
-def test_placement_that_is_whole_by_then_is_looked_at_again(monkeypatch, exclusive):
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_placement_that_is_whole_by_then_is_looked_at_again(monkeypatch, overwrite):
     """B finds an unfinished folder; A finishes; B gets the lock."""
     os.mkdir("a")
     Path("a/placement.unfinished").touch()
@@ -123,14 +123,14 @@ def test_placement_that_is_whole_by_then_is_looked_at_again(monkeypatch, exclusi
         return held(note, name)
 
     monkeypatch.setattr(making, "_held", late)
-    if exclusive:
+    if not overwrite:
         lexists = os.path.lexists
         monkeypatch.setattr(os.path, "lexists", lambda path: path != "a" and lexists(path))
-        with pytest.raises(CollectiveError, match="exists already"):
-            outcore.create_placed("a", ROWS, "i4", placement="local", exclusive=True)
+        with pytest.raises(CollectiveError, match="already exists"):
+            outcore.create_placed("a", ROWS, "i4", placement="local")
     else:
-        outcore.create_placed("a", ROWS, "i4", placement="local").close()
-    assert outcore.open_placed("a").dtype == (np.float64 if exclusive else np.int32)
+        outcore.create_placed("a", ROWS, "i4", placement="local", overwrite=True).close()
+    assert outcore.open_placed("a").dtype == (np.int32 if overwrite else np.float64)
     assert sorted(os.listdir("a")) == ["placement.json", "rank-0000.npy"]
 
 

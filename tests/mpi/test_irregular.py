@@ -772,7 +772,7 @@ def test_copies_of_values_and_results_are_counted_or_come_in_passes(world, folde
     def body(t):
         path = str(folder / "a.npy")
         if t.rank == 0:
-            outcore.create(path, data=data).close()
+            outcore.create(path, data=data, overwrite=True).close()
         t.barrier()
         mine = np.arange(t.rank, 2000, t.size)[::-1]
         hints = {} if limit is None else {"memory": limit}

@@ -68,7 +68,14 @@ def mine(whole, distribution, rank, ghosts=0):
 def made(t, path, distribution, placement, ghosts=0, **options):
     """An array in some placement, with the values of `values`."""
     a = outcore.create_placed(
-        path, distribution, "f8", placement=placement, ghosts=ghosts, comm=t, **options
+        path,
+        distribution,
+        "f8",
+        placement=placement,
+        ghosts=ghosts,
+        comm=t,
+        **options,
+        overwrite=True,
     )
     a.write_section(..., mine(values(), distribution, t.rank))
     a.flush_all()
@@ -276,7 +283,9 @@ def test_sections_of_the_whole_array_and_multicast(world, folder):
                         np.testing.assert_array_equal(whole[key], out)
                         if whole[key].ndim:
                             file = os.path.join(folder, f"mine-{t.rank}.npy")
-                            with outcore.create(file, whole[key].shape, "f8") as target:
+                            with outcore.create(
+                                file, whole[key].shape, "f8", overwrite=True
+                            ) as target:
                                 a.multicast_all(key, target)
                                 np.testing.assert_array_equal(whole[key], target[...])
                     own = np.s_[t.rank :: t.size]
@@ -359,7 +368,7 @@ def test_what_is_wrong_is_refused_on_all_ranks_and_named(world, folder):
         with pytest.raises((DistributionError, CollectiveError), match=f"{t.size} that call|rank"):
             outcore.open_placed(name, Distribution(SHAPE, ["*", "block"], t.size), comm=t)
         with pytest.raises((AlreadyExistsError, CollectiveError)):
-            outcore.create_placed(name, rows, "f8", placement="local", exclusive=True, comm=t)
+            outcore.create_placed(name, rows, "f8", placement="local", comm=t)
         # One rank calls something else.
         with pytest.raises(CollectiveError), outcore.open_placed(name, comm=t) as a:
             a.flush_all() if t.rank else a.shift_all()
@@ -606,7 +615,7 @@ def test_a_folder_without_manifest_holds_no_array(tmp_path, monkeypatch):
 
     monkeypatch.setattr(outcore, "create", killed)
     with pytest.raises(KeyboardInterrupt):
-        outcore.create_placed(name, rows, "i4", placement="local")
+        outcore.create_placed(name, rows, "i4", placement="local", overwrite=True)
     assert not (name / "placement.json").exists()
     with pytest.raises(CollectiveError):
         outcore.open_placed(name)
@@ -635,12 +644,12 @@ def test_an_array_that_was_removed_in_part_can_be_replaced(tmp_path, monkeypatch
 
     monkeypatch.setattr(os, "unlink", fails)
     with pytest.raises(CollectiveError, match="on purpose"):
-        outcore.create_placed(name, rows, "i4", placement="local")
+        outcore.create_placed(name, rows, "i4", placement="local", overwrite=True)
     monkeypatch.undo()
     assert (name / "placement.json").exists() == (lost == "placement.json")
     if lost == "placement.json":
         assert outcore.open_placed(name).dtype == np.float64
-    outcore.create_placed(name, rows, "i4", placement="local").close()
+    outcore.create_placed(name, rows, "i4", placement="local", overwrite=True).close()
     assert outcore.open_placed(name).dtype == np.int32
     assert sorted(os.listdir(name)) == ["placement.json", "rank-0000.npy"]
 

@@ -494,13 +494,13 @@ def test_names_change_and_arrays_go(world, folder):
         t.barrier()
         once(t, lambda: (folder / "three.npy").write_bytes(b"somebody else's"))
         with pytest.raises((CollectiveError, StorageError)):
-            d.rename(folder / "three", exclusive=True)
+            d.rename(folder / "three")
         # It has its old name, and goes on.
         assert d.path == str(folder / "two.npy")
         d.read(a)
         with pytest.raises((CollectiveError, UsageError), match="suffix"):
             d.rename(folder / "three.zarr")
-        d.rename(folder / "three")
+        d.rename(folder / "three", overwrite=True)
         d.write(a)
         d.close()
         t.barrier()
@@ -535,7 +535,7 @@ def test_ranks_that_mean_different_names_all_raise_and_no_file_moves(world, fold
             with pytest.raises(CollectiveError, match="suffix"):
                 d.rename(folder / ("two.zarr" if last else "two"))
             with pytest.raises(CollectiveError, match="rename") as raised:
-                d.rename(folder / "two", exclusive=last)
+                d.rename(folder / "two", overwrite=last)
             assert raised.value.code == "mismatched-call"
             t.barrier()
             assert os.listdir(folder) == ["one.npy"]
@@ -775,7 +775,9 @@ def test_words_that_mean_nothing_say_what_to_do(tmp_path):
 def test_parts_are_cut_in_the_order_of_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(movement, "_LARGEST", 8 * 77)
     for order in "CF":
-        d = outcore.disk_array("d.npy", (9, 11, 7), "f8", where=tmp_path, order=order)
+        d = outcore.disk_array(
+            "d.npy", (9, 11, 7), "f8", where=tmp_path, order=order, overwrite=True
+        )
         data = np.arange(9 * 11 * 7, dtype="i4").reshape(9, 11, 7)
         d.write(data)
         np.testing.assert_array_equal(data, d.array[...])

@@ -496,7 +496,12 @@ def test_another_loop_does_not_go_on(world, folder, monkeypatch):
             loop(t, late)
         before = (folder / "x.npy").read_bytes()
         for words in ({"kernel": spread}, {"kernel": late, "reads": {"y": folder / "x2.npy"}}):
-            once(t, lambda: outcore.create(folder / "x2.npy", data=np.ones(NODES)).close())
+            once(
+                t,
+                lambda: outcore.create(
+                    folder / "x2.npy", data=np.ones(NODES), overwrite=True
+                ).close(),
+            )
             with pytest.raises(outcore.OutcoreError, match="belongs to another job"):
                 loop(t, **words)
         assert before == (folder / "x.npy").read_bytes()

@@ -9,8 +9,8 @@ PERIODIC = "tests/mpi/test_periodic.py"
 MUTANTS = [
     Mutant(
         file="python/outcore/opening.py",
-        before="            made = create(path, exclusive=True, hints=hints, **options)\n",
-        after="            made = create(path, exclusive=False, hints=hints, **options)\n",
+        before='            made = _create_by_mode(path, "x", hints, options)\n',
+        after='            made = _create_by_mode(path, "w", hints, options)\n',
         killed_by=f"{MAKING}::test_one_of_many_makes_it",
         why="of several processes that open or make an array one would replace what another has written",
     ),

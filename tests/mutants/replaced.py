@@ -12,9 +12,42 @@ WHILE_IT_GROWS = f"{REPLACED}::test_a_zarr_array_that_is_replaced_while_it_grows
 OTHERS = f"{REPLACED}::test_a_file_with_another_array_is_not_appended_to"
 OUTSIDE = f"{LINKS}::test_nothing_outside_a_store_changes"
 INSIDE = "tests/crash/test_convert_inside.py"
+REPLACING = "tests/crash/test_replacing.py"
+CREATING = "python/outcore/creating.py"
 
 MUTANTS = [
     # Replaced
+    Mutant(
+        file=CREATING,
+        before="    overwrite: bool = False,\n",
+        after="    overwrite: bool = True,\n",
+        killed_by=f"{REPLACING}::test_what_exists_is_refused_unless_overwrite_says_so",
+        why="a program would lose an array whose name it uses twice",
+    ),
+    Mutant(
+        file=CREATING,
+        before="    if overwrite and (fresh := _beside(path, options)) is not None:\n",
+        after="    if overwrite and (fresh := None):\n",
+        killed_by=(
+            f"{REPLACING}::test_a_full_disk_leaves_the_old_array_or_the_new_one",
+            f"{REPLACING}::test_a_kill_leaves_the_old_array_or_the_new_one",
+        ),
+        why="after a full disk or a kill there would be neither the old array nor the new one",
+    ),
+    Mutant(
+        file=CREATING,
+        before="            array.write(..., data)\n            array.flush()\n",
+        after="            array.write(..., data)\n",
+        killed_by=f"{REPLACING}::test_the_new_array_is_on_the_disk_before_it_takes_the_place",
+        why="after a crash of the machine the name of the old array could be on an empty one",
+    ),
+    Mutant(
+        file=f"{FORMATS}/replacing.py",
+        before="            fcntl.flock(fd, fcntl.LOCK_EX)\n",
+        after="            pass\n",
+        killed_by=f"{REPLACING}::test_two_that_replace_an_array_of_a_file_take_turns",
+        why="one of two programs would name the array that the other one has just begun",
+    ),
     Mutant(
         file=f"{FORMATS}/zarr_grid.py",
         before="    with locked(source.lock):\n        confirm(info)\n        remove_outside",

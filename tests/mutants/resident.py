@@ -86,15 +86,15 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{RESIDENT}/naming.py",
-        before="return [number_of(found[0]), int(exclusive)]",
+        before="return [number_of(found[0]), int(overwrite)]",
         after="return [0, 0]",
         killed_by=TESTS + "test_ranks_that_mean_different_names_all_raise_and_no_file_moves",
         why="the first rank would rename a file that the others look for under another name",
     ),
     Mutant(
         file=f"{RESIDENT}/array.py",
-        before="        new = new_name(self._group, self._array, name, exclusive=exclusive)\n        self.flush()\n",
-        after="        new = new_name(self._group, self._array, name, exclusive=exclusive)\n",
+        before="        new = new_name(self._group, self._array, name, overwrite=overwrite)\n        self.flush()\n",
+        after="        new = new_name(self._group, self._array, name, overwrite=overwrite)\n",
         killed_by=TESTS + "test_what_gets_a_name_is_on_the_disk_before",
         why="after a crash there would be half an array under a name that had another one before",
     ),

@@ -115,7 +115,7 @@ def test_what_the_library_of_the_format_changes_is_noticed(place):
 def test_an_input_that_was_made_anew_is_noticed(place):
     source, out = begun(place)
     time.sleep(0.1)
-    outcore.create(source, data=DATA[::-1], **PLACES[place][2]).close()
+    outcore.create(source, data=DATA[::-1], **PLACES[place][2], overwrite=True).close()
     refused(source, out, DATA[::-1])
 
 

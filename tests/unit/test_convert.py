@@ -79,7 +79,7 @@ def test_any_format_to_any_other(tmp_path_factory, job):
 
 def make(path, shape=(300, 400), dtype="f4", **words):
     data = np.arange(np.prod(shape), dtype=dtype).reshape(shape)
-    outcore.create(path, data=data, **words).close()
+    outcore.create(path, data=data, **words, overwrite=True).close()
     return data
 
 

@@ -96,7 +96,7 @@ def test_data_that_does_not_fit_replaces_nothing(tmp_path):
         (3, np.ones((1, 1, 3))),
         ((0, 3), np.ones(3)),
     ):
-        with outcore.create(tmp_path / "a.npy", shape, data=data) as a:
+        with outcore.create(tmp_path / "a.npy", shape, data=data, overwrite=True) as a:
             want = np.zeros(shape, np.asarray(data).dtype)
             want[...] = data
             np.testing.assert_array_equal(want, a[...])

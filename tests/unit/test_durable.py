@@ -148,7 +148,7 @@ def test_the_longest_names_that_a_folder_allows(tmp_path, letter, suffix):
     path = tmp_path / longest(letter, suffix)
     raw = {"dtype": "f8", "shape": (6, 4)} if suffix == ".raw" else {}
     for _ in range(2):  # new, then replaced
-        outcore.create(path, data=data).close()
+        outcore.create(path, data=data, overwrite=True).close()
         with outcore.open(path, **raw) as a:
             np.testing.assert_array_equal(data, a[...])
     if suffix in (".h5", ".nc"):

@@ -83,7 +83,7 @@ def test_a_file_that_exists_is_a_file_exists_error(tmp_path, name):
     outcore.create(path, 3, "f8").close()
     np.save(tmp_path / "source.npy", np.zeros(3))
     calls = [
-        lambda: outcore.create(path, 3, "f8", exclusive=True),
+        lambda: outcore.create(path, 3, "f8"),
         lambda: outcore.open(path, "x", shape=3, dtype="f8"),
     ]
     if "::" not in name:

@@ -109,7 +109,7 @@ def test_pipes_and_sockets_are_neither_waited_for_nor_replaced(tmp_path, monkeyp
             lambda name=name: outcore.verify(name),
             lambda name=name: outcore.create(name, 3, "f4"),
             lambda name=name: outcore.create(name, 3, "f4", format="zarr"),
-            lambda name=name: outcore.create(["c.raw", name], 4, "f4"),
+            lambda name=name: outcore.create(["c.raw", name], 4, "f4", overwrite=True),
             lambda name=name: outcore.convert("b.npy", name, overwrite=True),
         ):
             with pytest.raises(errors.UsageError) as caught:
@@ -126,7 +126,7 @@ def test_paths_with_a_zero_byte():
 
 
 def test_create_takes_no_mode(tmp_path):
-    with pytest.raises(errors.UsageError, match="exclusive=True"):
+    with pytest.raises(errors.UsageError, match="overwrite=True"):
         outcore.create(tmp_path / "a.npy", 3, "f4", mode="x")
     assert not os.listdir(tmp_path)
 

@@ -268,7 +268,7 @@ def test_the_record_of_a_raw_file_that_was_made_anew_counts_for_nothing(tmp_path
     new = np.arange(40, dtype="<i4").reshape(10, 4) + 1000
     for make in (
         lambda: path.write_bytes(new.tobytes()),  # the same inode, of a size in between
-        lambda: outcore.create(path, data=new).close(),
+        lambda: outcore.create(path, data=new, overwrite=True).close(),
         lambda: path.write_bytes(bytes(100 * 16)),
         lambda: path.write_bytes(OLD[:2].tobytes()),
     ):
@@ -288,7 +288,7 @@ def test_the_record_of_a_raw_file_counts_for_no_other_file_and_size(tmp_path):
     """Also where the bytes before the old end are the same."""
     path, known = tmp_path / "a.raw", {"dtype": "<i4", "shape": (-1, 4)}
     for make in (
-        lambda: outcore.create(path, data=np.zeros((10, 4), "<i4")).close(),
+        lambda: outcore.create(path, data=np.zeros((10, 4), "<i4"), overwrite=True).close(),
         lambda: path.write_bytes(bytes(100 * 16)),
     ):
         path.write_bytes(bytes(6 * 16))

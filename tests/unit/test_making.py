@@ -252,7 +252,9 @@ def test_one_of_many_makes_it():
 
 
 def auto(path, shape, typical=None, **words):
-    with outcore.create(path, shape, "f4", chunks="auto", typical=typical, **words) as a:
+    with outcore.create(
+        path, shape, "f4", chunks="auto", typical=typical, **words, overwrite=True
+    ) as a:
         return a.chunks, a.layout
 
 

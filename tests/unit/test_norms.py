@@ -88,8 +88,8 @@ def test_one_of_two_stacks_of_vectors_is_broadcast(tmp_path, large, small, axis,
     ):
         expected = np.vecdot(left, right, axis=axis)
         with (
-            outcore.create(tmp_path / "a.npy", data=left, order=order) as one,
-            outcore.create(tmp_path / "b.h5", data=right) as other,
+            outcore.create(tmp_path / "a.npy", data=left, order=order, overwrite=True) as one,
+            outcore.create(tmp_path / "b.h5", data=right, overwrite=True) as other,
         ):
             for memory in ("300 KiB", "4 MiB"):
                 found = outcore.vecdot(one, other, axis=axis, memory=memory)

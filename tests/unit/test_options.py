@@ -174,7 +174,7 @@ def test_an_option_that_is_not_known_lists_all_and_the_nearest(tmp_path):
         outcore.create(f"{tmp_path}/b.zarr", (2, 3), "f4", separatr="/")
     with pytest.raises(outcore.UsageError, match="did you mean 'offset'"):
         outcore.open(f"{tmp_path}/b.raw", dtype="f4", offst=3)
-    for name in ("hints", "data", "exclusive"):
+    for name in ("hints", "data"):
         with pytest.raises(outcore.UsageError, match=f"no option {name!r}"):
             outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", **{name: {}})
     assert os.listdir(tmp_path) == ["a.npy"]

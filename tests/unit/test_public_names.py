@@ -101,7 +101,7 @@ def test_what_is_imported_later_is_what_type_checkers_see():
 AT_IMPORT = {"_core", "errors", "measured"}
 AT_OPEN = {
     *AT_IMPORT,
-    *("disk", "formats", "hints", "opening", "report", "requests"),
+    *("creating", "disk", "formats", "hints", "opening", "report", "requests"),
     *(f"disk.{name}" for name in ("array", "attributes", "described", "growth", "operators")),
     *(f"disk.{name}" for name in ("selecting", "walking")),
     *("report.access", "report.bars", "report.phases"),

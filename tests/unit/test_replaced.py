@@ -30,7 +30,7 @@ def tree(path):
 
 
 BY = {
-    "create": lambda path, **words: outcore.create(path, data=NEW, **words).close(),
+    "create": lambda path, **words: outcore.create(path, data=NEW, **words, overwrite=True).close(),
     "convert": lambda path, **words: outcore.convert(
         path.parent / "b.npy", path, overwrite=True, **words
     ),
@@ -79,7 +79,7 @@ def test_a_zarr_array_that_is_replaced_while_it_grows(tmp_path, suffix, step):
         with formats.growing(info) as array:
             if step == "finish":
                 array.reserve((16, 8))
-            outcore.create(path, data=NEW, chunks=(2, 8)).close()
+            outcore.create(path, data=NEW, chunks=(2, 8), overwrite=True).close()
             before.update(tree(path))
             array.reserve((16, 8)) if step == "reserve" else array.finish()
 
@@ -107,7 +107,7 @@ def test_a_file_with_another_array_is_not_appended_to(tmp_path, other):
     words = {**new, **more}
     data = NEW.reshape((4, 2, 8) if words.pop("axes", 2) == 3 else NEW.shape)
     data = data.astype(words.pop("dtype", "f4"))
-    outcore.create(path, data=data, **words).close()
+    outcore.create(path, data=data, **words, overwrite=True).close()
     before = path.read_bytes()
     for change in (lambda: a.append(OLD), lambda: a.resize((16, 8))):
         with pytest.raises(outcore.OutcoreError, match="open it again") as error:
@@ -119,7 +119,7 @@ def test_a_file_with_another_array_is_not_appended_to(tmp_path, other):
 def test_shards_that_were_replaced(tmp_path):
     path = tmp_path / "a.zarr"
     a = outcore.create(path, data=OLD, chunks=(2, 2), shards=(4, 4))
-    outcore.create(path, data=NEW, chunks=(4, 4), shards=(8, 8)).close()
+    outcore.create(path, data=NEW, chunks=(4, 4), shards=(8, 8), overwrite=True).close()
     refused(lambda: a[...], "file-changed")
     refused(lambda: a.write(..., 3), "file-changed")
     np.testing.assert_array_equal(outcore.open(path)[...], NEW)
@@ -209,7 +209,7 @@ def test_who_writes_into_an_array_of_another_is_told(tmp_path):
     path = tmp_path / "a.zarr"
     first = outcore.create(path, (8, 8), "f4", chunks=(2, 8), compression=None)
     first[:4] = 1
-    second = outcore.create(path, (8, 8), "f4", chunks=(2, 8), compression=None)
+    second = outcore.create(path, (8, 8), "f4", chunks=(2, 8), compression=None, overwrite=True)
     second[:6] = 2
     refused(lambda: first.write(np.s_[4:], 1), "file-changed")
     second[6:] = 2
@@ -224,7 +224,7 @@ def test_ranks_are_told_of_an_array_that_was_replaced(tmp_path):
         with outcore.open(path, comm=t) as a:
             t.barrier()
             if t.rank == 0:
-                outcore.create(path, data=NEW, chunks=(2, 8)).close()
+                outcore.create(path, data=NEW, chunks=(2, 8), overwrite=True).close()
             t.barrier()
             with pytest.raises(outcore.CollectiveError, match="file-changed"):
                 a.read_all(np.s_[t.rank :: 2])

@@ -42,7 +42,7 @@ def all_refused(a):
 def create(path, data):
     order = "F" if data.flags.f_contiguous and path.suffix != ".h5" else "C"
     name = f"{path}::/x" if path.suffix == ".h5" else path
-    outcore.create(name, data=data, order=order).close()
+    outcore.create(name, data=data, order=order, overwrite=True).close()
 
 
 def convert(path, data):

@@ -153,9 +153,7 @@ def _array(words: Any) -> dict[str, Any]:
     if words.compression not in (None, "none"):
         options["compression"] = words.compression.split(",")
     options |= target_options(words)
-    array = outcore.create(
-        words.target, shape, words.dtype, exclusive=not words.overwrite, **options
-    )
+    array = outcore.create(words.target, shape, words.dtype, overwrite=words.overwrite, **options)
     with array:
         array.flush()
         return {

@@ -526,6 +526,11 @@ def format_of_new(path: str, format: str | None = None) -> str:
     return _maker(split_path(path)[0], format).NAME
 
 
+def is_folder_format(outer: str, format: str | None = None) -> bool:
+    """Whether a new file of many arrays, or array, at `outer` would be a folder."""
+    return bool(getattr(_maker(outer, format), "is_folder", False))
+
+
 def format_of(outer: str, format: str | None = None) -> str:
     """The name of the format of what is at `outer`; of `format`, if the caller knows it."""
     is_folder = durable.refuse_special(outer)
@@ -673,7 +678,7 @@ def _check_options(module: Format, verb: str, options: Mapping[str, Any]) -> Non
     if wrong:
         # What every format takes, as well.
         common = _keywords(create_info if verb == "create" else open_info)
-        known = sorted({*common, *allowed, "hints"} - {"writable", "files"})
+        known = sorted({*common, *allowed, "hints"} - {"writable", "files", "exclusive"})
         raise UsageError(
             f"format {module.NAME} has no option {wrong[0]!r} for {verb}{advice(wrong[0], known)} "
             f"Options: {', '.join(known)}",

@@ -44,7 +44,7 @@ _CODES = {
 }
 _NEXT = {
     "not-found": "check the path",
-    "already-exists": "use mode 'w' to replace it or 'r+' to change it",
+    "already-exists": "pass overwrite=True to replace it, or open it with mode 'r+' to change it",
     "permission-denied": "check the owner and the mode of the file and of its folder",
     "read-only-file-system": "mount it for writing, or choose another place",
     "disk-failure": "the disk or its connection fails; look at the system log",

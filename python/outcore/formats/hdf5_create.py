@@ -168,7 +168,8 @@ def _taken(h5py: Any, file: Any, path: str, name: str, exclusive: bool) -> bool:
         return False
     if exclusive and not is_bare_dimension(file[name]):
         raise StorageError(
-            f"{path!r} already holds {name!r}; use mode 'w' to replace it or 'r+' to change it",
+            f"{path!r} already holds {name!r}; pass overwrite=True to replace it, or open it with "
+            "mode 'r+' to change it",
             code="already-exists",
             path=path,
             errno=errno.EEXIST,

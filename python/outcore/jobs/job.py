@@ -220,7 +220,7 @@ class Job:
         path, words = self._stand_ins()[number]
         discard(path, words["format"])
         hints = Hints.of(Hints(exclusive=True))
-        return create(path, result.shape, result.dtype, exclusive=True, hints=hints, **words)
+        return create(path, result.shape, result.dtype, hints=hints, **words)
 
     def _join_stand_in(self, number: int, path: str) -> Any:
         """The same for another rank."""
@@ -563,7 +563,15 @@ class Job:
                 words = {k: v for k, v in result.kept.items() if k == "order"}
                 durable.remove_begun(path)
                 begun.temporaries.append(
-                    create(path, result.shape, result.dtype, format="npy", hints=ours, **words)
+                    create(
+                        path,
+                        result.shape,
+                        result.dtype,
+                        format="npy",
+                        overwrite=True,
+                        hints=ours,
+                        **words,
+                    )
                 )
 
     def _is_publishing(self, journal: Journal) -> bool:

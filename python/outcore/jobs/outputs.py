@@ -524,9 +524,7 @@ def temporary(result: Result, folder: str, options: Mapping[str, Any] | None = N
     name = f".outcore-scratch-{os.getpid()}-{os.urandom(6).hex()}{suffix}"
     path = os.path.join(folder, name)
     hints = Hints.of(Hints(exclusive=True))
-    array = create(
-        path + inner, result.shape, result.dtype, exclusive=True, hints=hints, **{**kept, **words}
-    )
+    array = create(path + inner, result.shape, result.dtype, hints=hints, **{**kept, **words})
     array._gone = weakref.finalize(array, _remove, path, os.getpid())  # type: ignore[attr-defined]
     return array
 

@@ -294,7 +294,7 @@ class Target:
                 self.place.partial,
                 self.result.shape,
                 self.result.dtype,
-                exclusive=not (self.place.overwrite and self.place.inside),
+                overwrite=self.place.overwrite and self.place.inside,
                 hints=self.hints(memory),
                 format=format,
                 **words,

@@ -60,11 +60,11 @@ def create_placed(
     comm: Any = None,
     where: Sequence[Path] | None = None,
     order: str = "C",
-    exclusive: bool = False,
+    overwrite: bool = False,
     **options: Any,
 ) -> PlacedArray:
     """
-    Make an array on disk that is divided over ranks, of zeros; replaces what is there. Collective.
+    Make an array on disk that is divided over ranks, of zeros. Collective.
 
     Parameters
     ----------
@@ -87,8 +87,8 @@ def create_placed(
         of the manifest.
     order
         ``"C"`` or ``"F"``: of the file, or of each of them.
-    exclusive
-        Refuse to replace anything.
+    overwrite
+        Replace an existing array of that name.
     options
         Global and partitioned placement: as for `outcore.create` (``chunks``, ``compression``, ...).
 
@@ -124,7 +124,7 @@ def create_placed(
     """
     group = join(comm)
     with contextlib.ExitStack() as held:
-        words = (path, distribution, dtype, placement, ghosts, where, order, exclusive, options)
+        words = (path, distribution, dtype, placement, ghosts, where, order, overwrite, options)
         made = _made(group, held, *words)
         if placement == "local":
             _name(group, made)
@@ -141,7 +141,7 @@ def _made(
     ghosts: Ghosts,
     where: Sequence[Path] | None,
     order: str,
-    exclusive: bool,
+    overwrite: bool,
     options: dict[str, Any],
 ) -> PlacedArray:
     """An array whose local files have no manifest yet: its folder is nobody else's until `held` ends."""
@@ -152,7 +152,7 @@ def _made(
     def check() -> list[int]:
         pairs.extend(_checked(group, distribution, placement, ghosts))
         kind = as_dtype(dtype, name)
-        meant = (name, distribution, kind, placement, pairs, order, exclusive, sorted(options))
+        meant = (name, distribution, kind, placement, pairs, order, overwrite, sorted(options))
         if placement != "local":
             if where is not None:
                 raise _only_local(where)
@@ -171,12 +171,12 @@ def _made(
     def begin() -> list[int]:
         """What there is goes when all ranks mean the same."""
         if group.rank == 0 and placement == "local":
-            held.enter_context(_room(name, exclusive))
+            held.enter_context(_room(name, overwrite))
         elif group.rank == 0:
             if os.path.isdir(name) and is_local(name):
                 raise _foreign(name)
             outcore.create(
-                path, distribution.shape, dtype, order=order, exclusive=exclusive, **options
+                path, distribution.shape, dtype, order=order, overwrite=overwrite, **options
             ).close()
         return []
 
@@ -198,7 +198,9 @@ def _made(
         with durable.os_errors("making the folder of", file):
             os.makedirs(os.path.dirname(file), exist_ok=True)
         shape = distribution.local_shape(group.rank, pairs)
-        disks.append(outcore.create(file, shape, dtype, order=order, format="npy"))
+        disks.append(
+            outcore.create(file, shape, dtype, order=order, format="npy", overwrite=overwrite)
+        )
         return []
 
     _all_or_none(group, make, disks)
@@ -467,7 +469,7 @@ def copy_placed(
     with held:
         together(group, "copy_placed", begin, told, same=1)
         temporary = places[0].partial if places else name
-        words = (divided, source.dtype, placement, ghosts, where, order, False, options)
+        words = (divided, source.dtype, placement, ghosts, where, order, True, options)
         made = _made(group, held, temporary, *words)
         try:
             write_slabs(source, made)
@@ -583,12 +585,12 @@ def _files(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ..
 
 
 @contextlib.contextmanager
-def _room(name: str, exclusive: bool) -> Iterator[None]:
+def _room(name: str, overwrite: bool) -> Iterator[None]:
     """A folder for the manifest, without one, which is the caller's alone; what had the name goes."""
     note = os.path.join(name, UNFINISHED)
     with durable.os_errors("making", name), contextlib.ExitStack() as stack:
         if os.path.lexists(name):
-            if exclusive:
+            if not overwrite and (is_local(name) or not os.path.isdir(name)):
                 raise _exists(name)
             if not os.path.isdir(name) or not is_local(name):
                 _refuse_foreign(name)
@@ -598,7 +600,7 @@ def _room(name: str, exclusive: bool) -> Iterator[None]:
         # Once more: who had it before may have finished an array.
         if is_local(name):
             try:
-                if exclusive:
+                if not overwrite:
                     raise _exists(name)
                 old = Manifest.read(name)
             except BaseException:
@@ -642,7 +644,7 @@ def _held(note: str, name: str) -> tuple[bool, int]:
 
 def _exists(name: str) -> AlreadyExistsError:
     return AlreadyExistsError(
-        f"{name!r} exists already; give another name, or let it be replaced",
+        f"{name!r} already exists; pass overwrite=True to replace it, or choose another name",
         code="already-exists",
         path=name,
     )

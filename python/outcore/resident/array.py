@@ -552,7 +552,7 @@ class DiskResidentArray(ArrayOnDisk):
         else:
             self._array.flush()
 
-    def rename(self, name: str | os.PathLike[str], *, exclusive: bool = False) -> None:
+    def rename(self, name: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """
         Give the array another name, durably; a temporary one stays from then on. Collective.
 
@@ -560,8 +560,8 @@ class DiskResidentArray(ArrayOnDisk):
         ----------
         name
             The new one, on the same file system; without a suffix it keeps the one it has.
-        exclusive
-            Refuse to replace anything.
+        overwrite
+            Replace what has that name.
 
         Raises
         ------
@@ -569,7 +569,8 @@ class DiskResidentArray(ArrayOnDisk):
             ``closed``; ``bad-suffix``: the suffix is that of another format; ``cannot-change``: it lies
             in a file with other arrays.
         StorageError
-            The system said no; `AlreadyExistsError` with `exclusive`. The array has its old name.
+            The system said no; `AlreadyExistsError`: something has that name, and `overwrite` is not
+            set. The array keeps its old name.
         CollectiveError
             On all ranks, if any failed, or meant another name; of several ranks the errors above are
             its cause.
@@ -592,9 +593,9 @@ class DiskResidentArray(ArrayOnDisk):
         >>> outcore.open("result.npy")[0, 0]
         np.float64(1.0)
         """
-        new = new_name(self._group, self._array, name, exclusive=exclusive)
+        new = new_name(self._group, self._array, name, overwrite=overwrite)
         self.flush()
-        self._array, failure = renamed(self._group, self._array, new, exclusive=exclusive)
+        self._array, failure = renamed(self._group, self._array, new, overwrite=overwrite)
         if failure is not None:
             raise failure
         if self._hold is not None:

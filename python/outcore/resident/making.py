@@ -49,6 +49,7 @@ def disk_array(
     keep: bool = True,
     where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     mode: Mode | None = None,
+    overwrite: bool = False,
     comm: Any = None,
     hints: Hints | Mapping[str, Any] | None = None,
     **options: Any,
@@ -76,8 +77,10 @@ def disk_array(
         name in the first one: `name` has the suffix ``.parts`` or none then. By default the folder of
         `name`; of temporary arrays ``OUTCORE_SCRATCH``, if that is set.
     mode
-        ``"w"`` makes the array, in place of what is there, ``"x"`` refuses to replace anything; ``"r"``
-        and ``"r+"`` open one. By default ``"w"`` if there is a shape, else ``"r+"``.
+        ``"x"`` makes the array and refuses to replace one, ``"w"`` replaces it; ``"r"`` and ``"r+"``
+        open one. By default ``"x"`` (with `overwrite`, ``"w"``) if there is a shape, else ``"r+"``.
+    overwrite
+        Replace an existing array, or file, of that name: the same as mode ``"w"``.
     comm
         A communicator of mpi4py, or a transport: all its ranks call this.
     hints
@@ -127,6 +130,13 @@ def disk_array(
     (None, None)
     """
     group = transport(comm)
+    if overwrite:
+        if mode not in (None, "w"):
+            raise UsageError(
+                f"overwrite=True and mode={mode!r} contradict each other; leave mode= out",
+                code="bad-mode",
+            )
+        mode = "w"
     words = _Words(name, shape, dtype, typical, keep, where, mode, options)
     hold: list[Hold] = []
     try:
@@ -212,7 +222,7 @@ class _Words:
         elif _bare(path):
             path = self._with_suffix(path, said["format"])
         lock = hold[0].lock if hold else None
-        return {"path": path, "mode": self.mode or "w", "layout": said, "lock": lock}
+        return {"path": path, "mode": self.mode or "x", "layout": said, "lock": lock}
 
     def options_of(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """What `outcore.open` takes."""

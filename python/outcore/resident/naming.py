@@ -32,7 +32,7 @@ __all__ = ["new_name", "removed", "renamed"]
 _CALL = "disk_array"
 
 
-def new_name(group: Transport, array: DiskArray, name: Any, *, exclusive: bool) -> str:
+def new_name(group: Transport, array: DiskArray, name: Any, *, overwrite: bool) -> str:
     """
     The file that `name` means for an array that keeps its format. Collective.
 
@@ -48,10 +48,10 @@ def new_name(group: Transport, array: DiskArray, name: Any, *, exclusive: bool) 
 
     def mean() -> list[int]:
         found.append(_meant(array, name))
-        return [number_of(found[0]), int(exclusive)]
+        return [number_of(found[0]), int(overwrite)]
 
     def tell() -> str:
-        return f"rename({os.fspath(name)!r}, exclusive={exclusive}) of {array.path!r}"
+        return f"rename({os.fspath(name)!r}, overwrite={overwrite}) of {array.path!r}"
 
     together(group, _CALL, mean, tell, named="rename")
     return found[0]
@@ -83,7 +83,7 @@ def _meant(array: DiskArray, name: Any) -> str:
 
 
 def renamed(
-    group: Transport, array: DiskArray, new: str, *, exclusive: bool
+    group: Transport, array: DiskArray, new: str, *, overwrite: bool
 ) -> tuple[DiskArray, BaseException | None]:
     """
     Give an array the name `new`, durably; what was written has been flushed. Collective.
@@ -101,10 +101,10 @@ def renamed(
     def move() -> None:
         _alone_in(array, old, inner)
         if array.format == "parts":
-            whole.move(old, new, overwrite=not exclusive)
+            whole.move(old, new, overwrite=overwrite)
             return
         with durable.os_errors("renaming", old):
-            durable.move_into_place(old, new, exclusive=exclusive)
+            durable.move_into_place(old, new, exclusive=not overwrite)
 
     failure: BaseException | None = None
     try:

@@ -515,7 +515,7 @@ def _write(
 
         def make() -> None:
             for name, one in kept.items():
-                create(files[name], one.part.shape, one.part.dtype, exclusive=True).close()
+                create(files[name], one.part.shape, one.part.dtype).close()
 
         ranks.once(make)
         arrays: dict[str, Entry] = {}

@@ -183,7 +183,7 @@ class Share:
         if path is None:
             path = os.path.join(self._scratch(), f"{len(self._tables)}.npy")
         where = path
-        self.ranks.once(lambda: create(where, shape, dtype).close())
+        self.ranks.once(lambda: create(where, shape, dtype, overwrite=True).close())
         array = self.ranks.together(lambda: open(where, "r+"))
         self._tables.append(array)
         return array

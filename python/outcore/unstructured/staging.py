@@ -273,7 +273,7 @@ class Kept:
         }
         journal.begin(job, cut, 0)
         for one in self.updates:
-            create(_rows(one), one.table.shape, one.dtype).close()
+            create(_rows(one), one.table.shape, one.dtype, overwrite=True).close()
         journal.begin(job, cut, self.blocks + 2)
 
     def _join(self, told: Mapping[str, Any]) -> None:

@@ -141,7 +141,7 @@ def new_table(
     """
     dtype = np.dtype(dtype)
     if path is not None:
-        return create(path, shape, dtype)
+        return create(path, shape, dtype, overwrite=True)
     nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
     if counted and nbytes <= int(outcore.memory()) // _COUNTED:
         with contextlib.suppress(BudgetError):  # others have the memory: on disk, then
