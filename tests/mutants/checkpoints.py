@@ -10,6 +10,13 @@ RANKS = "tests/mpi/test_checkpoint.py"
 
 MUTANTS = [
     Mutant(
+        file=CALLS,
+        before='hints=replace(Hints.of(hints), missing="error")) as array:\n',
+        after="hints=hints) as array:\n",
+        killed_by="tests/unit/test_lost_chunks.py::test_checkpoint_with_a_lost_chunk_is_refused",
+        why="a checkpoint that lost a chunk would be restored as zeros",
+    ),
+    Mutant(
         file=FOLDER,
         before="                    if named is None or named.generation != number:\n",
         after="                    if True:\n",

@@ -13,6 +13,21 @@ MEMORY_TESTS = "tests/unit/test_memory_of_runs.py"
 
 MUTANTS = [
     Mutant(
+        file="python/outcore/jobs/job.py",
+        before="            if begun.going_on:\n                self._refuse_lost",
+        after="            if False:\n                self._refuse_lost",
+        killed_by="tests/unit/test_lost_chunks.py::test_resumed_job_with_a_lost_chunk_is_refused",
+        why="a chunk that an earlier run wrote and that is gone would be zeros in the result",
+    ),
+    Mutant(
+        file="python/outcore/jobs/outputs.py",
+        before='    hints = Hints.of(Hints(exclusive=True, missing="error"))',
+        after="    hints = Hints.of(Hints(exclusive=True))",
+        killed_by="tests/unit/test_lost_chunks.py"
+        "::test_returned_temporary_with_a_lost_chunk_is_refused",
+        why="a chunk of a temporary array that is gone would be read as zeros",
+    ),
+    Mutant(
         file="python/outcore/jobs/leftovers.py",
         before="        if (_operation_of(journal), _targets_of(journal)) != (one.operation, one.targets):\n",
         after="        if False:\n",

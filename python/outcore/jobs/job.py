@@ -17,6 +17,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ import numpy as np
 
 from outcore import formats
 from outcore.disk import DiskArray
-from outcore.errors import AlreadyExistsError, UsageError, callers_line
+from outcore.errors import AlreadyExistsError, StorageError, UsageError, callers_line
 from outcore.formats import durable
 from outcore.formats.scratch import scratch_folder
 from outcore.hints import Hints
@@ -403,8 +404,26 @@ class Job:
         carrier.run()
         report.measured = carrier.measured_by_all()
         if journal is not None and self.ranks.first:
+            if begun.going_on:
+                self._refuse_lost(begun)
             journal.commit([settled.program.steps])
         return report
+
+    def _refuse_lost(self, begun: _Begun) -> None:
+        """Every chunk was written; one that an earlier run wrote may have been removed since."""
+        first = len(self.operation.inputs)
+        for n, output in enumerate(self.outputs):
+            array = begun.arrays[first + n]
+            if not isinstance(output, Named) or (found := array._core.stored()) is None:
+                continue
+            most = math.prod(-(-n // u) for n, u in zip(array.shape, found[0], strict=True))
+            if len(found[1]) < most:
+                raise StorageError(
+                    f"{output.place.final!r}: {most - len(found[1])} of {counted(most, 'chunk')} that "
+                    "the interrupted job wrote are gone; start again without resume",
+                    code="missing-chunk",
+                    path=output.place.final,
+                )
 
     def _sized(self, begun: _Begun, first: int) -> list[int]:
         """Make the results whose shapes are known by now: step `first` comes next. Collective."""

@@ -50,6 +50,10 @@ __all__ = [
 ]
 
 
+# Of temporary arrays: all chunks are written, so one that is missing is damage.
+_COMPLETE = Hints(missing="error")
+
+
 class Output(Protocol):
     """Where one result goes."""
 
@@ -296,7 +300,7 @@ class _Temporary:
         return temporary(self.result, self.folder, self.options)
 
     def join(self, budget: int, path: str) -> DiskArray:
-        self.array = open(path, "r+")
+        self.array = open(path, "r+", hints=_COMPLETE)
         return self.array
 
     def sized(self, shape: tuple[int, ...]) -> None:
@@ -309,7 +313,7 @@ class _Temporary:
         assert self.array is not None
         if ranks.size > 1:
             mine = self.array
-            self.array = found = ranks.open(ranks.told(lambda: mine.path))
+            self.array = found = ranks.open(ranks.told(lambda: mine.path), hints=_COMPLETE)
             mine.close()
             # Before anybody may release it.
             ranks.together(lambda: _keep_together(found))
@@ -523,7 +527,7 @@ def temporary(result: Result, folder: str, options: Mapping[str, Any] | None = N
     suffix, inner = name_of_scratch(words)
     name = f".outcore-scratch-{os.getpid()}-{os.urandom(6).hex()}{suffix}"
     path = os.path.join(folder, name)
-    hints = Hints.of(Hints(exclusive=True))
+    hints = Hints.of(Hints(exclusive=True, missing="error"))  # it is read when it is complete
     array = create(path + inner, result.shape, result.dtype, hints=hints, **{**kept, **words})
     array._gone = weakref.finalize(array, _remove, path, os.getpid())  # type: ignore[attr-defined]
     return array

@@ -244,8 +244,8 @@ class Target:
 
     def hints(self, memory: int) -> Hints:
         """How the new array is opened."""
-        # The file is nobody else's until it gets its name.
-        return Hints.of(Hints(memory=memory, exclusive=self.place.hidden))
+        # The file is nobody else's until it gets its name. The job reads only what it has stored.
+        return Hints.of(Hints(memory=memory, exclusive=self.place.hidden, missing="error"))
 
     def reopen(self, memory: int) -> DiskArray:
         """What an interrupted job left, to go on with."""

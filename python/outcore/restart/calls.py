@@ -34,7 +34,14 @@ from outcore.collective.array import CollectiveArray
 from outcore.collective.request import CollectiveRequest, start_call
 from outcore.dist import DistArray
 from outcore.distribution import Distribution
-from outcore.errors import BudgetError, CollectiveError, FormatError, OutcoreError, UsageError
+from outcore.errors import (
+    BudgetError,
+    CollectiveError,
+    FormatError,
+    OutcoreError,
+    StorageError,
+    UsageError,
+)
 from outcore.formats.paths import one_name
 from outcore.hints import Hints
 from outcore.jobs.ranks import Ranks, collective
@@ -246,7 +253,7 @@ def restore(
         ``bad-checkpoint``: there is no checkpoint in the folder, or a file is not what was kept;
         ``bad-metadata``: its manifest is damaged; ``no-such-array``: a name that it does not have.
     StorageError
-        ``not-found`` and others: the system said no.
+        ``missing-chunk``: a chunk of an array is gone; ``not-found`` and others: the system said no.
     UsageError, DistributionError
         `into` does not fit.
     CollectiveError
@@ -603,7 +610,8 @@ def _read(
             continue
         entry = manifest.arrays[name]
         file = Folder(path).file(manifest.generation, entry.file)
-        with open(file, comm=ranks.group, hints=hints) as array:
+        # All chunks were written: one that is missing was lost.
+        with open(file, comm=ranks.group, hints=replace(Hints.of(hints), missing="error")) as array:
             if array.shape != entry.shape or _dtype_text(array.dtype) != entry.dtype:
                 raise FormatError(
                     f"{file!r} has shape {array.shape} and dtype {array.dtype}, but the checkpoint says "
@@ -611,7 +619,16 @@ def _read(
                     code="bad-checkpoint",
                     path=file,
                 )
-            found[name] = _filled(ranks.group, array, entry, into.get(name), alone=alone)
+            try:
+                found[name] = _filled(ranks.group, array, entry, into.get(name), alone=alone)
+            except OutcoreError as error:
+                cause = error.__cause__ if isinstance(error, CollectiveError) else error
+                if isinstance(cause, StorageError) and cause.code == "missing-chunk":
+                    cause.message = (
+                        f"a chunk of {file!r} is missing, though checkpoint() wrote all of them: the "
+                        "checkpoint is damaged; restore it from a copy"
+                    )
+                raise
     return found
 
 
