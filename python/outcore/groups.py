@@ -564,7 +564,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
                 known = of_formats.info(where, format=self.format)
                 of_formats.set_attrs(known, attrs, ())
 
-        self._told("create_group", where, make)
+        self._told(f"create_group(attrs={attrs!r}, exist_ok={exist_ok})", where, make)
         return self._group(where)
 
     # Its life

@@ -54,6 +54,18 @@ class Selection:
         ranges, axes = array.distribution._core.section_of(key, "the array in memory")
         return cls(tuple(ranges), tuple(axes))
 
+    def __str__(self) -> str:
+        """Return the key as it is written in a program: ``[3, 0:10:2]``."""
+
+        def written(one: Any) -> str:
+            if not isinstance(one, slice):
+                return str(one)
+            stop = "" if one.stop is None else one.stop
+            step = "" if one.step in (None, 1) else f":{one.step}"
+            return f"{one.start}:{stop}{step}"
+
+        return f"[{', '.join(map(written, self.key))}]"
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Length of each axis of the section."""

@@ -9,12 +9,34 @@ ACCESS = "cargo outcore-access indexed::tests::"
 IRREGULAR = "python/outcore/collective/listed_schedule.py"
 RANKS = "tests/mpi/test_irregular.py::"
 SCHEDULES = "tests/unit/test_index_schedule.py::"
+EQUAL = "tests/mpi/test_different_arguments.py::test_each_argument_that_must_be_equal_is_compared"
 PASSES = "tests/mpi/test_element_passes.py::"
 STORED = "python/outcore/indices/stored_lists.py"
 PARTS = "python/outcore/indices/parts.py"
 COLLECTIVE = "python/outcore/collective/passes.py"
 
 MUTANTS = [
+    Mutant(
+        file=IRREGULAR,
+        before="return (self._serial, name_of(array), array.dtype, *more)",
+        after="return (self._serial, array.dtype, *more)",
+        killed_by=EQUAL,
+        why="ranks that give different arrays would write values of one into the other",
+    ),
+    Mutant(
+        file=IRREGULAR,
+        before="return (self._serial, name_of(array), array.dtype, *more)",
+        after="return (name_of(array), array.dtype, *more)",
+        killed_by=EQUAL,
+        why="ranks that use different schedules would exchange elements of other indices",
+    ),
+    Mutant(
+        file="python/outcore/collective/agreement.py",
+        before="    word = number_of(repr(meaning)) << _NUMBER_BITS | number\n",
+        after="    word = number\n",
+        killed_by=EQUAL,
+        why="arguments that must be equal on all ranks would not be compared",
+    ),
     Mutant(
         file="python/outcore/casting.py",
         before="    return np.asarray(values, dtype)\n",

@@ -44,8 +44,8 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{RESIDENT}/movement.py",
-        before="return [number_of(self._told), passes]",
-        after="return [0, passes]",
+        before="return self._told, name_of(self._array)",
+        after="return None",
         killed_by=TESTS + "test_ranks_that_mean_different_sections_all_raise",
         why="ranks would write parts of different sections",
     ),
@@ -86,8 +86,8 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{RESIDENT}/naming.py",
-        before="return [number_of(found[0]), int(overwrite)]",
-        after="return [0, 0]",
+        before="return found[0], overwrite, name_of(array)",
+        after="return None",
         killed_by=TESTS + "test_ranks_that_mean_different_names_all_raise_and_no_file_moves",
         why="the first rank would rename a file that the others look for under another name",
     ),

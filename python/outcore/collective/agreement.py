@@ -22,7 +22,9 @@ Invariants. Each rank makes the same calls of the transport, whatever happened t
 
 from __future__ import annotations
 
+import hashlib
 import json
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -46,14 +48,23 @@ __all__ = [
     "Unsure",
     "brief",
     "call_of",
+    "count_number",
     "differ",
     "fail_together",
     "gather",
     "name_of",
+    "next_number",
+    "number_of",
+    "numbered",
     "together",
     "told",
 ]
 
+# Of the word of a call so many bits are its number; those above are a number of what it means. Ranks
+# that mean different things so call different things, and no other word is needed to find that out.
+_NUMBER_BITS, _WORD_BITS = 16, 63
+# How many things ranks have made together, whose numbers tell them apart.
+_made: weakref.WeakKeyDictionary[Transport, int] = weakref.WeakKeyDictionary()
 # Words of a record that are always sent; longer ones are sent once more, all of one length.
 _HEAD: int = len(_core.failed_record())
 
@@ -101,9 +112,15 @@ _CALLS = {
     "PlacedArray.flush_all": Call(49),
     "disk_array": Call(60),
     # What ranks mean, and what they can; then the sections of all of them.
-    "DiskResidentArray": Call(61),
-    "DiskResidentArray.read": Call(62),
-    "DiskResidentArray.write": Call(63, writes=True),
+    "DiskResidentArray.read": Call(61),
+    "DiskResidentArray.write": Call(64),
+    "DiskResidentArray.read_section": Call(65),
+    "DiskResidentArray.write_section": Call(66),
+    "DiskResidentArray.explain": Call(67),
+    "elements of DiskResidentArray.read": Call(62),
+    "elements of DiskResidentArray.write": Call(63, writes=True),
+    "DiskResidentArray.rename": Call(68),
+    "DiskResidentArray.delete": Call(69),
     "DistArray.redistribute_all": Call(101),
     "DistArray.update_ghosts_all": Call(102),
     "DistArray.gather_all": Call(103),
@@ -154,9 +171,46 @@ class Failures:
             fail_together(group, self.first, what)
 
 
-def brief(call: str, settings: list[int], name: int | None = None) -> NDArray[np.int64]:
+def number_of(text: str) -> int:
+    """Tell texts apart by a number that all ranks compute alike."""
+    said = text.encode(errors="surrogateescape")
+    return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True)
+
+
+def next_number(group: Transport) -> int:
+    """Give the number that this rank would give to what the ranks make next: the greatest counts."""
+    return _made.get(group, 0) + 1
+
+
+def count_number(group: Transport, number: int) -> int:
+    """Take the number on which the ranks agreed for what they made; gives it back."""
+    _made[group] = max(_made.get(group, 0), number)
+    return number
+
+
+def numbered(call: str, meaning: object = None) -> int:
+    """
+    Give the word of a call in records.
+
+    Parameters
+    ----------
+    call
+        Its name.
+    meaning
+        What must be equal on all ranks: its `repr` is compared. None if nothing must.
+    """
+    number = _CALLS[call].number
+    if meaning is None:
+        return number
+    word = number_of(repr(meaning)) << _NUMBER_BITS | number
+    return word & (1 << _WORD_BITS) - 1
+
+
+def brief(
+    call: str, settings: list[int], name: int | None = None, meaning: object = None
+) -> NDArray[np.int64]:
     """Make the record of a rank that has what it wants; `name`: of a section of this array."""
-    return _core.brief_record(_CALLS[call].number, settings, name)
+    return _core.brief_record(numbered(call, meaning), settings, name)
 
 
 def gather(
@@ -168,6 +222,7 @@ def gather(
     again: bool = False,
     heads: _core.Records | None = None,
     what: str = "the call",
+    tell: Callable[[], str] | None = None,
 ) -> _core.Records:
     """
     Exchange records; raise on all ranks if any of them cannot go on.
@@ -187,6 +242,8 @@ def gather(
         What all have said already, this rank a brief record (`brief`).
     what
         What failed, in the message that says that it did.
+    tell
+        Says what this rank called, where ranks made the same call and meant different things.
     """
     failure: BaseException | None = None
     words = _core.failed_record()
@@ -206,12 +263,13 @@ def gather(
     if not same:
         calls = records.calls()
         versions = {version for version, _ in calls}
-        differ(
-            [
-                called(call) + (f" (records of version {version})" if len(versions) > 1 else "")
-                for version, call in calls
-            ]
-        )
+        names = [
+            called(call) + (f" (records of version {version})" if len(versions) > 1 else "")
+            for version, call in calls
+        ]
+        if tell is not None and len(set(names)) == 1:
+            names = _all_told(transport, what, tell)
+        differ(names)
     if done:
         return records
     with Announced(transport, what):
@@ -221,8 +279,15 @@ def gather(
             row[: len(words)] = words
             records = _core.Records(transport.allgather(row))
     if unsaid:
-        return gather(transport, prepare, called, settled, again=True, what=what)
+        return gather(transport, prepare, called, settled, again=True, what=what, tell=tell)
     return records
+
+
+def _all_told(group: Transport, what: str, tell: Callable[[], str]) -> list[str]:
+    """What each rank called, in words. One synchronisation."""
+    with Announced(group, what):
+        said = group.allgather_bytes(tell().encode(errors="replace"))
+        return [text.decode(errors="replace") for text in said]
 
 
 def differ(called: list[str]) -> NoReturn:
@@ -333,6 +398,7 @@ class Unsure(_Watched):
 
 def name_of(number: int) -> str:
     """Tell what a call with this number is called."""
+    number &= (1 << _NUMBER_BITS) - 1
     return _NAMES.get(number, f"call {number}")
 
 
@@ -350,6 +416,7 @@ def together(
     same: int = 2,
     again: Callable[[], list[int]] | None = None,
     named: str = "",
+    meaning: Callable[[], object] | None = None,
 ) -> _core.Records:
     """
     Let each rank do something on its own; all return, or all raise. One synchronisation.
@@ -367,6 +434,8 @@ def together(
         they differ.
     named
         What failed, in messages, if the name of the call does not say it.
+    meaning
+        Gives, after `work`, what else must be equal on all ranks: its `repr` is compared.
 
     Returns
     -------
@@ -375,22 +444,23 @@ def together(
     """
 
     def record(numbers: Callable[[], list[int]]) -> Callable[[bool], NDArray[Any]]:
-        return lambda _: brief(call, numbers())
+        def made(_: bool) -> NDArray[Any]:
+            said = numbers()
+            return brief(call, said, meaning=None if meaning is None else meaning())
+
+        return made
 
     what = named or call.rsplit(".", maxsplit=1)[-1]
     with DeferredInterrupt():
-        records = gather(group, record(work), name_of, lambda _: True, what=what)
+        records = gather(group, record(work), name_of, lambda _: True, what=what, tell=tell)
         with Unsure(group, what):
             alike = _alike(records, same)
         if again is not None and not alike:
-            records = gather(group, record(again), name_of, lambda _: True, what=what)
+            records = gather(group, record(again), name_of, lambda _: True, what=what, tell=tell)
             with Unsure(group, what):
                 alike = _alike(records, same)
         if not alike:
-            with Announced(group, what):
-                told = group.allgather_bytes(tell().encode(errors="replace"))
-                called = [text.decode(errors="replace") for text in told]
-            differ(called)
+            differ(_all_told(group, what, tell))
     return records
 
 

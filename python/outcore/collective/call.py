@@ -43,6 +43,7 @@ from outcore.collective.agreement import (
     fail_together,
     gather,
     name_of,
+    numbered,
 )
 from outcore.collective.durable import flush_what_asks
 from outcore.collective.items import Item
@@ -230,6 +231,8 @@ def run(
     answer: Callable[[SharedPlan], Any] | None = None,
     if_cached: Callable[[], list[Any] | None] | None = None,
     attempt: Attempt | None = None,
+    meaning: Callable[[], object] | None = None,
+    tell: Callable[[], str] | None = None,
 ) -> Any:
     """
     Make a collective call.
@@ -249,6 +252,9 @@ def run(
         default the items are read, if they are.
     attempt
         What came of a read before the call, if there was one.
+    meaning, tell
+        What must be equal on all ranks beside the method, and what this rank called, in words, if it is
+        not: as for `together`.
     """
     if group.in_flight.last is not None:
         group.in_flight.finish(group)
@@ -279,7 +285,7 @@ def run(
         if tries and not whole and if_cached is not None:
             results = if_cached()
             if results is not None:
-                return brief(call, [METHODS.index(method)])
+                return brief(call, [METHODS.index(method)], meaning=meant())
         if not mine:
             mine.extend(prepare())
         if (
@@ -310,7 +316,10 @@ def run(
             (name, file, item.core.descriptor(), item.section)
             for (name, file), item in zip(names, mine, strict=True)
         ]
-        return _core.record(call_of(call).number, settings, words, done)
+        return _core.record(numbered(call, meant()), settings, words, done)
+
+    def meant() -> object:
+        return None if meaning is None else meaning()
 
     def settled(records: _core.Records) -> bool:
         return reads and records.settled(one)
@@ -320,7 +329,7 @@ def run(
         try:
             heads = attempt.heads if attempt is not None else None
             began = perf_counter()
-            records = gather(group, record, name_of, settled, heads=heads, what=what)
+            records = gather(group, record, name_of, settled, heads=heads, what=what, tell=tell)
             group.synchronised = written
             with Unsure(group, what):
                 done = settled(records)

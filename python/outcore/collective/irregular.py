@@ -44,9 +44,7 @@ from numpy.typing import ArrayLike, NDArray
 import outcore
 from outcore.casting import as_values
 from outcore.collective.agreement import Failures, Unsure, together
-from outcore.collective.items import number_of
 from outcore.collective.list_choice import (
-    MANNERS,
     ListPass,
     ListPrices,
     ListReport,
@@ -172,7 +170,7 @@ class CollectiveSchedule(ListedSchedule):
                 check_disk_out(array, out, points.result_shape)
                 _apart(array, out)
                 found.extend((out, None, None))
-                return [*self._said(method, array), 1]
+                return [*self._said(array), 1]
             if out is None:
                 core = np.empty(points.core_shape, array.dtype)
                 result = points.to_result(core)
@@ -183,13 +181,15 @@ class CollectiveSchedule(ListedSchedule):
             if not self.on_disk and not core.flags.c_contiguous:
                 packed = self._alone._fitting(lambda: self._alone._new_packed(core, held))
             found.extend((result, core, packed))
-            return [*self._said(method, array), int(self.on_disk or packed is None)]
+            return [*self._said(array), int(self.on_disk or packed is None)]
 
         records = together(
             self._group,
             "CollectiveSchedule.gather_all",
             prepare,
-            lambda: f"gather_all(method={method!r}) of {array.dtype}",
+            lambda: f"gather_all(method={method!r}) {self._named(array)}",
+            same=0,
+            meaning=lambda: self._meaning(array, method),
         )
         result, core, packed = found
         with DeferredInterrupt(), held:
@@ -307,15 +307,24 @@ class CollectiveSchedule(ListedSchedule):
                 if not self.on_disk:
                     packed = self._alone._fitting(lambda: self._alone._packed(here, array, held))
             found.extend((here, packed, filled))
-            meaning = (method, combine, array.dtype, None if filled is None else filled.tobytes())
-            number = number_of(repr(meaning))
-            return [number, *self._said(method, array)[1:], int(packed is None)]
+            return [*self._said(array), int(packed is None)]
+
+        def meant() -> object:
+            filled = found[2]
+            # Not its bytes: what lies between the fields of a structure means nothing.
+            value = None if filled is None else (filled.tolist(),)
+            return self._meaning(array, method, combine, value)
 
         records = together(
             self._group,
             "CollectiveSchedule.scatter_all",
             prepare,
-            lambda: f"scatter_all(method={method!r}, combine={combine!r}, fill={fill!r})",
+            lambda: (
+                f"scatter_all(combine={combine!r}, method={method!r}, fill={fill!r}) "
+                f"{self._named(array)}"
+            ),
+            same=0,
+            meaning=meant,
         )
         with DeferredInterrupt(), held:
             failures = Failures()
@@ -495,13 +504,15 @@ class CollectiveSchedule(ListedSchedule):
         def prepare() -> list[int]:
             self._alone._checked(array)
             self._check_method(method, write=write)
-            return [MANNERS.index(method) + len(MANNERS) * write, *self._said(method, array)[1:]]
+            return self._said(array)
 
         records = together(
             self._group,
             "CollectiveSchedule.explain_all",
             prepare,
-            lambda: f"explain_all(method={method!r}, write={write})",
+            lambda: f"explain_all(write={write}, method={method!r}) {self._named(array)}",
+            same=0,
+            meaning=lambda: self._meaning(array, method, write),
         )
         owners, rounds, chunk = tuple(self._owners), self.rounds, self.chunk
         groups, block = min(self._groups, len(owners)), self._listed.bins.block
@@ -541,6 +552,10 @@ class CollectiveSchedule(ListedSchedule):
             chunk,
             passes,
         )
+
+    def _named(self, array: outcore.DiskArray) -> str:
+        """The array of an access and this schedule, in messages."""
+        return f"of {array.path!r} by schedule number {self._serial}"
 
     def _check_values(self, values: Any) -> None:
         """Raise if `scatter_all` could not write these values on this rank."""

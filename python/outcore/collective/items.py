@@ -9,7 +9,6 @@ that is walked the same way, whatever steps, integers and new axes the key has.
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from outcore import _core, formats
 from outcore.casting import as_values
+from outcore.collective.agreement import number_of
 from outcore.disk import DiskArray
 from outcore.errors import UnsupportedError, UsageError
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
@@ -188,12 +188,6 @@ def elements_of(info: ArrayInfo) -> int:
     if info.format == "raw":
         words.append(info.extra["offset"])
     return number_of("\0".join(map(repr, words)))
-
-
-def number_of(text: str) -> int:
-    """Tell texts apart by a number that all ranks compute alike."""
-    said = text.encode(errors="surrogateescape")
-    return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True)
 
 
 def one_number(numbers: Sequence[int]) -> int:

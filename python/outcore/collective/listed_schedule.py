@@ -25,10 +25,17 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore import _core
-from outcore.collective.agreement import Announced, Failures, Unsure, together
+from outcore.collective.agreement import (
+    Announced,
+    Failures,
+    Unsure,
+    count_number,
+    next_number,
+    together,
+)
 from outcore.collective.call import oversubscription
 from outcore.collective.elements import bytes_of, rows_in, shares_slots
-from outcore.collective.items import number_of
+from outcore.collective.items import name_of
 from outcore.collective.list_choice import (
     MANNERS,
     Bins,
@@ -57,8 +64,8 @@ _CHUNK = 64 << 20
 # Buffers of an owner and a rank at once, in chunks: read ahead, sent, received, and put in order.
 _BUFFERS = 4
 # What ranks tell each other when a schedule is made, and at each access.
-_MEANING, _CHUNK_ASKED, NUMBER, _ROOM, _JUMPS, _BLOCKS, _ON_DISK = range(7)
-CACHED, _SHARING, DISK, FAR = 2, 3, 4, 8
+NUMBER, _ROOM, _JUMPS, _BLOCKS, _ON_DISK, _FOLLOWING = range(6)
+CACHED, _SHARING, DISK, FAR = 0, 1, 2, 6
 # Bytes that an index takes of its owner, while a round is made ready and for as long as the schedule
 # lives.
 _MADE, _OWNED = 64, 40
@@ -112,8 +119,20 @@ class ListedSchedule:
         self._combined: dict[int, CombinedPoints] = {}
         # What the ranks said when they made it.
         self._records = together(
-            self._group, "schedule_all", lambda: self._prepare(indices), self._told
+            self._group,
+            "schedule_all",
+            lambda: self._prepare(indices),
+            self._told,
+            same=0,
+            meaning=lambda: (
+                *(name_of(array), array.dtype),
+                *(self._points.shape, self._points.axes, self._points.rest),
+                *(self._io_ranks, self._groups, self._asked),
+            ),
         )
+        following = max(self._records.setting(_FOLLOWING))
+        #: Its number, equal on all ranks, which tells it from other schedules of the same array.
+        self._serial = count_number(self._group, following)
         self._owners = [
             owner * self._group.size // self._io_ranks for owner in range(self._io_ranks)
         ]
@@ -161,10 +180,8 @@ class ListedSchedule:
             own = _core.count_bins(flat, bins.width, bins.number)
             jumps, blocks = jumps_in(flat, bins.page), bins.touched(own)
         self._listed = Listed(points, self._rest, flat, own, bins, self._row)
-        meaning = (points.shape, array.dtype.itemsize, points.axes, points.rest)
-        number = number_of(repr((meaning, self._io_ranks, self._groups)))
         room = _core.memory_state()[1] // (2 * _BUFFERS)
-        return [number, self._asked, points.number, room, jumps, blocks, int(not stays)]
+        return [points.number, room, jumps, blocks, int(not stays), next_number(group)]
 
     def _bins(self, array: outcore.DiskArray, points: Points) -> Bins:
         return Bins.of(points, array.info.layout, _row(array, points), self._io_ranks)
@@ -195,8 +212,9 @@ class ListedSchedule:
     def _told(self) -> str:
         points = self._points
         return (
-            f"schedule_all of axes {points.axes} of shape {points.shape} with ranges {points.rest}, "
-            f"io_ranks={self._io_ranks}, groups={self._groups}, chunk={self._asked}"
+            f"schedule_all of {self._array.path!r}, axes {points.axes} of shape {points.shape} with "
+            f"ranges {points.rest}, io_ranks={self._io_ranks}, groups={self._groups}, "
+            f"chunk={self._asked}"
         )
 
     def _counted(self) -> NDArray[np.int64]:
@@ -258,15 +276,13 @@ class ListedSchedule:
 
     # Which way
 
-    def _said(self, method: str, array: outcore.DiskArray) -> list[int]:
-        """What this rank says at an access: what must be equal on all, then what ways cost."""
-        return [
-            MANNERS.index(method),
-            array.dtype.itemsize,
-            self._cached(array),
-            oversubscription(self._group),
-            *array._core.disk(),
-        ]
+    def _said(self, array: outcore.DiskArray) -> list[int]:
+        """What this rank says at an access: what ways cost."""
+        return [self._cached(array), oversubscription(self._group), *array._core.disk()]
+
+    def _meaning(self, array: outcore.DiskArray, *more: object) -> tuple[object, ...]:
+        """What must be equal on all ranks at an access."""
+        return (self._serial, name_of(array), array.dtype, *more)
 
     def _priced(
         self, records: _core.Records, array: outcore.DiskArray, *, write: bool

@@ -126,8 +126,8 @@ def refuse(records: _core.Records, odd: tuple[str, list[int]]) -> NoReturn:
         )
     elif what == "array":
         text = (
-            f"ranks {few(ranks)} made this call on another array than rank 0. Every rank must call "
-            "it on the same array"
+            f"rank{'s' if len(ranks) > 1 else ''} {few(ranks)} made this call on another array than "
+            "rank 0. Every rank must call it on the same array"
         )
     else:
         methods = records.methods

@@ -18,6 +18,7 @@ of Out-of-Core Arrays*, section 3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.collective.call import run
-from outcore.collective.items import Item, reading, writing
+from outcore.collective.items import Item, name_of, reading, writing
 from outcore.collective.planning import Method
 from outcore.collective.request import CollectiveRequest, start
 from outcore.disk import DiskArray
@@ -167,7 +168,7 @@ class DistArray(WholeArrays):
             self._must_match(array)
             return [reading(array, key, view) for key, view in self.pieces(ghosts=ghosts)]
 
-        run(self._transport, "DistArray.read_all", bring, method, lambda: array.hints)
+        self._with_disk("read_all", array, bring, method, ghosts=ghosts)
 
     def write_all(self, array: DiskArray, *, method: Method = "auto") -> None:
         """
@@ -248,7 +249,30 @@ class DistArray(WholeArrays):
                 return []
             return [writing(array, key, view) for key, view in self.pieces()]
 
-        run(self._transport, "DistArray.write_all", bring, method, lambda: array.hints)
+        self._with_disk("write_all", array, bring, method)
+
+    def _with_disk(
+        self,
+        name: str,
+        array: DiskArray,
+        bring: Callable[[], list[Item]],
+        method: Method,
+        *,
+        ghosts: bool = False,
+    ) -> None:
+        """Move this rank's part from or to an array on disk, which all ranks mean."""
+        run(
+            self._transport,
+            f"DistArray.{name}",
+            bring,
+            method,
+            lambda: array.hints,
+            meaning=lambda: (name_of(array), str(self._distribution), ghosts),
+            tell=lambda: (
+                f"DistArray.{name} of an array of shape {self.shape}, {self._distribution}, ghosts="
+                f"{ghosts}, on disk {array.path!r}"
+            ),
+        )
 
     def _must_match(self, array: DiskArray) -> None:
         if array.shape != self.shape or array.dtype != self.dtype:

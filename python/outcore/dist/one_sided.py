@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from outcore.casting import as_values
-from outcore.collective.agreement import together
+from outcore.collective.agreement import count_number, next_number, together
 from outcore.collective.items import number_of
 from outcore.dist.base import Divided
 from outcore.dist.window import Listed, PatchLock, Window, rows_of
@@ -114,18 +114,21 @@ class OneSided(Divided):
             made.append(array)
             meaning = repr((array.shape, array.dtype, str(distribution), array.ghosts))
             service = service_of(group)
-            following = 1 if service is None else service.next
-            return [number_of(meaning), following]
+            following = next_number(group)
+            return [number_of(meaning), following if service is None else max(service.next, following)]
 
         def tell() -> str:
-            return f"DistArray.shared_all of {distribution.shape}, {dtype}, {distribution}"
+            return (
+                f"DistArray.shared_all of {distribution.shape}, {dtype}, {distribution}, ghosts={ghosts}"
+            )
 
         def make() -> list[int]:
             array = made[0]
             made.append(Window(group, distribution, array._widths, array.dtype, number))
             return []
 
-        number = max(together(group, "DistArray.shared_all", check, tell, same=1).setting(1))
+        said = together(group, "DistArray.shared_all", check, tell, same=1)
+        number = count_number(group, max(said.setting(1)))
         try:
             together(group, "DistArray.shared_all", make, tell, same=0)
         except BaseException:
@@ -166,7 +169,7 @@ class OneSided(Divided):
         if window is None:
             return
         try:
-            self._together("close_all", window.settle)
+            self._together("close_all", window)
         finally:
             window.close()
 
@@ -690,18 +693,25 @@ class OneSided(Divided):
         [2, 0, 1]
         """
         window = self._window or self._no_window()
-        self._together("fence_all", window.settle)
+        self._together("fence_all", window)
 
     # ---------------------------------------------------------------------------------- checks
 
-    def _together(self, name: str, work: Any) -> None:
-        """Do something on each rank; all return, or all raise."""
+    def _together(self, name: str, window: Window) -> None:
+        """Wait on each rank for what it put into this array; all return, or all raise."""
 
-        def numbers() -> list[int]:
-            work()
+        def settle() -> list[int]:
+            window.settle()
             return []
 
-        together(self._transport, f"DistArray.{name}", numbers, lambda: f"DistArray.{name}", same=0)
+        together(
+            self._transport,
+            f"DistArray.{name}",
+            settle,
+            lambda: f"DistArray.{name} of shared array number {window.number}",
+            same=0,
+            meaning=lambda: window.number,
+        )
 
     def _no_window(self) -> Window:
         if self._memory is None:

@@ -86,7 +86,7 @@ class WholeArrays(OneSided):
         def work() -> None:
             self.owned[...] = value
 
-        self._alike("fill_all", value, work, check)
+        self._alike("fill_all", lambda: value, check, work)
 
     def scale_all(self, factor: Any) -> None:
         """
@@ -121,7 +121,10 @@ class WholeArrays(OneSided):
             owned = self.owned
             np.multiply(owned, scales[0], out=owned)
 
-        self._alike("scale_all", factor, work, lambda: scales.append(self._terms(0, factor)[1]))
+        def check() -> None:
+            scales.append(self._terms(0, factor)[1])
+
+        self._alike("scale_all", lambda: factor, check, work)
 
     def copy_all(self, out: Self | None = None) -> Self:
         """
@@ -157,20 +160,21 @@ class WholeArrays(OneSided):
         >>> a.copy_all(b).get(np.s_[::-1])
         array([3, 2, 1, 0], dtype=int16)
         """
+        made: list[Self] = []
+
+        def copy() -> None:
+            local = self.local.copy()
+            made.append(self._new(self._distribution, local, self._widths or 0, self._periodic))
+
+        self._alike("copy_all", lambda: _meant(out), *([copy] if out is None else []))
         if out is None:
-            made: list[Self] = []
-
-            def work() -> None:
-                local = self.local.copy()
-                made.append(self._new(self._distribution, local, self._widths or 0, self._periodic))
-
-            self._alike("copy_all", None, work)
             return made[0]
         if out.dtype == self.dtype:
             bring_all(self._transport, "copy_all", self._part(), out._own_part)
             return out
         with out._brought("copy_all", self) as source:
-            self._alike("copy_all", None, partial(np.copyto, out.owned, source, casting="unsafe"))
+            cast = partial(np.copyto, out.owned, source, casting="unsafe")
+            self._alike("copy_all", lambda: None, cast)
         return out
 
     def add_all(self, other: Self, a: Any = 1, b: Any = 1, out: Self | None = None) -> Self:
@@ -214,17 +218,19 @@ class WholeArrays(OneSided):
         """
         home = self if out is None else out
         made: list[Self] = []
+
+        def check() -> None:
+            _scalar(a, "a")
+            _scalar(b, "b")
+            nothing = np.empty(0, self.dtype) * a + np.empty(0, other.dtype) * b
+            made.append(home._made(nothing.dtype) if out is None else out)
+            np.copyto(np.empty(0, made[0].dtype), nothing, casting="same_kind")
+
+        self._alike("add_all", lambda: (_meant(other), a, b, _meant(out)), check)
         with (
             home._brought("add_all", self) as x,
             home._brought("add_all", other) as y,
         ):
-
-            def check() -> None:
-                _scalar(a, "a")
-                _scalar(b, "b")
-                nothing = np.empty(0, x.dtype) * a + np.empty(0, y.dtype) * b
-                made.append(home._made(nothing.dtype) if out is None else out)
-                np.copyto(np.empty(0, made[0].dtype), nothing, casting="same_kind")
 
             def work() -> None:
                 dtype = (np.empty(0, x.dtype) * a + np.empty(0, y.dtype) * b).dtype
@@ -237,7 +243,7 @@ class WholeArrays(OneSided):
                         with _core.Reservation("exchange", y.size * dtype.itemsize):
                             np.copyto(result, np.multiply(x, a) + term, casting="same_kind")
 
-            self._alike("add_all", (a, b, home._meaning(), other.dtype), work, check)
+            self._alike("add_all", lambda: None, work)
         return made[0]
 
     def map_all(
@@ -304,8 +310,12 @@ class WholeArrays(OneSided):
             np.copyto(made[0].owned, result, casting="unsafe" if dtype else "same_kind")
             return result.dtype
 
+        def meaning() -> object:
+            return [*map(_meant, others), _meant(out), dtype and np.dtype(dtype)]
+
+        self._alike("map_all", meaning)
         with home._all_brought("map_all", (self, *others)) as operands:
-            self._alike("map_all", (len(others), home._meaning()), partial(run, operands))
+            self._alike("map_all", lambda: None, partial(run, operands))
         return made[0]
 
     def dot_all(self, other: Self) -> Any:
@@ -349,6 +359,7 @@ class WholeArrays(OneSided):
         >>> set(SimWorld(1).run(work) + SimWorld(3).run(work))
         {2.0400000000000005}
         """
+        self._alike("dot_all", lambda: _meant(other))
         with self._brought("dot_all", other) as y:
             return self._dot(self.owned, y, np.result_type(self.dtype, other.dtype))
 
@@ -489,8 +500,7 @@ class WholeArrays(OneSided):
             np.copyto(np.empty((0, 0), out.dtype), none, casting="same_kind")
             made.append(out)
 
-        meaning = other._meaning(), str(distribution), out is None
-        self._alike("matmul_all", meaning, check=check)
+        self._alike("matmul_all", lambda: (_meant(other), str(distribution), _meant(out)), check)
         with Announced(self._transport, "matmul_all"):
             multiply_all(self, other, made[0], dtypes[0])
         return made[0]
@@ -543,7 +553,7 @@ class WholeArrays(OneSided):
             how = like(self._distribution, list(order), shape)
             turned.append(self._new(how, self.owned.transpose(order)))
 
-        self._alike("transpose_all", axes, check=turn)
+        self._alike("transpose_all", lambda: axes, turn)
         how = distribution or turned[0]._distribution
         return turned[0]._bring_all("transpose_all", partial(self._empty, how))
 
@@ -617,27 +627,39 @@ class WholeArrays(OneSided):
     def _alike(
         self,
         name: str,
-        meaning: object,
-        work: Callable[[], object] | None = None,
-        check: Callable[[], object] | None = None,
+        meaning: Callable[[], object],
+        *steps: Callable[[], object],
     ) -> None:
         """
         Do something on each rank, with equal arguments; all return, or all raise.
 
-        Nothing is changed before all ranks have checked, and mean the same. What `work` gives must
-        be equal, too.
+        After each step all ranks agree that none has failed, that all mean the same, and that what the
+        step gave is equal: so the first one may check what the second one changes.
         """
-        steps = [check or (lambda: None), *([work] if work is not None else [])]
+        said: list[object] = []
 
         def tell() -> str:
-            return f"DistArray.{name} of {self._meaning()} with {meaning!r}"
+            return f"DistArray.{name} of {self._meaning()} with {said[0]!r}, which gave {said[1:]!r}"
 
-        for step in steps:
+        for step in steps or (lambda: None,):
 
             def numbers(step: Callable[[], object] = step) -> list[int]:
-                return [number_of(repr((self._meaning(), meaning, step())))]
+                said[:] = [meaning()]
+                said.append(step())
+                return [number_of(repr((self._meaning(), said)))]
 
             together(self._transport, f"DistArray.{name}", numbers, tell, same=1)
+
+
+def _meant(one: Any) -> object:
+    """Of an array that is an argument what is equal on all ranks; None of None."""
+    if one is None or isinstance(one, WholeArrays):
+        return None if one is None else one._meaning()
+    raise UsageError(
+        f"{one!r} is no DistArray; make one of it, with DistArray.from_function, or pass a number where "
+        "the call takes one",
+        code="bad-value",
+    )
 
 
 def _scalar(value: Any, name: str) -> None:

@@ -188,7 +188,7 @@ class Window:
         number: int = 1,
     ) -> None:
         self.group, self.distribution, self.dtype = group, distribution, dtype
-        self._who, self._number = group.rank + 1, number
+        self._who, self.number = group.rank + 1, number
         self._shapes = [
             tuple(distribution._core.local_shape(rank, widths)) for rank in range(group.size)
         ]
@@ -230,7 +230,7 @@ class Window:
     def close(self) -> None:
         """Give the memory back: all ranks have agreed that nobody uses it."""
         if self._service is not None:
-            self._service.forget(self._number)
+            self._service.forget(self.number)
         self._shared.close()
 
     # ---------------------------------------------------------------------------------- places
@@ -521,7 +521,7 @@ class Window:
         head = [int(what), rank, self._who, *words, axes, len(where)]
         places = where.reshape(-1).view(np.uint8)
         body = places if data is None else np.concatenate([places, data])
-        self._service.ask(rank, self._number, head, body, room, then)
+        self._service.ask(rank, self.number, head, body, room, then)
 
     def answer(self, words: NDArray[np.int64], data: Bytes) -> Bytes:
         """Do what another node asks of the parts of this one."""

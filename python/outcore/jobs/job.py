@@ -147,8 +147,18 @@ class Job:
         program = {"cut": asdict(settled.cut), "program": _digest(settled.program)}
         return program | {"inodes": [_inode(one) for one in self.named]} | self.announced()
 
+    def _agree(self, **how: bool) -> None:
+        """All ranks make the same call; the smallest budget counts. Collective."""
+
+        def say() -> str:
+            overwrite = any(one.place.overwrite for one in self.named)
+            return json.dumps({**self.description(), "overwrite": overwrite, **how})
+
+        self.budget = self.ranks.alike(say, self.budget)
+
     def explained(self) -> ComputeReport:
         """What it would do. Collective over the ranks."""
+        self._agree(explain=True)
         report: ComputeReport | dict[str, Any] = self.ranks.told(self._explained)
         return report if isinstance(report, ComputeReport) else ComputeReport(**report)
 
@@ -255,7 +265,7 @@ class Job:
 
     def run(self, resume: bool, progress: Progress) -> ComputeReport:
         """All of it; with `resume`, what the journal says is left of it. Collective over the ranks."""
-        self.budget = self.ranks.alike(lambda: json.dumps(self.description()), self.budget)
+        self._agree(resume=resume)
         with contextlib.ExitStack() as stack:
             # Ranks that are threads of one process have to go on together.
             if self.ranks.size == 1:

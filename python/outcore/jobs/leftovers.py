@@ -193,6 +193,7 @@ def resume(
     """
     ranks = Ranks.of(comm, "resume")
     complete: list[str] = []
+    ranks.alike(lambda: f"jobs.resume({os.path.realpath(folder)!r})", 0)
     for journal, call, targets in ranks.told(lambda: _resumable(folder)):
         # An array of a whole group may be done by now, with the group.
         if not ranks.told(partial(os.path.lexists, journal)):

@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.casting import as_values
-from outcore.collective.agreement import together
 from outcore.collective.call import run
 from outcore.disk import DiskArray
 from outcore.dist import DistArray
@@ -261,7 +260,15 @@ class PlacedArray(LocalArray):
                 values = np.broadcast_to(as_values(value, self.dtype), shape)
                 return [writing(self._disk, key, values[place]) for key, place in slab.pieces]
 
-            run(self._group, "PlacedArray.write_slab", bring, "auto", lambda: self._disk.hints)
+            run(
+                self._group,
+                "PlacedArray.write_slab",
+                bring,
+                "auto",
+                lambda: self._disk.hints,
+                meaning=lambda: (self._path, slab.number),
+                tell=lambda: f"PlacedArray.write_slab of slab {slab.number} to {self._path!r}",
+            )
             return
         values = np.broadcast_to(as_values(value, self.dtype), shape)
         for section, place in slab.pieces:
@@ -324,7 +331,12 @@ class PlacedArray(LocalArray):
             self._started.finish_writes()
             return []
 
-        together(self._group, "PlacedArray.shift_all", settle, lambda: "shift_all", same=0)
+        self._together(
+            "shift_all",
+            settle,
+            f"{method!r}, explain={explain}",
+            meaning=(method, bool(explain)),
+        )
         return Shift("none", words, {}, 0, 0)
 
     def read_global_all(self, key: Any = ..., *, out: NDArray[Any] | None = None) -> Any:
@@ -457,7 +469,7 @@ class PlacedArray(LocalArray):
             made.append(self._in_core() if ghosts else self._bare())
             return []
 
-        together(self._group, "PlacedArray.in_core_all", work, lambda: "in_core_all", same=0)
+        self._together("in_core_all", work, f"ghosts={ghosts}", meaning=bool(ghosts))
         return made[0]
 
     def _in_core(self) -> DistArray:
@@ -496,7 +508,7 @@ class PlacedArray(LocalArray):
             self._disk.flush()
             return []
 
-        together(self._group, "PlacedArray.flush_all", work, lambda: "flush_all", same=0)
+        self._together("flush_all", work)
 
     def close(self) -> None:
         """

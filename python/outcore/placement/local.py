@@ -14,12 +14,14 @@ Reference: PASSION report, sections 4.1.2 and 4.2.1 (`PASSION_read_section` and 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
+from outcore.collective.agreement import together
 from outcore.disk import DiskArray
 from outcore.distribution import Distribution, Key
 from outcore.indices.points import check_out
@@ -126,6 +128,37 @@ class LocalArray:
         return (
             f"<PlacedArray {self.path!r}: {self.shape} {self.dtype}, {self.placement}, "
             f"{self.distribution}, rank {self._group.rank}>"
+        )
+
+    def _together(
+        self,
+        name: str,
+        work: Callable[[], list[int]],
+        said: str = "",
+        *,
+        same: int = 0,
+        meaning: object = None,
+    ) -> _core.Records:
+        """
+        Let each rank do something on its own, of the same array; all return, or all raise.
+
+        Parameters
+        ----------
+        name, said
+            Name of the method and its arguments, in messages.
+        meaning
+            Arguments that must be equal on all ranks.
+        work, same
+            As for `together`.
+        """
+        array = (self._path, self._placement, self.shape, self.dtype, str(self._distribution))
+        return together(
+            self._group,
+            f"PlacedArray.{name}",
+            work,
+            lambda: f"PlacedArray.{name}({said}) of {self._path!r}, {self._distribution}",
+            same=same,
+            meaning=lambda: (array, self.ghosts, meaning),
         )
 
     # Sections of the local array

@@ -61,7 +61,15 @@ class _Together:
             def bring() -> list[Any]:
                 return self._part.readings(key, out)
 
-            run(group, "PlacedArray.slabs", bring, "auto", lambda: disk.hints)
+            run(
+                group,
+                "PlacedArray.slabs",
+                bring,
+                "auto",
+                lambda: disk.hints,
+                meaning=lambda: array.path,
+                tell=lambda: f"PlacedArray.slabs of {array.path!r}",
+            )
 
         return start(group, disk, call, writes=False)
 
@@ -120,13 +128,7 @@ def partitions(array: PlacedArray, halo: Any, axis: int | None, rows: int | None
         most = rows_of(array._room(), other * array.dtype.itemsize, before + behind)
         return [cut.axis, array._slab_rows(rows), before, behind, most]
 
-    told = together(
-        array.transport,
-        "PlacedArray.slabs",
-        work,
-        lambda: f"slabs(halo={halo}, axis={axis}, rows={rows})",
-        same=4,
-    )
+    told = array._together("slabs", work, f"halo={halo}, axis={axis}, rows={rows}", same=4)
     cut, rank = found[0], array.transport.rank
     chosen, part, length = cut.axis, cut.part, array.shape[cut.axis]
     grid_axis, grid = array.distribution._arguments[2][chosen], array.distribution.grid

@@ -100,16 +100,16 @@ def shift(array: PlacedArray, method: Way, *, dry: bool) -> Shift:
         room = _room(array.dtype.itemsize)
         cost.update(_costs(array, mine, files, room))
         rounds = len(_rounds(mine, array.dtype.itemsize, room))
-        return [("auto", *SHIFTS).index(method), rounds, *(cost.get(name, -1) for name in SHIFTS)]
+        return [rounds, *(cost.get(name, -1) for name in SHIFTS)]
 
     try:
-        told = together(
-            array.transport, "PlacedArray.shift_all", look, lambda: f"shift_all({method!r})", same=1
+        told = array._together(
+            "shift_all", look, f"{method!r}, explain={dry}", meaning=(method, bool(dry))
         )
-        rounds = max(told.setting(1))
+        rounds = max(told.setting(0))
         slowest = {}
         for number, name in enumerate(SHIFTS):
-            each = told.setting(2 + number)
+            each = told.setting(1 + number)
             if min(each) >= 0:
                 slowest[name] = max(each)
         chosen = choose(slowest, method)

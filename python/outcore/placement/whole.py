@@ -113,9 +113,7 @@ def read_global(array: PlacedArray, key: Any, out: NDArray[Any] | None) -> Any:
             results.append(lambda: memory[within])
             return []
 
-        together(
-            array.transport, "PlacedArray.read_global_all", work, lambda: "read_global_all", same=0
-        )
+        array._together("read_global_all", work)
         _read(array, asked)
         found = results[0]()
         if out is None:
@@ -152,9 +150,7 @@ def multicast(array: PlacedArray, key: Any, target: DiskArray) -> None:
             room = max((budget - held) // 4, 1)
             return [found.meaning, max(room // max(found.row * array.dtype.itemsize, 1), 1)]
 
-        told = together(
-            array.transport, _MULTICAST, work, lambda: f"multicast_all({key!r})", same=1
-        )
+        told = array._together("multicast_all", work, repr(key), same=1)
         rows, step = parts[0], min(told.setting(1))
         for low in range(0, rows.length, step):
             part, place = rows.part(low, min(low + step, rows.length))

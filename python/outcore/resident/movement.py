@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.collective.agreement import Announced, together
 from outcore.collective.call import run
-from outcore.collective.items import Item, key_of, name_of, number_of, reading, writing
+from outcore.collective.items import Item, key_of, name_of, reading, writing
 from outcore.collective.planning import Method
 from outcore.disk import DiskArray
 from outcore.dist import DistArray
@@ -116,7 +116,7 @@ class Movement:
         wanted, group = self._wanted, self._group
         if group.in_flight.last is not None:
             group.in_flight.finish(group)
-        call = f"DiskResidentArray.{'write' if wanted.write else 'read'}"
+        call = f"elements of DiskResidentArray.{'write' if wanted.write else 'read'}"
         try:
             with DeferredInterrupt():
                 passes = self._agree()
@@ -145,14 +145,14 @@ class Movement:
         def prepare() -> list[int]:
             self._prepare()
             passes = self._take_buffer() if moves and self._casts else 1
-            return [number_of(self._told), passes]
+            return [passes]
 
-        def tell() -> str:
-            return self._told
+        def meant() -> object:
+            return self._told, name_of(self._array)
 
-        name = self._wanted.name
-        records = together(self._group, "DiskResidentArray", prepare, tell, same=1, named=name)
-        return max(records.setting(1))
+        call = f"DiskResidentArray.{self._wanted.name}"
+        records = together(self._group, call, prepare, lambda: self._told, same=0, meaning=meant)
+        return max(records.setting(0))
 
     def _prepare(self) -> None:
         wanted, array = self._wanted, self._array
@@ -162,11 +162,12 @@ class Movement:
         memory = Selection.of_memory(partner, wanted.partner_key)
         linked = links(memory, disk, wanted.transpose, write=wanted.write)
         self._casts = partner.dtype != array.dtype
-        # What a rank means, as far as all have to mean the same; number_of tells it apart.
+        # What a rank means, as far as all have to mean the same.
+        ghosts = f", ghosts {partner.ghosts}" if wanted.ghosts else ""
         self._told = (
-            f"{wanted.name} of {array.path!r}, {disk}, with {memory} of {partner.distribution}, dtype "
-            f"{partner.dtype}, ghosts {partner.ghosts if wanted.ghosts else None}, axes {linked}, "
-            f"array {name_of(array)}"
+            f"DiskResidentArray.{wanted.name} of {array.path!r}{disk} with {memory} of an array of "
+            f"shape {partner.shape}, {partner.distribution}, dtype {partner.dtype}{ghosts}, "
+            f"axes {linked}"
         )
         if wanted.write and not partner.distribution._core.is_owner(partner.rank):
             return
@@ -267,8 +268,8 @@ class Movement:
                 self._take_over()
             return []
 
-        name = self._wanted.name
-        together(self._group, "DiskResidentArray", last, lambda: name, same=0, named=name)
+        call = f"DiskResidentArray.{self._wanted.name}"
+        together(self._group, call, last, lambda: call, same=0)
 
 
 @contextmanager

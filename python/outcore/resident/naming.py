@@ -19,7 +19,7 @@ from typing import Any
 from outcore import formats
 from outcore.collective.agreement import together, told
 from outcore.collective.array import CollectiveArray
-from outcore.collective.items import number_of
+from outcore.collective.items import name_of, place_of
 from outcore.disk import DiskArray
 from outcore.errors import UnsupportedError, UsageError
 from outcore.formats import durable, whole
@@ -29,7 +29,7 @@ from outcore.transport import Transport
 
 __all__ = ["new_name", "removed", "renamed"]
 
-_CALL = "disk_array"
+_RENAME, _DELETE = "DiskResidentArray.rename", "DiskResidentArray.delete"
 
 
 def new_name(group: Transport, array: DiskArray, name: Any, *, overwrite: bool) -> str:
@@ -48,12 +48,15 @@ def new_name(group: Transport, array: DiskArray, name: Any, *, overwrite: bool) 
 
     def mean() -> list[int]:
         found.append(_meant(array, name))
-        return [number_of(found[0]), int(overwrite)]
+        return []
+
+    def meant() -> object:
+        return found[0], overwrite, name_of(array)
 
     def tell() -> str:
         return f"rename({os.fspath(name)!r}, overwrite={overwrite}) of {array.path!r}"
 
-    together(group, _CALL, mean, tell, named="rename")
+    together(group, _RENAME, mean, tell, same=0, meaning=meant)
     return found[0]
 
 
@@ -108,8 +111,8 @@ def renamed(
 
     failure: BaseException | None = None
     try:
-        _all_closed(group, "rename")
-        _once(group, move, "rename")
+        _once(group, lambda: None, _RENAME)  # all have closed it
+        _once(group, move, _RENAME)
     except BaseException as error:
         failure = error
     if failure is not None and _is_there(group, old):
@@ -123,6 +126,7 @@ def renamed(
 def removed(group: Transport, array: DiskArray) -> None:
     """Remove an array that this rank has closed. Collective."""
     old, inner = formats.split_path(array._where)
+    path = array.path
 
     def remove() -> None:
         _alone_in(array, old, inner)
@@ -135,21 +139,25 @@ def removed(group: Transport, array: DiskArray) -> None:
             else:
                 durable.unlink_in_background(old)
 
-    _all_closed(group, "delete")
-    _once(group, remove, "delete")
+    if group.size > 1:
+        # All have closed it, and mean the same.
+        together(
+            group,
+            _DELETE,
+            list,
+            lambda: f"delete of {path!r}",
+            same=0,
+            meaning=lambda: place_of(old),
+        )
+    _once(group, remove, _DELETE)
 
 
 def _is_there(group: Transport, path: str) -> bool:
     """Whether the first rank finds a file: it may have its new name, and only a sync has failed."""
-    return bool(told(group, _CALL, lambda: os.path.lexists(path), "rename"))
+    return bool(told(group, _RENAME, lambda: os.path.lexists(path), "rename"))
 
 
-def _all_closed(group: Transport, name: str) -> None:
-    """Come to where all ranks have closed the array."""
-    _once(group, lambda: None, name)
-
-
-def _once(group: Transport, work: Callable[[], None], name: str) -> None:
+def _once(group: Transport, work: Callable[[], None], call: str) -> None:
     """The first rank does it; all return, or all raise."""
     if group.size == 1:
         work()
@@ -160,7 +168,7 @@ def _once(group: Transport, work: Callable[[], None], name: str) -> None:
             work()
         return [0]
 
-    together(group, _CALL, do, lambda: name, same=0, named=name)
+    together(group, call, do, lambda: call, same=0)
 
 
 def _alone_in(array: DiskArray, outer: str, inner: str | None) -> None:

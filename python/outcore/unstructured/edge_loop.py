@@ -41,7 +41,7 @@ from outcore.unstructured.operands import Operand, neutral, refuse_shared, to_re
 from outcore.unstructured.partition import Partition
 from outcore.unstructured.share import Share, scratch_name
 from outcore.unstructured.staging import Kept, put_in_place, refuse_interrupted
-from outcore.unstructured.tables import room, too_small
+from outcore.unstructured.tables import describe, room, too_small
 
 __all__ = ["Kernel", "edge_loop"]
 
@@ -288,7 +288,7 @@ class _Loop:
     def told(self) -> str:
         """The arrays, for a comparison between ranks."""
         return ", ".join(
-            f"{one.name}: {one.table.shape} {one.dtype} {one.combine}"
+            f"{one.name}: {describe(one.table)} {one.combine}"
             for one in [*self.updates, *self.reads, *self.edge_data]
         )
 

@@ -45,6 +45,7 @@ from outcore.unstructured.tables import (
     Released,
     Table,
     check_edges,
+    describe,
     forget_manifest,
     in_folder,
     new_table,
@@ -375,7 +376,7 @@ def edge_schedule(
         (found,) = stack.enter_context(opened(edges))
         check_edges(found)
         columns = _columns(updated, int(found.shape[1]))
-        told = f"edge_schedule: {found.shape}, {sizes}, {partition!r}, {columns}, {out}"
+        told = f"edge_schedule: {describe(found)}, {sizes}, {partition!r}, {columns}, {out}"
         budget = ranks.alike(lambda: told, int(outcore.memory()))
         near = [found.path] if isinstance(found, DiskArray) else []
         if out is not None:

@@ -42,6 +42,7 @@ from outcore.unstructured.tables import (
     as_table,
     check_edges,
     check_indices,
+    describe,
     forget_manifest,
     in_folder,
     new_table,
@@ -540,7 +541,7 @@ def partition(
 
 def _told(inputs: Mapping[str, Table]) -> str:
     """Arrays, for a comparison between ranks."""
-    return ", ".join(f"{name} {one.shape} {one.dtype}" for name, one in inputs.items())
+    return ", ".join(f"{name} {describe(one)}" for name, one in inputs.items())
 
 
 def _by_place(

@@ -40,6 +40,7 @@ __all__ = [
     "as_table",
     "check_edges",
     "check_indices",
+    "describe",
     "forget_manifest",
     "in_folder",
     "native",
@@ -66,6 +67,12 @@ _IN_MEMORY = 8
 _COUNTED = 24
 #: Slabs of fewer rows are not worth their calls.
 _FEWEST = 64
+
+
+def describe(table: Table) -> str:
+    """Return what must be equal on all ranks that use a table, in words."""
+    place = os.path.realpath(table.path) if isinstance(table, DiskArray) else "in memory"
+    return f"{place} {table.shape} {table.dtype}"
 
 
 def room() -> int:
