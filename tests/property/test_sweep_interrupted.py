@@ -35,7 +35,7 @@ def takes_a_path(name):
     return name not in ELSEWHERE and "out" in inspect.signature(getattr(outcore, name)).parameters
 
 
-@pytest.mark.parametrize("name", filter(takes_a_path, CALLS))
+@pytest.mark.parametrize("name", list(filter(takes_a_path, CALLS)))
 def test_interrupted_calls_resume_to_the_same_bytes_slow(tmp_path, monkeypatch, name):
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
     tried = 0
