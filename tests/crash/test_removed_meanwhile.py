@@ -201,7 +201,9 @@ def test_parts_that_another_change_notes_stay(monkeypatch):
     def late(change, id, parts):
         note(change, id, parts)
         if not threads:
-            script = "outcore.create('a.parts', data=np.full(4, 2.0), parts=2).close()"
+            script = (
+                "outcore.create('a.parts', data=np.full(4, 2.0), parts=2, overwrite=True).close()"
+            )
             threads.append(threading.Thread(target=other, args=(script,)))
             threads[0].start()
             threads[0].join(1.0)

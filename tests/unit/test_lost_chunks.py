@@ -82,3 +82,15 @@ def test_resumed_job_with_a_lost_chunk_is_refused(monkeypatch, suffix):
         outcore.map_blocks(np.negative, outcore.open("a.npy"), resume=True, **words)
     assert found.value.code == "missing-chunk"
     assert not os.path.exists(f"b{suffix}")
+
+
+def test_plans_of_results_that_are_read_again():
+    """Nothing of the result is stored yet."""
+    np.save("a.npy", np.arange(120_000.0).reshape(400, 300))
+    kernel = [[0, 0.25, 0], [0.25, 0, 0.25], [0, 0.25, 0]]
+    with (
+        outcore.open("a.npy") as a,
+        outcore.stencil(a, kernel, steps=20, out="b.zarr", memory=1_600_000) as b,
+        outcore.stencil(a, kernel, steps=20, out="b.npy", memory=1_600_000) as c,
+    ):
+        np.testing.assert_array_equal(b[...], c[...])

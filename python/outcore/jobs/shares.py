@@ -348,7 +348,7 @@ class _Sharing:
         return False
 
     def needs_more(self, load: Load, array: DiskArray, memory: int, *, write: bool) -> bool:
-        with opened(array, memory, write=write) as handle:
+        with opened(array, memory, write=write, missing="fill") as handle:
             try:
                 used = handle.explain(load.section, write=write).peak_bytes
             except BudgetError as error:
@@ -363,7 +363,7 @@ class _Sharing:
             for method in _METHODS:
                 with (
                     contextlib.suppress(BudgetError),
-                    opened(array, memory, write=write, method=method) as handle,
+                    opened(array, memory, write=write, method=method, missing="fill") as handle,
                 ):
                     used = handle.explain(load.section, write=write).peak_bytes
                 self.used[load.array] = max(self.used[load.array], used, min(nbytes, _FETCHED))
@@ -382,7 +382,7 @@ def _least(array: Any, *, write: bool) -> int:
     if isinstance(array, InMemory):
         return 0
     chunk = tuple(slice(0, n) for n in array.chunks or (1,) * array.ndim)
-    with opened(array, 1, write=write) as poor:
+    with opened(array, 1, write=write, missing="fill") as poor:
         try:
             poor.explain(chunk, write=write)
         except BudgetError as error:
