@@ -18,7 +18,50 @@ TOGETHER = "tests/unit/test_failing_together.py::test_"
 TYPES = "python/outcore/formats/hdf5_types.py"
 FILLS = "tests/conformance/test_fill_values_read_back.py::test_"
 
+ENDS = "tests/conformance/test_hdf5_strings.py::test_"
+
 MUTANTS = [
+    Mutant(
+        file="crates/io/src/strings.rs",
+        before="                string[end.unwrap_or(none)..].fill(0);\n",
+        after="                let _ = (string, end, none);\n",
+        killed_by="cargo outcore-io strings::tests::strings_end_where_the_file_says",
+        why="a string would go on behind the NUL that ends it",
+    ),
+    Mutant(
+        file="crates/access/src/open.rs",
+        before="                self.run_as(Mode::Run, access, interrupts)?;\n                self.finish_strings(access)",
+        after="                self.run_as(Mode::Run, access, interrupts)",
+        killed_by=(
+            f"{ENDS}strings_end_where_h5py_ends_them",
+            "tests/mpi/test_strings.py::test_ranks_read_strings_as_one_process_does",
+        ),
+        why="sections would have strings that go on behind the NUL that ends them",
+    ),
+    Mutant(
+        file="crates/access/src/indexed.rs",
+        before="            self.finish_strings_at(*data, &axes)?;\n",
+        after="            let _ = axes;\n",
+        killed_by=f"{ENDS}strings_end_where_h5py_ends_them",
+        why="listed elements would have strings that go on behind the NUL that ends them",
+    ),
+    Mutant(
+        file="crates/access/src/indexed.rs",
+        before="            self.finish_strings_at(data, &[(data.bounds().1 / item.max(1), item)])?;\n",
+        after="            let _ = item;\n",
+        killed_by=f"{ENDS}strings_end_where_h5py_ends_them",
+        why="elements of a schedule would have strings that go on behind the NUL that ends them",
+    ),
+    Mutant(
+        file="python/outcore/formats/hdf5_index.py",
+        before="        first = size + room\n",
+        after="        first = size\n",
+        killed_by=(
+            "tests/conformance/test_hdf5_types.py::"
+            "test_compact_datasets_are_found_in_every_object_header"
+        ),
+        why="elements of a compact dataset would be read from the wrong bytes of its object header",
+    ),
     Mutant(
         file=TYPES,
         before="        one = np.array(text, h5py.string_dtype(encoding))\n",

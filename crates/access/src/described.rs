@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use outcore_io::original::Original;
 use outcore_io::store::root::Identity;
+use outcore_io::strings::Strings;
 use outcore_io::{FileTable, Pipeline, Reservation};
 use outcore_plan::Layout;
 
@@ -45,6 +46,8 @@ pub struct Described {
     pub source: Option<Source>,
     /// Codecs of a chunk, in the order of writing; empty for strided layouts.
     pub pipeline: Pipeline,
+    /// Strings of an element that end in another way than by NULs up to their last byte.
+    pub strings: Vec<Strings>,
 }
 
 /// How stored chunks are found.

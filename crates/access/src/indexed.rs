@@ -107,7 +107,17 @@ impl Open {
             self.each_indexed(asked, Mode::Run, interrupts, &mut |access, step| {
                 self.run_step(access, step, interrupts)
             })
-        })
+        })?;
+        if asked.direction == Direction::Read {
+            let IndexedAccess { index, data, .. } = asked;
+            let points = i64::try_from(index.len()?).unwrap_or(i64::MAX);
+            let ranges = index.rest.ranges().iter().zip(index.strides).enumerate();
+            let regular = ranges.filter(|(d, _)| !index.axes.contains(d));
+            let regular = regular.map(|(_, (range, stride))| (range.count, *stride));
+            let axes: Vec<_> = std::iter::once((points, index.point)).chain(regular).collect();
+            self.finish_strings_at(*data, &axes)?;
+        }
+        Ok(())
     }
 
     /// What that would take.
@@ -180,7 +190,12 @@ impl Open {
                 })?;
             }
             Ok(())
-        })
+        })?;
+        if direction == Direction::Read {
+            let item = self.described.item();
+            self.finish_strings_at(data, &[(data.bounds().1 / item.max(1), item)])?;
+        }
+        Ok(())
     }
 
     /// Counts what writes.

@@ -22,7 +22,7 @@ use outcore_io::gaps::{self, Written};
 use outcore_io::lock::FileLock;
 use outcore_io::pool::PAGE;
 use outcore_io::store::listing::Listed;
-use outcore_io::{Arena, Claim, FileRef, FileTable, StorageError};
+use outcore_io::{strings, Arena, Claim, FileRef, FileTable, StorageError};
 use outcore_plan::{
     is_cached, trial, Chunked, Direction, Faults, Layout, Plan, Request, Section, Strided, Terms,
 };
@@ -156,8 +156,24 @@ impl Open {
         let write = access.direction == Direction::Write;
         match write {
             true => self.write_in_parts(|| self.run_as(Mode::Run, access, interrupts)),
-            false => self.run_as(Mode::Run, access, interrupts),
+            false => {
+                self.run_as(Mode::Run, access, interrupts)?;
+                self.finish_strings(access)
+            }
         }
+    }
+
+    /// Fills up the strings of a section that was read, where the file ends them in another way.
+    fn finish_strings(&self, access: &Access) -> Result<(), Fault> {
+        let counts = access.section.ranges().iter().map(|range| range.count);
+        let axes: Vec<(i64, i64)> = counts.zip(access.strides.iter().copied()).collect();
+        self.finish_strings_at(access.data, &axes)
+    }
+
+    /// As [`Open::finish_strings`], for elements that lie so far apart along so many axes.
+    pub(crate) fn finish_strings_at(&self, data: User, axes: &[(i64, i64)]) -> Result<(), Fault> {
+        let item = usize::try_from(self.described.item()).unwrap_or(0);
+        Ok(strings::finish(data, axes, item, &self.described.strings)?)
     }
 
     /// Writes a part of a write of several, which count as one.
@@ -190,6 +206,9 @@ impl Open {
             }
             Ok(())
         })?;
+        if if_cached {
+            self.finish_strings(access)?;
+        }
         Ok(if_cached)
     }
 

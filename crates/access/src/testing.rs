@@ -112,6 +112,7 @@ pub fn dense(file: &Path, shape: &[i64], item: i64) -> Described {
         guard: None,
         source: None,
         pipeline: Pipeline::new(&[], 0).unwrap(),
+        strings: vec![],
     }
 }
 
@@ -141,6 +142,7 @@ pub fn chunked(folder: &Path, shape: &[i64], chunk: &[i64], fill: u8) -> Describ
         guard: None,
         source: Some(source),
         pipeline: Pipeline::new(&[], 0).unwrap(),
+        strings: vec![],
     }
 }
 

@@ -161,6 +161,15 @@ pub enum StorageError {
         .0.path.display(), .0.why
     )]
     Index(IndexFailure),
+    /// A path that should lead to a file leads to a pipe, a device or a folder.
+    #[error(
+        "{} is not a regular file; put the file there that belongs there, or remove what names it",
+        path.display()
+    )]
+    NotRegular {
+        /// The path.
+        path: PathBuf,
+    },
     /// A write to an array that was opened for reading.
     #[error("{} is open for reading only; open it with mode 'r+'", path.display())]
     ReadOnly {
@@ -311,6 +320,7 @@ impl StorageError {
             StorageError::Plan(error) => error.code(),
             StorageError::Codec(_) => "codec-failure",
             StorageError::Index(_) => "chunk-table-damaged",
+            StorageError::NotRegular { .. } => "not-regular",
             StorageError::ReadOnly { .. } => "read-only",
             StorageError::Locked { .. } | StorageError::InUse { .. } => "locked",
             StorageError::Cancelled => "interrupted",
@@ -329,6 +339,7 @@ impl StorageError {
             StorageError::Shrunk { path }
             | StorageError::Replaced { path, .. }
             | StorageError::LeadsOut { path }
+            | StorageError::NotRegular { path }
             | StorageError::ReadOnly { path }
             | StorageError::Locked { path, .. }
             | StorageError::InUse { path, .. } => path,

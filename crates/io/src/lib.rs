@@ -48,6 +48,7 @@ pub mod segment;
 pub mod slot;
 mod stamp;
 pub mod store;
+pub mod strings;
 pub mod temporary;
 #[cfg(test)]
 mod testdir;

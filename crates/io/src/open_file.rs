@@ -64,7 +64,16 @@ impl OpenFile {
     pub fn open(path: &Path, writable: bool) -> Result<OpenFile, StorageError> {
         // First, so that a fork meanwhile is noticed.
         let lease = Lease::new();
-        let fd = open_with(path, writable, 0).map_err(|n| StorageError::io("open", path, n))?;
+        // Files may name others. Nobody means a pipe; if there is one, opening it must not wait for a writer.
+        let opened = match open_with(path, writable, libc::O_NONBLOCK) {
+            // Somebody has a lease on it, who gives it up when he is waited for.
+            Err(libc::EAGAIN) => open_with(path, writable, 0),
+            opened => opened,
+        };
+        let fd = opened.map_err(|n| StorageError::io("open", path, n))?;
+        if sys::regular_len(fd.as_raw_fd()).is_none() {
+            return Err(StorageError::NotRegular { path: path.to_path_buf() });
+        }
         Ok(OpenFile { lease, ..OpenFile::from_fd(path, fd, writable) })
     }
 

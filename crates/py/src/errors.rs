@@ -220,6 +220,7 @@ impl From<StorageError> for Fault {
             }
             StorageError::Codec(codec) => new(Class::Format).maybe("offset", codec.offset),
             StorageError::Index(index) => new(Class::Format).maybe("offset", index.offset),
+            StorageError::NotRegular { .. } => new(Class::Format),
             StorageError::ReadOnly { .. } => new(Class::Usage),
             StorageError::Locked { .. } | StorageError::InUse { .. } => new(Class::Storage),
             StorageError::Cancelled => new(Class::Interrupt),
@@ -331,6 +332,7 @@ pub const CODES: &[(&str, Class)] = &[
     ("link-leads-out", Class::Storage),
     ("codec-failure", Class::Format),
     ("chunk-table-damaged", Class::Format),
+    ("not-regular", Class::Format),
     ("read-only", Class::Usage),
     ("locked", Class::Storage),
     ("unavailable", Class::Usage),

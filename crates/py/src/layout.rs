@@ -15,6 +15,7 @@ use outcore_io::chunk_cache::Stamp;
 use outcore_io::codec::{CodecSpec, Decoder, OptionValue, Pipeline};
 use outcore_io::original::{FileId, Original};
 use outcore_io::store::root::{Found, Identity};
+use outcore_io::strings::{End, Strings};
 use outcore_io::{Arena, StorageError};
 use outcore_plan::{Chunked, Layout, Part, Strided};
 use pyo3::prelude::*;
@@ -197,6 +198,7 @@ pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
         guard: None,
         source: None,
         pipeline: Pipeline::new(&[], 0).map_err(Fault::from)?,
+        strings: strings(&info.getattr("strings")?)?,
     };
     let strides: Vec<i64> = layout.getattr("strides")?.extract()?;
     if layout.hasattr("parts")? {
@@ -230,6 +232,21 @@ pub fn describe(info: &Bound<'_, PyAny>) -> PyResult<Described> {
             Layout::Chunked(chunked.map_err(|e| Fault::from(e).at(&described.path))?);
     }
     Ok(Described { dtype: dtype.unbind(), core: Arc::new(described) })
+}
+
+fn strings(list: &Bound<'_, PyAny>) -> PyResult<Vec<Strings>> {
+    let one = |found: Bound<'_, PyAny>| {
+        Ok(Strings {
+            offset: found.getattr("offset")?.extract()?,
+            len: found.getattr("nbytes")?.extract()?,
+            end: match found.getattr("spaces")?.extract()? {
+                true => End::Space,
+                false => End::Nul,
+            },
+            loops: found.getattr("loops")?.extract()?,
+        })
+    };
+    list.try_iter()?.map(|found| one(found?)).collect()
 }
 
 fn guard(guard: &Bound<'_, PyAny>) -> PyResult<Option<Guard>> {

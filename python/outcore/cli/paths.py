@@ -25,6 +25,7 @@ from outcore.disk import DiskArray
 from outcore.errors import SectionError
 from outcore.formats import durable
 from outcore.formats.layout import Chunked, Strided, TableSource, VirtualSource
+from outcore.formats.spec import in_order
 from outcore.report import Report, human
 
 __all__ = ["arguments"]
@@ -122,7 +123,10 @@ def _entry(one: formats.Entry) -> dict[str, Any]:
 
 
 def _dtype_text(dtype: np.dtype[Any]) -> Any:
-    return dtype.descr if dtype.names else dtype.str
+    if not dtype.names:
+        return dtype.str
+    # NumPy has no list for fields in another order than that of their names.
+    return dtype.descr if in_order(dtype) is dtype else str(dtype)
 
 
 def _facts(path: str, options: dict[str, Any]) -> dict[str, Any] | list[formats.Entry]:

@@ -99,6 +99,15 @@ class os_errors:
         ) from error
 
 
+def is_special(path: str) -> bool:
+    """Whether a path leads to something that is neither a regular file nor a folder."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False  # missing or out of reach, which whoever opens it says
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
 def refuse_special(path: str) -> bool:
     """
     Refuse pipes and devices, under whatever name: opening a pipe waits for ever, and an array that is

@@ -12,8 +12,9 @@ read as the fill value: by HDF5's filling, or because the space is new and there
 
 Limits. A change that HDF5 itself makes (adding a dataset to a file, resizing, storing encoded chunks) is
 there whole or not at all after a kill (`hdf5_redo`); new files too. Virtual datasets are read
-(`hdf5_virtual`), and text of variable length (`hdf5_strings`); compact datasets and other types of
-variable length are refused with the reason.
+(`hdf5_virtual`), and text of variable length (`hdf5_strings`), and compact datasets; other types of
+variable length are refused with the reason. What a file names is only opened if it is a regular file
+(`hdf5_elsewhere`).
 The HDF5 library (2.0) trusts what it reads. Heaps of variable-length data, where NetCDF4 keeps the
 names of axes, are checked before it reads them (`hdf5_heaps`); what else may damage it is met by a
 process of its own when ``OUTCORE_HDF5_GUARD`` is set (`hdf5_guard`).
@@ -54,6 +55,7 @@ from outcore.formats.hdf5_describe import (
     visit_objects,
 )
 from outcore.formats.hdf5_guard import rehearse
+from outcore.formats.hdf5_links import follow
 from outcore.formats.hdf5_strings import REFERENCE
 from outcore.formats.layout import ArrayInfo
 from outcore.formats.spec import Entry, Spec
@@ -258,9 +260,9 @@ def ls_as(format: str, path: str, inner: str | None, keep: Callable[[Any], bool]
     entries: list[Entry] = []
     rehearse(path, inner, "ls")
     with access.session(path, "r") as file, Visit(h5py, format, path) as about:
-        if inner is not None and inner not in file:
+        top = file["/"] if inner is None else follow(file, inner)
+        if top is None:
             choose(h5py, file, path, inner)  # raises, and names what there is
-        top = file[inner or "/"]
 
         def lost(name: str, why: str) -> None:
             where = f"{path}::{posixpath.join(str(top.name), name)}"
@@ -351,8 +353,10 @@ def _entry(visit: Visit, where: str, dset: Any) -> Entry:
         if dtype is REFERENCE:
             dtype = texts.dtype_of("utf-8")
         return Entry(where, "array", visit.shape(dset), dtype)
-    shape, dtype = (_told(dset, what) for what in ("shape", "dtype"))
-    return Entry(where, "array", shape, dtype, note=error.message)
+    # Of a dataset that names a pipe nothing is asked: the library might open it.
+    words = ("shape", "dtype") if error.code != "not-regular" else ()
+    known = {word: _told(dset, word) for word in words}
+    return Entry(where, "array", **known, note=error.message)
 
 
 def _told(dset: Any, what: str) -> Any:

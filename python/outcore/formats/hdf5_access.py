@@ -26,6 +26,7 @@ from typing import Any
 from outcore import _core
 from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, hdf5_redo, locks
+from outcore.formats.hdf5_elsewhere import find_special
 from outcore.formats.hdf5_end import check_end
 from outcore.formats.layout import TableGuard
 
@@ -150,6 +151,14 @@ def changing(path: str, name: str | None, *, sync: bool = True) -> Iterator[Any]
         if name is not None:
             with session(path, "r") as file:
                 elsewhere = leads_elsewhere(h5py, file, name)
+                special = find_special(h5py, file, name) if elsewhere else None
+            if special is not None:
+                raise FormatError(
+                    f"'{path}::{name}' leads to {special!r}, which is a pipe, a device or a socket; put "
+                    "the file there that belongs there, or choose another name",
+                    code="not-regular",
+                    path=path,
+                )
             if elsewhere:
                 yield stack.enter_context(session(path, "r+"))
                 return

@@ -30,14 +30,17 @@ from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import Attributes, describe_axes, is_bare_dimension, is_scale
 from outcore.formats.hdf5_chunks import ChunkTable, no_places, nothing_stored
 from outcore.formats.hdf5_create import final_name
+from outcore.formats.hdf5_elsewhere import refuse_special_source
+from outcore.formats.hdf5_index import compact_data
 from outcore.formats.hdf5_links import follow, reason
-from outcore.formats.hdf5_types import codecs_of, dtype_of
+from outcore.formats.hdf5_types import codecs_of, dtype_of, strings_of
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,
     Origin,
     Part,
     Strided,
+    Strings,
     TableGuard,
     TableSource,
     file_of,
@@ -49,7 +52,7 @@ from outcore.formats.texts import Texts, refuse_writing
 # So many datasets are looked at for a message that offers some.
 _OFFERED = 200
 # By the library's number for a layout.
-_STORAGE = {2: "chunked", 3: "virtual"}
+_STORAGE = {0: "compact", 2: "chunked", 3: "virtual"}
 
 
 def choose(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any]:
@@ -147,6 +150,26 @@ class Home:
         with durable.os_errors("reading", self.path):
             return self._id, hdf5_origin.header(self._fd, at)
 
+    def compact(self, dset: Any, nbytes: int) -> tuple[Part, hdf5_origin.Seen]:
+        """Where the elements of a compact dataset are, in its object header, and what `seen` tells."""
+
+        def read(offset: int, length: int) -> bytes:
+            return durable.read_at(self._fd, length, offset)
+
+        with durable.os_errors("reading", self.path):
+            start, first, stored = compact_data(self.h5py, dset, read) or (0, 0, -1)
+            file, (at, header) = self.seen(dset)
+            if not at <= first <= at + len(header):
+                at, header = start, read(start, first - start)
+        if stored < nbytes:
+            raise FormatError(
+                f"{self.path!r}: dataset {dset.name!r} needs {nbytes} bytes in its object header, which "
+                f"has {max(stored, 0)}; the file is damaged, copy it again",
+                code="file-too-short",
+                path=self.path,
+            )
+        return Part(self.path, first, nbytes), (file, (at, header))
+
 
 class Visit:
     """
@@ -196,23 +219,20 @@ def _stored_shape(dset: Any) -> tuple[int, ...]:
     return tuple(dset.shape)
 
 
-def refuse_storage(h5py: Any, path: str, name: str, plist: Any) -> None:
-    """Refuse datasets whose bytes outcore does not read in place: compact ones."""
-    h5d = h5py.h5d
-    if plist.get_layout() in (h5d.CONTIGUOUS, h5d.CHUNKED, h5d.VIRTUAL):
-        return
-    raise UnsupportedError(
-        f"{path!r}: dataset {name!r} is compact; copy it with h5py, or h5repack -l {name}:CONTI",
-        code="hdf5-layout",
-        path=path,
-    )
-
-
 def _refuse_writing(path: str, name: str) -> None:
     raise UnsupportedError(
         f"{path!r}: dataset {name!r} is virtual and is only read: its elements are in other datasets "
         "(h5dump -p tells which); write to those, or make a copy with outcore.convert",
         code="hdf5-virtual",
+        path=path,
+    )
+
+
+def _refuse_compact(path: str, name: str) -> None:
+    raise UnsupportedError(
+        f"{path!r}: dataset {name!r} is compact and is only read: its elements are in its object "
+        f"header, which has a checksum; write it with h5py, or repack it: h5repack -l {name}:CONTI",
+        code="hdf5-layout",
         path=path,
     )
 
@@ -248,8 +268,8 @@ def refusal(visit: Visit, dset: Any) -> FormatError | StorageError | None:
     where = f"{visit.named}::{name}"
     try:
         with access.translated(visit.named):
+            refuse_special_source(visit.h5py, dset)
             plist = dset.id.get_create_plist()
-            refuse_storage(visit.h5py, visit.named, name, plist)
             refuse_null(dset, where)
             dtype = stored_dtype(visit.h5py, dset, where)
             storage(visit, name, dset, plist, dtype, False, visit.shape(dset))
@@ -272,8 +292,8 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
     """All about one dataset; refuses what outcore cannot read by its bytes."""
     h5py, path, netcdf = visit.h5py, visit.path, visit.format == "netcdf4"
     where = f"{visit.named}::{name}"
+    refuse_special_source(h5py, dset)
     plist = dset.id.get_create_plist()
-    refuse_storage(h5py, path, name, plist)
     refuse_null(dset, where)
     dtype = stored_dtype(h5py, dset, where)
     axes = visit.shape(dset)
@@ -304,6 +324,7 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
             **_unlimited(most, dims if netcdf else None),
             "userblock": home.userblock,
         },
+        strings=_strings(h5py, dset, where, writable),
     )
     return _texts(visit, name, dset, plist, info)
 
@@ -314,6 +335,22 @@ def stored_dtype(h5py: Any, dset: Any, where: str) -> np.dtype[Any]:
     if not virtual and hdf5_strings.encoding_of(h5py, dset) is not None:
         return hdf5_strings.REFERENCE
     return dtype_of(h5py, dset, where)
+
+
+def _strings(h5py: Any, dset: Any, where: str, writable: bool) -> tuple[Strings, ...]:
+    """Strings of an element that end in another way than NumPy's; refuses to write some of them."""
+    kind = dset.id.get_type()
+    while isinstance(kind, h5py.h5t.TypeArrayID):
+        kind = kind.get_super()
+    strings = strings_of(h5py, kind)
+    if writable and any(one.spaces for one in strings):
+        raise UnsupportedError(
+            f"{where!r} has strings that are padded with spaces (Fortran), which are read and not "
+            "written; open it with mode 'r', or make a copy with outcore.convert",
+            code="hdf5-type",
+            path=where,
+        )
+    return strings
 
 
 def _texts(visit: Visit, name: str, dset: Any, plist: Any, info: ArrayInfo) -> ArrayInfo:
@@ -371,7 +408,7 @@ def storage(
     axes: tuple[int, ...],
 ) -> Strided | Chunked:
     """
-    Where the elements are, once `refuse_storage` has passed. Reads no chunk table.
+    Where the elements are. Reads no chunk table.
 
     `plist` is how it was created; `axes` the shape, which may be longer than the dataset's along axes
     that can grow.
@@ -398,7 +435,12 @@ def storage(
         # No bytes yet: one chunk that was never written reads as the fill value.
         table = TableSource(home.path, nothing_stored, no_places, None)
         return Chunked(tuple(max(n, 1) for n in shape), strides, (), table)
-    found = _contiguous(home, name, dset, nbytes)
+    if plist.get_layout() == h5d.COMPACT:
+        if writable:
+            _refuse_compact(visit.named, name)
+        found, seen = home.compact(dset, nbytes)
+    else:
+        found, seen = _contiguous(home, name, dset, nbytes), home.seen(dset)
 
     def again() -> Part | None:
         # A write that asks holds the lock for reading.
@@ -415,7 +457,7 @@ def storage(
             return None
         return layout.parts[0]
 
-    part = hdf5_origin.given(found, str(dset.name), home.seen(dset), again)
+    part = hdf5_origin.given(found, str(dset.name), seen, again)
     return Strided((part,), strides, home.guard)
 
 
@@ -532,7 +574,7 @@ def lacks_space(h5py: Any, dset: Any) -> bool:
     """Whether elements of a contiguous dataset have no place in the file yet."""
     h5d, plist = h5py.h5d, dset.id.get_create_plist()
     return bool(
-        plist.get_layout() == h5d.CONTIGUOUS  # asked first: see `refuse_storage`
+        plist.get_layout() == h5d.CONTIGUOUS  # asked first: others have no offset
         and dset.shape is not None
         and not plist.get_external_count()
         and dset.id.get_space_status() == h5d.SPACE_STATUS_NOT_ALLOCATED

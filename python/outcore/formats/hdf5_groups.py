@@ -34,6 +34,7 @@ from outcore.formats.hdf5_attrs import (
 from outcore.formats.hdf5_create import final_name
 from outcore.formats.hdf5_describe import Visit, visit_objects
 from outcore.formats.hdf5_describe import describe as describe_array
+from outcore.formats.hdf5_elsewhere import special_source
 from outcore.formats.hdf5_guard import rehearse
 from outcore.formats.hdf5_heaps import check_attributes
 from outcore.formats.hdf5_origin import address
@@ -149,7 +150,8 @@ def describe(format: str, path: str, inner: str, drop: Collection[str]) -> Membe
             unlimited: set[str] = set()
             for name, item, kind in _listed(h5py, top, netcdf=True):
                 if isinstance(item, h5py.Dataset) and is_scale(item):
-                    unlimited |= {name} if item.maxshape[:1] == (None,) else set()
+                    endless = not special_source(h5py, item) and item.maxshape[:1] == (None,)
+                    unlimited |= {name} if endless else set()
                 variable = name.removeprefix(_NO_COORDINATE) if format == netcdf4.NAME else name
                 if kind == "group":
                     groups.append(name)
@@ -179,6 +181,8 @@ def _described(visit: Visit, name: str, dset: Any) -> Member:
         fill = found[0] if found.size else None
     if info is not None:
         return Member(path, info.shape, info.dims, attrs, fill, info)
+    if refused is not None and refused.code == "not-regular":
+        return Member(path, (), None, attrs, fill, None, refused)  # the library might open a pipe
     shape = () if dset.shape is None else tuple(dset.shape)
     return Member(path, shape, describe_axes(dset), attrs, fill, None, refused)
 
@@ -191,7 +195,7 @@ def _attributes(h5py: Any, path: str, item: Any) -> dict[str, Any]:
 
 def _group(h5py: Any, file: Any, path: str, inner: str | None) -> Any:
     name = inner or "/"
-    item = file.get(name)
+    item = hdf5_links.follow(file, name)
     if isinstance(item, h5py.Group):
         return item
     raise FormatError(

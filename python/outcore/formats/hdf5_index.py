@@ -27,7 +27,7 @@ Read = Callable[[int, int], bytes]
 
 # Types of messages in an object header: where the elements are; where the header goes on.
 _LAYOUT, _MORE = 8, 16
-_CHUNKED, _EXTENSIBLE = 2, 4
+_COMPACT, _CHUNKED, _EXTENSIBLE = 0, 2, 4
 # A flag of the former (of version 4): partial chunks at the edges are not filtered.
 _PLAIN_EDGES = 1
 # An object header goes on so often at most, and is not longer.
@@ -76,8 +76,34 @@ def layout_of(h5py: Any, dset: Any, read: Read) -> tuple[bytes, tuple[int, int]]
     widths = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
     base = _base(h5py, dset)
     start = base + hdf5_origin.address(h5py, dset)
-    bodies = (body for kind, body in _messages(read, base, start, *widths) if kind == _LAYOUT)
-    return next(bodies, b""), widths
+    found = (body for kind, _, body in _messages(read, base, start, *widths) if kind == _LAYOUT)
+    return next(found, b""), widths
+
+
+def compact_data(h5py: Any, dset: Any, read: Read) -> tuple[int, int, int] | None:
+    """
+    Find the elements of a compact dataset, which are in its object header.
+
+    Returns
+    -------
+    tuple or None
+        Where in the file the message begins that has them, where they begin, and their bytes.
+    """
+    widths = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
+    base = _base(h5py, dset)
+    start = base + hdf5_origin.address(h5py, dset)
+    for kind, at, body in _messages(read, base, start, *widths):
+        if kind != _LAYOUT or len(body) < 4:
+            continue
+        # Older versions tell the shape first, and have more room for the number of bytes.
+        old = body[0] < 3
+        size, room = (8 + 4 * body[1], 4) if old else (2, 2)
+        if body[2 if old else 1] != _COMPACT:
+            return None
+        first = size + room
+        nbytes = int.from_bytes(body[size:first], "little")
+        return (at - 4, at + first, nbytes) if first + nbytes <= len(body) else None
+    return None
 
 
 def _refuse_plain_edges(path: str, dset: Any, body: bytes) -> None:
@@ -99,8 +125,8 @@ def _base(h5py: Any, dset: Any) -> int:
 
 def _messages(
     read: Read, base: int, start: int, width: int, length: int
-) -> Iterator[tuple[int, bytes]]:
-    """Type and bytes of the messages of an object header."""
+) -> Iterator[tuple[int, int, bytes]]:
+    """Type, place in the file and bytes of the messages of an object header."""
     head = read(start, 64)
     newer = head.startswith(b"OHDR\x02")
     if newer:
@@ -124,15 +150,15 @@ def _messages(
             kind = data[at] if newer else int.from_bytes(data[at : at + 2], "little")
             size = at + (1 if newer else 2)
             count = int.from_bytes(data[size : size + 2], "little")
-            body = data[at + prefix : at + prefix + count]
+            body, there = data[at + prefix : at + prefix + count], where + at + prefix
             at += prefix + count
             if kind == _MORE and len(body) >= width + length:
-                there = base + int.from_bytes(body[:width], "little")
+                more = base + int.from_bytes(body[:width], "little")
                 count = int.from_bytes(body[width : width + length], "little")
-                if there < 1 << 62:  # between a signature and a checksum in newer ones
-                    pieces.append((there + around, max(count - 2 * around, 0)))
+                if more < 1 << 62:  # between a signature and a checksum in newer ones
+                    pieces.append((more + around, max(count - 2 * around, 0)))
             else:
-                yield kind, body
+                yield kind, there, body
 
 
 def _extensible(body: bytes, width: int) -> int | None:

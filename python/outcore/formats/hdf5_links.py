@@ -6,6 +6,7 @@ library fails on some of them with errors of other kinds than on others, and on 
 other members of a group be lost from sight.
 Idea. Who follows a link asks here (`follow`); who tells of a file lists those that lead nowhere, with
 the reason (`broken`); who copies each object once lists the names that it does not copy (`aliases`).
+What leads to a pipe or a device leads nowhere (`hdf5_elsewhere`).
 Invariants. If the disk fails, that is an error and no broken link. Hard links always lead somewhere:
 what a damaged one says is an error.
 """
@@ -16,7 +17,9 @@ import os
 from collections.abc import Container, Iterator
 from typing import Any
 
+from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_create import final_name
+from outcore.formats.hdf5_elsewhere import find_special
 
 __all__ = ["aliases", "broken", "follow", "reason"]
 
@@ -25,7 +28,9 @@ _CIRCLE = "too many links"
 
 
 def follow(top: Any, name: str) -> Any:
-    """What a name in a group leads to; None, if that is nothing."""
+    """What a name in a group leads to; None, if that is nothing, or in a pipe or a device."""
+    if find_special(access.library(""), top, name) is not None:
+        return None
     try:
         return top[name]
     except (KeyError, OSError, RuntimeError) as error:
@@ -55,6 +60,8 @@ def _link(h5py: Any, top: Any, name: str) -> tuple[str, str] | None:
     if kind == h5py.h5l.TYPE_EXTERNAL:
         file, inner = map(os.fsdecode, links.get_val(raw))
         wrong = ", which is not there or cannot be opened"
+        if special := find_special(h5py, top, name):
+            wrong = f", which leads to {special!r}: a pipe, a device or a socket"
         return f"an external link to {inner!r} in {file!r}", wrong
     return None
 

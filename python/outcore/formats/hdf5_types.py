@@ -12,13 +12,15 @@ References: HDF5 File Format Specification 3.0, section IV.A.2.d; the registry o
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from outcore.errors import UnsupportedError, UsageError
 from outcore.formats import hdf5_filters
-from outcore.formats.layout import Codec
+from outcore.formats.layout import Codec, Strings
 from outcore.formats.spec import check_dtype
 
 _BLOSC_NAMES = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
@@ -63,10 +65,16 @@ def dtype_of(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
 
 
 def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype without h5py's notes on enums and strings, which play no part in the bytes."""
+    """
+    The dtype without h5py's notes on enums and strings, which play no part in the bytes.
+
+    Arrays whose elements are arrays are arrays with all of their axes, as NumPy has them in memory.
+    """
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
-        return np.dtype((_plain(base), shape))
+        base = _plain(base)
+        inner, below = base.subdtype or (base, ())
+        return np.dtype((inner, (*shape, *below)))
     fields: Any = dtype.fields
     if fields is None:
         return np.dtype(dtype.str)
@@ -97,14 +105,13 @@ def _same_bytes(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
         base, shape = dtype.subdtype
         return tuple(kind.get_array_dims()) == shape and _same_bytes(h5py, kind.get_super(), base)
     if isinstance(kind, h5t.TypeStringID):
-        # Space padding (Fortran) is not NumPy's null padding. Null-terminated is, up to the end.
-        padding = (h5t.STR_NULLTERM, h5t.STR_NULLPAD)
-        return dtype.kind == "S" and kind.get_strpad() in padding
+        # What is behind their ends is replaced when they are read (`strings_of`).
+        return dtype.kind == "S"
     if isinstance(kind, h5t.TypeOpaqueID):
         return dtype.kind in "VMmSU"
     if isinstance(kind, h5t.TypeEnumID):
-        base = np.dtype("i1") if dtype.kind == "b" else dtype
-        return bool(_leaf(h5py, kind.get_super(), base))
+        base = kind.get_super()
+        return _leaf(h5py, base, base.dtype if dtype.kind == "b" else dtype)
     if isinstance(kind, h5t.TypeCompoundID):
         members = [
             (kind.get_member_name(i), kind.get_member_offset(i), kind.get_member_type(i))
@@ -123,7 +130,28 @@ def _same_bytes(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
             and _same_bytes(h5py, member, _field(dtype, name, number)[0])
             for number, (name, offset, member) in enumerate(members)
         )
-    return bool(_leaf(h5py, kind, dtype))
+    return _leaf(h5py, kind, dtype)
+
+
+def strings_of(h5py: Any, kind: Any) -> tuple[Strings, ...]:
+    """Strings of an element that end in another way than NumPy's, in HDF5 type `kind`."""
+    h5t = h5py.h5t
+    if isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str():
+        nbytes, padding = kind.get_size(), kind.get_strpad()
+        if padding == h5t.STR_NULLPAD or (padding == h5t.STR_NULLTERM and nbytes == 1):
+            return ()
+        return (Strings(0, nbytes, padding == h5t.STR_SPACEPAD),)
+    if isinstance(kind, h5t.TypeArrayID):
+        base, number = kind.get_super(), math.prod(kind.get_array_dims())
+        loop = (number, base.get_size())
+        return tuple(replace(one, loops=(loop, *one.loops)) for one in strings_of(h5py, base))
+    if isinstance(kind, h5t.TypeCompoundID):
+        return tuple(
+            replace(one, offset=kind.get_member_offset(number) + one.offset)
+            for number in range(kind.get_nmembers())
+            for one in strings_of(h5py, kind.get_member_type(number))
+        )
+    return ()
 
 
 def _field(dtype: np.dtype[Any], name: bytes, number: int) -> tuple[np.dtype[Any], int]:
@@ -135,8 +163,21 @@ def _field(dtype: np.dtype[Any], name: bytes, number: int) -> tuple[np.dtype[Any
 
 
 def _leaf(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
-    """Numbers: equal to the type that h5py would make for the dtype."""
-    return bool(kind.equal(h5py.h5t.py_create(np.dtype(dtype.str))))
+    """
+    Numbers: equal to the type that h5py would make for the dtype.
+
+    A byte has no order, whatever the file says. Bits are an integer without a sign.
+    """
+    h5t = h5py.h5t
+    word, bits = "", 8 * dtype.itemsize
+    if isinstance(kind, h5t.TypeBitfieldID) and dtype.kind == "u":
+        word = "B"
+    elif isinstance(kind, h5t.TypeIntegerID) and dtype.kind in "iu":
+        word = dtype.kind.upper()
+    if not word:
+        return bool(kind.equal(h5t.py_create(np.dtype(dtype.str))))
+    orders = ("LE", "BE") if bits == 8 else ("BE",) if dtype.str[0] == ">" else ("LE",)
+    return any(kind.equal(getattr(h5t, f"STD_{word}{bits}{order}")) for order in orders)
 
 
 def file_type(h5py: Any, dtype: np.dtype[Any], path: str) -> Any:

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from outcore.errors import FormatError, StorageError, UnsupportedError
+from outcore.formats.hdf5_elsewhere import candidates
 from outcore.formats.layout import ArrayInfo, Chunked, Pieces, VirtualSource
 from outcore.formats.spec import byte_strides
 
@@ -191,24 +192,10 @@ def _along(
 
 
 def find(path: str, file: str) -> str | None:
-    """
-    The file that a mapping names: the first that is there, in the order in which HDF5 looks.
-
-    An absolute name as it is; else, and by its last part if that is not there: in the folders of
-    ``HDF5_VDS_PREFIX``, beside the file of the dataset, and from the working directory.
-    """
+    """The file that a mapping names: the first that is there, in the order in which HDF5 looks."""
     if file == ".":
         return path
-    tried = []
-    if os.path.isabs(file):
-        tried, file = [file], os.path.basename(file)
-    here = os.path.dirname(path)
-    for prefix in os.environ.get("HDF5_VDS_PREFIX", "").split(":"):
-        if prefix:
-            tried.append(os.path.join(prefix.replace("${ORIGIN}", here), file))
-    real = os.path.dirname(os.path.realpath(path))
-    tried += [os.path.join(here, file), os.path.abspath(file), os.path.join(real, file)]
-    return next((one for one in tried if os.path.isfile(one)), None)
+    return next((one for one in candidates(path, file) if os.path.isfile(one)), None)
 
 
 def _described(path: str, file: str, inner: str, depth: int) -> ArrayInfo | None:

@@ -260,6 +260,27 @@ class VirtualSource:
 
 
 @dataclass(frozen=True, slots=True)
+class Strings:
+    """
+    Strings of an element that the file ends in another way than NumPy, for which NULs fill them up.
+
+    Parameters
+    ----------
+    offset, nbytes
+        Where in an element the first of them is, and the bytes of one.
+    spaces
+        Spaces fill them up; else the first NUL ends them, whatever follows.
+    loops
+        Number and distance in bytes of strings that lie at regular distances, for each loop over them.
+    """
+
+    offset: int
+    nbytes: int
+    spaces: bool
+    loops: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Chunked:
     """
     A regular grid of chunks, each stored whole (edge chunks padded).
@@ -309,6 +330,8 @@ class ArrayInfo:
     declares
         Returns the value that the file declares to mean "missing" (``_FillValue``), or None. It is
         called when `declared` is asked for: HDF5 reads attributes only then.
+    strings
+        Strings of an element whose ends are to be found when elements are read.
     """
 
     path: str
@@ -322,6 +345,7 @@ class ArrayInfo:
     dims: tuple[str | None, ...] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     declares: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
+    strings: tuple[Strings, ...] = ()
 
     @property
     def declared(self) -> Any:

@@ -20,6 +20,7 @@ from typing import Any
 from outcore.errors import FormatError
 from outcore.formats import hdf5_origin
 from outcore.formats.hdf5_attrs import is_bare_dimension, is_scale
+from outcore.formats.hdf5_elsewhere import refuse_special_source
 from outcore.formats.hdf5_heaps import check_attributes, check_size
 
 __all__ = ["Lengths", "fit_scales"]
@@ -88,6 +89,7 @@ class Lengths:
             user = scale.file[reference]
             if not isinstance(user, self._h5py.Dataset):
                 continue
+            refuse_special_source(self._h5py, user)
             if user.shape is None or axis >= len(user.shape):
                 raise FormatError(
                     f"{self._path!r}: {scale.name!r} should be the scale of axis {axis} of "

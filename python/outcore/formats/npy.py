@@ -38,7 +38,7 @@ from outcore import _core
 from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, locks, raw
 from outcore.formats.layout import ArrayInfo, Origin, Part, Strided
-from outcore.formats.spec import Entry, Spec, byte_strides, check_dtype, check_shape
+from outcore.formats.spec import Entry, Spec, byte_strides, check_dtype, check_shape, descr_of
 
 NAME = "npy"
 SUFFIXES: tuple[str, ...] = (".npy",)
@@ -358,7 +358,7 @@ def _parse(
 
 def _descr(path: str, dtype: np.dtype[Any]) -> Any:
     """The header's word for a dtype; refuses dtypes that would come back as something else."""
-    descr = npy_format.dtype_to_descr(dtype)
+    descr = descr_of(dtype, path)
     if npy_format.descr_to_dtype(descr) != dtype:
         raise UsageError(
             f"{path!r}: .npy would not give dtype {dtype!r} back; save a view of a plain dtype",

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy_format
 
 from outcore.errors import UsageError
 from outcore.formats import durable
 from outcore.formats.documents import Document, Judge, dtype_of, read_document
-from outcore.formats.spec import check_dtype, check_shape
+from outcore.formats.spec import check_dtype, check_shape, descr_of
 
 FORMAT, VERSION = "outcore parts", 1
 #: More are no stripes but elements one by one; each takes memory in the layout.
@@ -160,7 +159,7 @@ def manifest_of(path: str) -> Manifest:
 
 def _descr(path: str, dtype: np.dtype[Any]) -> Any:
     """A dtype as JSON can say it, and as it comes back."""
-    descr = json.loads(json.dumps(npy_format.dtype_to_descr(dtype)))
+    descr = json.loads(json.dumps(descr_of(dtype, path)))
     if dtype_of(descr) != dtype:
         raise UsageError(
             f"{path!r}: the manifest would not give dtype {dtype!r} back; save a view of a plain dtype",

@@ -114,6 +114,12 @@ def _part(path: str, manifest: Manifest, number: int, writable: bool) -> ArrayIn
     file = manifest.parts[number]
     said = f"part {number} of {len(manifest.parts)} of {path!r}"
     try:
+        if durable.is_special(file):
+            raise FormatError(
+                f"{file!r} is a pipe, a device or a socket; put the part back that was there",
+                code="not-regular",
+                path=file,
+            )
         info = npy.open(file, None, writable)
     except OutcoreError as error:
         error.message = f"{said}: {error.message}"

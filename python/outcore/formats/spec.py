@@ -197,6 +197,57 @@ def check_dtype(dtype: np.dtype[Any], path: str, stored: bool) -> np.dtype[Any]:
     return dtype
 
 
+def in_order(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """
+    A dtype whose fields lie in the order of their names, packed where they did not.
+
+    Few formats can say another order, and NumPy's words for a dtype cannot.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> kind = np.dtype({"names": ["a", "b"], "formats": ["i4", "f8"], "offsets": [8, 0]})
+    >>> in_order(kind)
+    dtype([('a', '<i4'), ('b', '<f8')])
+    """
+    return dtype if _ascends(dtype) else _packed(dtype)
+
+
+def _ascends(dtype: np.dtype[Any]) -> bool:
+    if dtype.subdtype is not None:
+        return _ascends(dtype.subdtype[0])
+    fields: Any = dtype.fields or {}
+    end = 0
+    for name in dtype.names or ():
+        kind, offset = fields[name][:2]
+        if offset < end or not _ascends(kind):
+            return False
+        end = offset + kind.itemsize
+    return True
+
+
+def _packed(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return np.dtype((_packed(base), shape))
+    fields: Any = dtype.fields
+    if fields is None:
+        return dtype
+    return np.dtype([(name, _packed(fields[name][0])) for name in dtype.names or ()])
+
+
+def descr_of(dtype: np.dtype[Any], path: str) -> Any:
+    """What `numpy.lib.format.dtype_to_descr` says, or an error that names the next step."""
+    if not _ascends(dtype):
+        raise UsageError(
+            f"{path!r}: the fields of dtype {dtype} do not lie in the order of their names, which this "
+            f"format cannot store; use dtype={in_order(dtype)}",
+            code="bad-dtype",
+            path=path,
+        )
+    return np.lib.format.dtype_to_descr(dtype)
+
+
 def check_shape(shape: Any, itemsize: int, path: str, stored: bool) -> tuple[int, ...]:
     """A shape whose bytes fit 63 bits; `stored` says that it comes from a file."""
     kind: type[FormatError | UsageError] = FormatError if stored else UsageError

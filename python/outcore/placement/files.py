@@ -34,6 +34,7 @@ from outcore.distribution import Distribution, ProcessGrid
 from outcore.errors import DistributionError, OutcoreError, UsageError
 from outcore.formats import durable
 from outcore.formats.documents import Judge, read_document
+from outcore.formats.spec import descr_of
 
 __all__ = ["MANIFEST", "Manifest", "disk_map", "is_local"]
 
@@ -123,7 +124,7 @@ class Manifest:
         document = {
             _KEY: _VERSION,
             "shape": shape,
-            "dtype": np.lib.format.dtype_to_descr(self.dtype),
+            "dtype": descr_of(self.dtype, self.path),
             "order": self.order,
             "formats": formats,
             "grid": grid.shape,

@@ -117,7 +117,7 @@ pub(super) fn open_if_there(
     match opened {
         Ok(fd) => match sys::regular_len(fd.as_raw_fd()) {
             Some(len) => Ok(Some((OpenFile::from_fd(path, fd, writable), len))),
-            None => Err(damaged(path, None, "this is not a regular file".to_owned())),
+            None => Err(StorageError::NotRegular { path: path.to_path_buf() }),
         },
         Err(StorageError::Io(failure)) if matches!(failure.errno, libc::ENOENT | libc::ENOTDIR) => {
             Ok(None)

@@ -26,7 +26,7 @@ from outcore import formats, layouts
 from outcore.disk import DiskArray
 from outcore.errors import OutcoreError, UsageError
 from outcore.formats.paths import path_names
-from outcore.formats.spec import as_dtype
+from outcore.formats.spec import as_dtype, in_order
 from outcore.groups import Group
 from outcore.jobs import Operation, Planned, Result, again, collective, complete
 from outcore.jobs.ranks import Ranks
@@ -229,7 +229,7 @@ def convert(
         )
         return None
     with _opened(src, source or {}) as array:
-        kind = array.dtype if dtype is None else _dtype(dtype)
+        kind = in_order(array.dtype) if dtype is None else _dtype(dtype)
         if not np.can_cast(array.dtype, kind, casting):
             raise UsageError(
                 f"{array.path!r}: {array.dtype} cannot be cast to {kind} under casting={casting!r}; "

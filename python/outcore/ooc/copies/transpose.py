@@ -8,6 +8,7 @@ from typing import Any, SupportsIndex
 
 from outcore.disk import DiskArray
 from outcore.errors import UsageError
+from outcore.formats.spec import in_order
 from outcore.jobs import Operation, Result, Source, collective, complete, opened
 from outcore.likeness import description
 from outcore.ooc.copies.copying import copying
@@ -70,9 +71,10 @@ def transpose(
         permutation = _permutation(source.ndim, axes)
         chunks = getattr(source, "chunks", None)
         dims = getattr(source, "dims", None)
+        kind = in_order(source.dtype)
         result = Result(
             tuple(source.shape[k] for k in permutation),
-            source.dtype,
+            kind,
             kept={
                 "chunks": chunks and tuple(chunks[k] for k in permutation),
                 **(description(source.info) if isinstance(source, DiskArray) else {}),
@@ -80,7 +82,7 @@ def transpose(
             },
             source=source.path,
         )
-        plan = copying("transpose", source.shape, (source.dtype, source.dtype), permutation)
+        plan = copying("transpose", source.shape, (source.dtype, kind), permutation)
         operation = Operation("transpose", (source,), (result,), plan, {"axes": permutation})
         return complete(operation, out, how)  # type: ignore[no-any-return]
 
@@ -150,7 +152,8 @@ def rechunk(
     """
     with opened(a) as (source,):
         kept = description(source.info) if isinstance(source, DiskArray) else {}
-        result = Result(source.shape, source.dtype, kept, source.path)
-        plan = copying("rechunk", source.shape, (source.dtype, source.dtype))
+        kind = in_order(source.dtype)
+        result = Result(source.shape, kind, kept, source.path)
+        plan = copying("rechunk", source.shape, (source.dtype, kind))
         operation = Operation("rechunk", (source,), (result,), plan)
         return complete(operation, out, {**how, "chunks": chunks})  # type: ignore[no-any-return]

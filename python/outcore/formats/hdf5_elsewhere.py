@@ -1,0 +1,156 @@
+"""
+Files that an HDF5 file names: targets of external links, sources of virtual datasets, raw files.
+
+Problem. The library opens what a file names, whatever that is: opening a pipe waits for a writer who
+may never come, and opening a device may do anything. Some names it follows as soon as a link is looked
+at, or the shape of a dataset is asked for.
+Idea. Before the library meets a name, all paths that it may try are looked at. One that leads to
+something that is neither a regular file nor a folder is told, and the name is not followed.
+Invariants. Nothing is opened here but regular files, and these for reading only.
+
+References: HDF5 2.0, ``H5F_prefix_open_file`` and ``H5L__extern_traverse``; HDF5 Reference Manual,
+H5Pset_virtual, H5Pset_elink_prefix.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from typing import Any
+
+from outcore.errors import FormatError
+from outcore.formats import durable
+
+__all__ = ["candidates", "find_special", "refuse_special_source", "special_source"]
+
+#: So many links lead to each other at most, as in the library.
+_DEEPEST = 16
+_LINK_PREFIX, _VIRTUAL_PREFIX = "HDF5_EXT_PREFIX", "HDF5_VDS_PREFIX"
+
+
+def candidates(path: str, file: str, prefix: str = _VIRTUAL_PREFIX) -> list[str]:
+    """
+    Where the library looks for a file, in this order.
+
+    An absolute name as it is; else, and by its last part if that is not there: in the folders of an
+    environment variable, beside the file that names it, and from the working directory.
+
+    Parameters
+    ----------
+    path
+        The file that names it.
+    file
+        Its name there.
+    prefix
+        The name of the environment variable.
+    """
+    tried = []
+    if os.path.isabs(file):
+        tried, file = [file], os.path.basename(file)
+    here = os.path.dirname(path)
+    for folder in os.environ.get(prefix, "").split(":"):
+        if folder:
+            tried.append(os.path.join(folder.replace("${ORIGIN}", here), file))
+    real = os.path.dirname(os.path.realpath(path))
+    return [*tried, os.path.join(here, file), os.path.abspath(file), os.path.join(real, file)]
+
+
+def find_special(h5py: Any, top: Any, name: str, depth: int = 0) -> str | None:
+    """
+    The special file that the library would open on its way to an object; None if there is none.
+
+    Parameters
+    ----------
+    h5py
+        The library.
+    top
+        An open group.
+    name
+        Path of the object in it, or from the root.
+    depth
+        So many links have led here.
+    """
+    links, above = top.id.links, "/" if name.startswith("/") else ""
+    parts = [part for part in name.split("/") if part]
+    for number, part in enumerate(parts):
+        here, rest = os.fsencode(above + part), parts[number + 1 :]
+        try:
+            kind = links.get_info(here).type
+            value = None if kind == h5py.h5l.TYPE_HARD else links.get_val(here)
+        except (KeyError, OSError, RuntimeError, ValueError):
+            return None  # nothing is there
+        if value is None:
+            above = f"{above}{part}/"
+        elif depth >= _DEEPEST:
+            return None  # the library goes no further, either
+        elif kind == h5py.h5l.TYPE_SOFT:
+            target = os.fsdecode(value)
+            start = "" if target.startswith("/") else above
+            return find_special(h5py, top, "/".join([start + target, *rest]), depth + 1)
+        else:
+            return _beyond(h5py, top, value, rest, depth + 1)
+    return None
+
+
+def _beyond(
+    h5py: Any, top: Any, link: tuple[bytes, bytes], rest: list[str], depth: int
+) -> str | None:
+    """The same behind an external link."""
+    file, inner = map(os.fsdecode, link)
+    path = os.fsdecode(h5py.h5f.get_name(top.id))
+    for found in candidates(path, file, _LINK_PREFIX):
+        if durable.is_special(found):
+            return found
+        if not os.path.isfile(found):
+            continue
+        with contextlib.suppress(OSError):  # then the library says what is wrong with it
+            other = h5py.File(h5py.h5f.open(os.fsencode(found), h5py.h5f.ACC_RDONLY))
+            try:
+                return find_special(h5py, other, "/".join([inner, *rest]), depth)
+            finally:
+                other.close()
+    return None
+
+
+def special_source(h5py: Any, dset: Any) -> str | None:
+    """The special file in which the library would look for elements; None if there is none."""
+    h5d, plist, tried = h5py.h5d, dset.id.get_create_plist(), []
+    if plist.get_layout() == h5d.VIRTUAL:
+        path = os.fsdecode(h5py.h5f.get_name(dset.id))
+        for number in range(plist.get_virtual_count()):
+            file = plist.get_virtual_filename(number)
+            for found in candidates(path, file):
+                tried += _numbered(found) if "%" in file else [found]
+    elif plist.get_layout() == h5d.CONTIGUOUS:
+        for number in range(plist.get_external_count()):
+            tried.append(os.path.abspath(os.fsdecode(plist.get_external(number)[0])))
+    return next(filter(durable.is_special, dict.fromkeys(tried)), None)
+
+
+def refuse_special_source(h5py: Any, dset: Any) -> None:
+    """
+    Refuse a dataset whose elements the library would look for in a special file.
+
+    Asked before its shape: to tell that of a virtual dataset, the library opens the sources.
+    """
+    if special := special_source(h5py, dset):
+        path = os.fsdecode(h5py.h5f.get_name(dset.id))
+        raise FormatError(
+            f"{path!r}: dataset {dset.name!r} has its elements in {special!r}, which is a pipe, a "
+            "device or a socket; put the file there that belongs there",
+            code="not-regular",
+            path=path,
+        )
+
+
+def _numbered(path: str) -> list[str]:
+    """All files that are there whose name has a number for ``%b``; ``%%`` is a percent sign."""
+    folder, name = os.path.split(path)
+    parts = (re.escape(part).replace("%b", "[0-9]+") for part in name.split("%%"))
+    pattern = re.compile("%".join(parts))
+    try:
+        names = os.listdir(folder or ".")
+    except OSError:
+        return []
+    return [os.path.join(folder, one) for one in names if one == name or pattern.fullmatch(one)]
