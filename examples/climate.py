@@ -71,6 +71,7 @@ def make(shape: tuple[int, int, int]) -> None:
         compression="zstd",
         dims=("time", "lat", "lon"),
         attrs={"units": "K"},
+        overwrite=True,
     ) as cube:
         for low in range(0, shape[0], 30):
             day = np.arange(low, min(low + 30, shape[0]), dtype="f4")[:, None, None]

@@ -40,7 +40,7 @@ def slabs(shape: tuple[int, int]) -> list[slice]:
 def make(shape: tuple[int, int]) -> None:
     """The image: waves, and noise."""
     rng = np.random.default_rng(0)
-    with outcore.create("image.npy", shape, "f4") as image:
+    with outcore.create("image.npy", shape, "f4", overwrite=True) as image:
         for rows in slabs(shape):
             noise = rng.standard_normal((rows.stop - rows.start, shape[1]))
             image[rows] = waves(rows, shape) + 0.5 * noise

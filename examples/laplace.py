@@ -42,7 +42,9 @@ def main(arguments: list[str] | None = None) -> None:
     comm = transport(world())  # all ranks under mpiexec, else this process
 
     if comm.rank == 0:
-        with outcore.create("laplace-start.npy", (words.size, words.size), "f8") as start:
+        with outcore.create(
+            "laplace-start.npy", (words.size, words.size), "f8", overwrite=True
+        ) as start:
             start[0] = 1.0
     comm.barrier()
     made: list[tuple[int, float]] = []

@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
 def make(size: int) -> None:
     """The matrix, by columns, as it will be read."""
     rng = np.random.default_rng(0)
-    with outcore.create("matrix.npy", (size, size), "f8", order="F") as matrix:
+    with outcore.create("matrix.npy", (size, size), "f8", order="F", overwrite=True) as matrix:
         for low in range(0, size, 256):
             matrix[:, low : low + 256] = rng.random((size, min(256, size - low))) - 0.5
 

@@ -71,7 +71,13 @@ def main(arguments: list[str] | None = None) -> None:
             made("a", left, n, (wide, None), disks, hints) as a,
             made("b", right, n, (None, wide), disks, hints) as b,
             outcore.disk_array(
-                "product.npy", (n, n), "f8", typical=(wide, wide), comm=disks, hints=hints
+                "product.npy",
+                (n, n),
+                "f8",
+                typical=(wide, wide),
+                comm=disks,
+                hints=hints,
+                overwrite=True,
             ) as c,
         ):
             if disks.rank == 0:

@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
 def make(rows: int, columns: int) -> None:
     """The image, with salt and pepper."""
     rng = np.random.default_rng(0)
-    with outcore.create("image.npy", (rows, columns), "f4") as image:
+    with outcore.create("image.npy", (rows, columns), "f4", overwrite=True) as image:
         for low in range(0, rows, 100):
             slab = clean(low, min(low + 100, rows), columns)
             noise = rng.random(slab.shape)

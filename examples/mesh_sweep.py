@@ -169,7 +169,7 @@ def make(nodes: int) -> None:
     files |= {"offsets": np.arange(0, 3 * len(corners) + 1, 3)}
     files |= {"types": np.full(len(corners), TRIANGLE, np.uint8)}
     for name, data in files.items():
-        outcore.create(f"mesh-{name}.npy", data=data).close()
+        outcore.create(f"mesh-{name}.npy", data=data, overwrite=True).close()
 
 
 def stream(points: Floats) -> Floats:

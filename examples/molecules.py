@@ -59,11 +59,11 @@ def main(arguments: list[str] | None = None) -> None:
         )
     if comm.rank == 0:
         began = time.monotonic()
-        outcore.create("atoms.npy", data=liquid(words.atoms, side)).close()
+        outcore.create("atoms.npy", data=liquid(words.atoms, side), overwrite=True).close()
         pairs = list_pairs(side, words.slab)
         found = time.monotonic()
         print(f"{pairs} pairs of {words.atoms} atoms, {found - began:.1f} s")
-        outcore.create("atoms-forces.npy", (words.atoms, 3), "f8").close()
+        outcore.create("atoms-forces.npy", (words.atoms, 3), "f8", overwrite=True).close()
     comm.barrier()
     began = time.monotonic()
     with (
@@ -149,7 +149,7 @@ def list_pairs(side: float, slab: int) -> int:
     atoms = np.load("atoms.npy")
     cells = Cells(atoms, side, slab)
     total = sum(len(pairs) for pairs in cells.pairs())
-    with outcore.create("atoms-pairs.npy", (total, 2), "i4") as listed:
+    with outcore.create("atoms-pairs.npy", (total, 2), "i4", overwrite=True) as listed:
         filled = 0
         for pairs in cells.pairs():
             listed[filled : filled + len(pairs)] = pairs

@@ -73,7 +73,7 @@ def make(size: int) -> None:
     """Both matrices."""
     rng = np.random.default_rng(0)
     for name in ("a.npy", "b.npy"):
-        with outcore.create(name, (size, size), "f8") as matrix:
+        with outcore.create(name, (size, size), "f8", overwrite=True) as matrix:
             for low in range(0, size, 256):
                 matrix[low : low + 256] = rng.random((min(256, size - low), size))
 

@@ -71,7 +71,9 @@ def main(arguments: list[str] | None = None) -> None:
         for step in range(words.steps):
             old, new = f"pages{step % 2}.npy", f"pages{(step + 1) % 2}.npy"
             if comm.rank == 0:
-                outcore.create(new, data=np.full(words.pages, (1 - FOLLOWS) / words.pages)).close()
+                outcore.create(
+                    new, data=np.full(words.pages, (1 - FOLLOWS) / words.pages), overwrite=True
+                ).close()
             comm.barrier()
             outcore.edge_loop(
                 schedule,
@@ -110,8 +112,8 @@ def make(pages: int, links: int) -> int:
     leaving = np.ones(pages, np.int64)  # each page has a link to the next
     begins = np.r_[0, rng.integers(1, 2 * links, pages).cumsum()]
     total = int(begins[-1])
-    outcore.create("matrix-begins.npy", data=begins).close()
-    with outcore.create("matrix-columns.npy", (total,), "i4") as columns:
+    outcore.create("matrix-begins.npy", data=begins, overwrite=True).close()
+    with outcore.create("matrix-columns.npy", (total,), "i4", overwrite=True) as columns:
         for low in range(0, pages, ROWS):
             high = min(low + ROWS, pages)
             # Few pages have links to many others, and each page has one from the page before it.
@@ -120,10 +122,10 @@ def make(pages: int, links: int) -> int:
             columns[int(begins[low]) : int(begins[high])] = chosen
             leaving += np.bincount(chosen, minlength=pages)
         leaving -= 1
-        with outcore.create("matrix-values.npy", (total,), "f8") as values:
+        with outcore.create("matrix-values.npy", (total,), "f8", overwrite=True) as values:
             for key, chosen in columns.blocks(0):
                 values[key] = FOLLOWS / leaving[chosen]
-    outcore.create("pages0.npy", data=np.full(pages, 1 / pages)).close()
+    outcore.create("pages0.npy", data=np.full(pages, 1 / pages), overwrite=True).close()
     return total
 
 
@@ -132,7 +134,7 @@ def list_places(pages: int, elements: int) -> None:
     with (
         outcore.open("matrix-begins.npy") as begins,
         outcore.open("matrix-columns.npy") as columns,
-        outcore.create("matrix-places.npy", (elements, 2), "i4") as places,
+        outcore.create("matrix-places.npy", (elements, 2), "i4", overwrite=True) as places,
     ):
         for low in range(0, pages, ROWS):
             ends = begins[low : low + ROWS + 1]

@@ -45,7 +45,7 @@ def make(samples: int) -> None:
     """The signal: two tones, and noise."""
     first = samples // 8
     rng = np.random.default_rng(0)
-    with outcore.create("signal.npy", (samples,), "f4") as signal:
+    with outcore.create("signal.npy", (samples,), "f4", overwrite=True) as signal:
         for start in range(0, samples, 1 << 20):
             k = np.arange(start, min(start + (1 << 20), samples))
             tones = [

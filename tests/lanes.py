@@ -1,8 +1,8 @@
 """
 Choose the tests of a lane and of a part.
 
-The fast lane (``./x test``) has every variant of a test that kills a mutant (`mutants`), and one variant
-of every other test: with two ranks where it has ranks, the first one elsewhere. Tests with ``_slow`` in
+The fast lane (``./x test``) has every variant of a test that kills a mutant (`mutants`), every test of the
+documents, and one variant of every other test: with two ranks where it has ranks, the first one elsewhere. Tests with ``_slow`` in
 their name are not in it. Everything else is in the long lane only (``./x test all``), which can be cut
 into parts (``./x test all --part 2/8``): a test belongs to the part that follows from its name alone.
 """
@@ -18,6 +18,8 @@ import hypothesis
 
 from mutants import CARGO, every
 
+#: Folders of which every variant is in the fast lane: a change shows here what it does to users.
+WHOLE = ("tests/docs/",)
 #: Examples of a property in the fast lane, unless it kills a mutant.
 FAST_EXAMPLES = 10
 
@@ -69,6 +71,7 @@ def choose_fast(
         test
         for test in tests
         if name_of(test) in single
+        or name_of(test).startswith(WHOLE)
         or (keep_variants(test) and {name_of(test), function_of(name_of(test))} & chosen)
     ]
 

@@ -100,7 +100,12 @@ def _many_chunks(folder: Path) -> Any:
     with h5py.File(path, "w") as file:
         file.create_dataset("v", data=values, chunks=(cut, cut))
     outcore.create(
-        store, data=values, chunks=(cut, cut), shards=(edge, edge), compression=None
+        store,
+        data=values,
+        chunks=(cut, cut),
+        shards=(edge, edge),
+        compression=None,
+        overwrite=True,
     ).close()
     warm([path, store])
     key = (slice(100, 104), slice(200, 240))
@@ -140,7 +145,9 @@ def _small_chunks(folder: Path) -> Any:
 
     for cut in (80, 400):
         store = folder / f"cut-{cut}.zarr"
-        outcore.create(store, data=values, chunks=(cut, cut), compression=None).close()
+        outcore.create(
+            store, data=values, chunks=(cut, cut), compression=None, overwrite=True
+        ).close()
         warm([store])
         ours, theirs = peers.outcore_peer(store, 2), peers.tensorstore_peer(store)
         for text, key in (

@@ -70,7 +70,9 @@ def make(source: Path, kind: str) -> Path:
     if kind == "npy" or path.exists():
         return source if kind == "npy" else path
     values, how = np.load(source, mmap_mode="r"), {"chunks": CHUNK, "compression": None}
-    with outcore.create(path, shape=values.shape, dtype=values.dtype, **how) as array:
+    with outcore.create(
+        path, shape=values.shape, dtype=values.dtype, overwrite=True, **how
+    ) as array:
         for at in range(0, len(values), CHUNK[0]):
             array[at : at + CHUNK[0]] = values[at : at + CHUNK[0]]
     return path

@@ -55,7 +55,7 @@ class Kernel:
         self.folder.mkdir(exist_ok=True)
         with contextlib.chdir(self.folder):
             places = self._example.liquid(atoms, self._side)
-            outcore.create("atoms.npy", data=places).close()
+            outcore.create("atoms.npy", data=places, overwrite=True).close()
             self.pairs = self._example.list_pairs(self._side, 16384)
             self._right = np.zeros((atoms, 3))
             self._push(np.load("atoms-pairs.npy"), places, self._right)
@@ -69,7 +69,7 @@ class Kernel:
     def run(self, slab: int) -> tuple[float, float, bool]:
         """Seconds of both phases with a slab of so many pairs, and whether the forces are right."""
         with contextlib.chdir(self.folder), contextlib.ExitStack() as stack:
-            outcore.create("forces.npy", (self._atoms, 3), "f8").close()
+            outcore.create("forces.npy", (self._atoms, 3), "f8", overwrite=True).close()
             evict([Path("atoms.npy"), Path("atoms-pairs.npy")])
             stack.enter_context(outcore.memory(_PAIR * slab))
             start = time.perf_counter()

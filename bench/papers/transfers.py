@@ -75,7 +75,7 @@ def make(folder: Path, n: int, parts: int = 0, name: str = "dra") -> Path:
         for each in where:
             each.mkdir()
         words = {"where": [str(each) for each in where], "parts": parts, "stripe": 1}
-    with outcore.create(path, (n // edge, n, edge), "f8", **words) as array:
+    with outcore.create(path, (n // edge, n, edge), "f8", overwrite=True, **words) as array:
         for stripe in range(n // edge):
             some = slice(stripe, stripe + 1)
             array[some] = _values(some, slice(0, n), slice(0, edge), n)

@@ -132,14 +132,17 @@ def test_the_picture_is_what_its_command_draws(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", ["outcore", *MODULES])
 def test_docstrings_run(name, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+    """Each in an empty folder, as a user would try it."""
     module = importlib.import_module(name)
     # The finder walks through the members of a package, and to look at some of them imports others.
     for below in MODULES:
         if below.startswith(f"{name}."):
             importlib.import_module(below)
-    for test in doctest.DocTestFinder(exclude_empty=True).find(module, name):
+    for number, test in enumerate(doctest.DocTestFinder(exclude_empty=True).find(module, name)):
         if test.examples:
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            monkeypatch.chdir(folder)
             run_doctest(test, capsys)
 
 

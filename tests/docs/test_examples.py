@@ -16,9 +16,11 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @pytest.mark.parametrize("name", SMALL)
 def test_it_runs(name, tmp_path, monkeypatch, capsys):
+    """Also a second time, beside what the first run left."""
     monkeypatch.chdir(tmp_path)
-    run(name)
-    assert results(name, capsys.readouterr().out)
+    for _ in range(2):
+        run(name)
+        assert results(name, capsys.readouterr().out)
 
 
 def test_a_sweep_goes_on_on_other_numbers_of_ranks(tmp_path, monkeypatch, capsys):

@@ -57,13 +57,16 @@ def test_pytest_runs_the_fast_lane():
 def test_the_fast_lane_has_one_variant_of_each_test_and_two_ranks():
     ranks = {"a[1]": 1, "a[2]": 2, "a[5]": 5, "b[3]": 3}
     names = ["a[1]", "a[2]", "a[5]", "b[3]", "c[x]", "c[y]", "d_slow", "e[x_slow]", "e[y]"]
+    names += ["tests/docs/test_a.py::test[x]", "tests/docs/test_a.py::test[y]"]
     names += ["kills[1]", "kills[2]", "kills_one[1]", "kills_one[2]", "kills_one[3]"]
     chosen = frozenset({"kills", "kills_one[3]"})
 
     def choose(**more):
         return lanes.choose_fast(names, str, lambda name: ranks.get(name, 0), chosen, **more)
 
-    expected = ["a[2]", "b[3]", "c[x]", "e[y]", "kills[1]", "kills[2]", "kills_one[1]"]
+    expected = ["a[2]", "b[3]", "c[x]", "e[y]"]
+    expected += ["tests/docs/test_a.py::test[x]", "tests/docs/test_a.py::test[y]"]
+    expected += ["kills[1]", "kills[2]", "kills_one[1]"]
     assert choose() == [*expected, "kills_one[3]"]
     assert choose(keep_variants=lambda name: False) == [
         name for name in expected if name != "kills[2]"
