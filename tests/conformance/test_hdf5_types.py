@@ -44,6 +44,10 @@ def kinds():
     swapped = compound(
         ("late", 8, h5t.STD_I32BE), ("early", 0, h5t.IEEE_F64LE), ("byte", 13, h5t.STD_I8BE)
     )
+    for order in ("LE", "BE"):
+        for size in (32, 64):
+            if name := getattr(h5t, f"COMPLEX_IEEE_F{size}{order}", None):  # of HDF5 2.0
+                found[f"complex{size}{order}"] = name, None
     found["swapped"] = swapped, None
     found["bits"] = compound(("x", 0, h5t.STD_B16BE), ("in", 2, swapped)), None
     rows = h5t.array_create(h5t.array_create(h5t.STD_I16BE, (2, 3)), (4,))
@@ -190,3 +194,56 @@ def test_big_endian_bytes_of_netcdf_are_read_and_written(tmp_path, monkeypatch):
             a[1] = 9
     with netCDF4.Dataset("a.nc") as file:
         assert [file[kind][...].tolist() for kind in ("i1", "u1", "i2")] == [[1, 9, 3, 4]] * 3
+
+
+def odd_kinds():
+    """All HDF5 types that h5py names, and others that it makes: some without a NumPy dtype."""
+    found = {name: kind for name, kind in vars(h5t).items() if isinstance(kind, h5t.TypeID)}
+    for size in (3, 5, 16):
+        found[f"i{size}"] = h5t.STD_I64LE.copy()
+        found[f"i{size}"].set_size(size)
+        found[f"i{size}"].set_precision(8 * size)
+    found["latin"] = compound(("é", 0, h5t.STD_I32LE))
+    found["bytes"] = h5t.create(h5t.COMPOUND, 4)
+    found["bytes"].insert("é".encode("latin1"), 0, h5t.STD_I32LE)
+    found["opaque"] = h5t.create(h5t.OPAQUE, 4)
+    found["opaque"].set_tag(b"NUMPY:nonsense")
+    found["lists"] = h5t.array_create(h5t.vlen_create(h5t.STD_I8LE), (2,))
+    return found
+
+
+def test_verify_calls_no_sound_type_damaged(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with h5py.File("a.h5", "w") as file:
+        for name, kind in odd_kinds().items():
+            h5d.create(file.id, name.encode(), kind, h5s.create_simple((2,)))
+        file["null"] = h5py.Empty("f4")
+        names = sorted(file)
+    found = outcore.verify("a.h5")
+    assert {one.code for one in found} == {"cannot-open"}
+    assert {one.reason for one in found} == {"hdf5-type", "hdf5-null"}
+    assert main(["verify", "-q", "a.h5"]) == 3
+    assert main(["ls", "a.h5"]) == 0
+    for name in names:
+        assert main(["verify", "-q", f"a.h5::/{name}"]) in (0, 3), name
+    capsys.readouterr()
+
+
+def test_members_of_files_in_several_files_name_the_driver(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for libver in ("earliest", "v108", "latest"):
+        for driver, options in {"family": {"memb_size": 2000}, "split": {}}.items():
+            path = f"{driver}-{libver}-%02d.h5" if driver == "family" else f"{driver}-{libver}.h5"
+            with h5py.File(path, "w", driver=driver, libver=libver, **options) as file:
+                file["a"] = np.arange(1000.0)
+    members = sorted(str(one) for one in tmp_path.iterdir())
+    assert len(members) > 12
+    for member in members:
+        with pytest.raises(outcore.UnsupportedError, match=r"driver (family|multi)") as raised:
+            outcore.open(member)
+        assert raised.value.code == "hdf5-driver", member
+    assert main(["verify", "-q", *members]) == 3
+    with open("cut-1.h5", "wb") as file:  # named as a member, and none
+        file.write(b"\x89HDF\r\n\x1a\n")
+    assert main(["verify", "-q", "cut-1.h5"]) == 1
+    capsys.readouterr()

@@ -26,6 +26,7 @@ from typing import Any
 from outcore import _core
 from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, hdf5_redo, locks
+from outcore.formats.hdf5_drivers import refusal_of_member
 from outcore.formats.hdf5_elsewhere import find_special
 from outcore.formats.hdf5_end import check_end
 from outcore.formats.layout import TableGuard
@@ -539,6 +540,8 @@ def _from_os_error(path: str, error: OSError) -> OutcoreError:
     if error.errno is not None and "truncated" not in text and "signature" not in text:
         code = durable.code_of(error.errno)
         return StorageError(f"{path!r}: {text}", code=code, path=path, errno=error.errno)
+    if member := refusal_of_member(path):
+        return member
     return FormatError(
         f"{path!r}: the HDF5 library cannot read it: {text}; the file is damaged or was cut off, copy "
         "it again",

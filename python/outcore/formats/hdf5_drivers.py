@@ -1,0 +1,91 @@
+"""
+Members of HDF5 files that are kept in several files.
+
+Problem. The drivers ``family``, ``split`` and ``multi`` of the HDF5 library cut a file into members.
+Opened by itself, a member looks like a file that was cut off, or like none at all.
+Idea. The first member tells the driver, in its superblock or beside it. A member without a superblock
+has the name of that one but for a number (family) or a letter (multi).
+Invariants. Nothing but the beginning of files is read.
+
+Reference: HDF5 File Format Specification 3.0, II.B "Driver Information" and IV.A.2.u.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+
+from outcore.errors import UnsupportedError
+from outcore.formats import durable
+
+__all__ = ["refusal_of_member"]
+
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+# No superblock is longer, and no file shorter.
+_SUPERBLOCK = 96
+_NAMES = {b"NCSAfami": "family", b"NCSAmult": "multi"}
+# A member of metadata, one of elements, and the others of the driver multi.
+_LETTERS = re.compile(r"-[msbrglo]\.(?=[^.]*$)")
+
+
+def refusal_of_member(path: str) -> UnsupportedError | None:
+    """The error for a file that is a member of one in several files; None for all others."""
+    driver = _driver(path)
+    if driver is None:
+        for first, name in _first_members(path):
+            if _driver(first) == name:
+                driver = name
+                break
+        else:
+            return None
+    word, how = "multi or split", "opened with driver='split'"
+    if driver == "family":
+        word, how = "family", "opened by 'name-%d.h5' with driver='family' (or by h5repart)"
+    return UnsupportedError(
+        f"{path!r} is a member of an HDF5 file that the driver {word} keeps in several files, which "
+        f"outcore does not read; copy it into one file with h5py, {how}",
+        code="hdf5-driver",
+        path=path,
+    )
+
+
+def _driver(path: str) -> str | None:
+    """The driver that the superblock of a file tells; None if it tells none."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            at, size = 0, os.fstat(fd).st_size
+            while at < size:
+                block = durable.read_at(fd, _SUPERBLOCK, at)
+                if block.startswith(_SIGNATURE) and len(block) == _SUPERBLOCK:
+                    told = _told(fd, at, block)
+                    return next((word for name, word in _NAMES.items() if name in told), None)
+                at = max(512, 2 * at)
+        finally:
+            os.close(fd)
+    return None
+
+
+def _told(fd: int, base: int, block: bytes) -> bytes:
+    """The bytes that name the driver: a block of its own, or a message behind the superblock."""
+    old = block[8] < 2
+    width = block[13 if old else 9]
+    first = {0: 24 + 3 * width, 1: 28 + 3 * width}.get(block[8], 12 + width)
+    address = int.from_bytes(block[first : first + width], "little")
+    if width not in (2, 4, 8) or address >= 1 << 62:
+        return b""
+    return durable.read_at(fd, 16 if old else 512, base + address)
+
+
+def _first_members(path: str) -> list[tuple[str, str]]:
+    """Files that may tell the driver of one without a superblock, and that driver."""
+    folder, name = os.path.split(path)
+    found = []
+    for number in re.finditer("[0-9]+", name):
+        start, end = number.span()
+        zero = "0" * (end - start)
+        for one in {zero, "0"}:
+            found.append((f"{name[:start]}{one}{name[end:]}", "family"))
+    found += [(_LETTERS.sub(f"-{letter}.", name), "multi") for letter in "ms"]
+    return [(os.path.join(folder, one), driver) for one, driver in found if one != name]
