@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core, tiling
-from outcore.errors import UsageError
+from outcore.errors import StaysInProcess, UsageError
 from outcore.formats.layout import share_bytes
 from outcore.report import BlocksReport
 from outcore.schedule import Block, Buffer, Load, Reuse, Run, Schedule, Step, lengths
@@ -55,7 +55,7 @@ _LARGEST = 16 * 2**20
 _SMALLEST = 64 * 2**10
 
 
-class Blocks(Iterator[tuple[Key, NDArray[Any]]]):
+class Blocks(StaysInProcess, Iterator[tuple[Key, NDArray[Any]]]):
     """
     A loop over the blocks of an array, made by `DiskArray.blocks`: an iterator of ``(key, data)``.
 
@@ -70,6 +70,8 @@ class Blocks(Iterator[tuple[Key, NDArray[Any]]]):
     3
     >>> loop.close()
     """
+
+    _elsewhere = "send the array, and call blocks() there"
 
     def __init__(
         self,

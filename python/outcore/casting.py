@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["as_values"]
+from outcore.errors import UsageError
+
+__all__ = ["as_section", "as_values"]
 
 
 def as_values(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -42,3 +44,42 @@ def as_values(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
         one[...] = values
         return one
     return np.asarray(values, dtype)
+
+
+def as_section(
+    values: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: str
+) -> NDArray[Any]:
+    """
+    Broadcast values to the shape of a section; see `as_values`.
+
+    Parameters
+    ----------
+    values, dtype
+        As for `as_values`.
+    shape, path
+        Shape of the section, and the array that it is of.
+
+    Raises
+    ------
+    UsageError
+        ``broadcast``: the shapes do not fit each other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_section([1, 2], np.dtype("i1"), (2, 2), "a.npy").tolist()
+    [[1, 2], [1, 2]]
+    """
+    given = as_values(values, dtype)
+    spare = given.ndim - len(shape)
+    if spare > 0 and all(n == 1 for n in given.shape[:spare]):
+        given = given.reshape(given.shape[spare:])
+    try:
+        return np.broadcast_to(given, shape)
+    except ValueError:
+        raise UsageError(
+            f"a value of shape {given.shape} cannot be broadcast to the section of shape {shape} of "
+            f"{path!r}. Trailing axes must be equal or 1",
+            code="broadcast",
+            path=path,
+        ) from None

@@ -36,7 +36,7 @@ import errno as numbers
 import os
 import sys
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -131,6 +131,27 @@ class OutcoreError(Exception):
         cause = self.__cause__ if isinstance(self.__cause__, OutcoreError) else None
         notes = {"__notes__": self.__notes__} if hasattr(self, "__notes__") else None
         return (_rebuild, (type(self), self.message, keywords, cause), notes)
+
+
+class StaysInProcess:
+    """Base of what belongs to its process, or to ranks: pickling and copying it raises `UsageError`."""
+
+    __slots__ = ()
+    #: What to do, in messages.
+    _elsewhere = "make it there"
+
+    def __reduce__(self) -> NoReturn:
+        name = type(self).__name__
+        raise stays(f"{name} cannot be pickled or copied", self._elsewhere)
+
+
+def stays(what: str, instead: str = "open it where it is needed", **details: Any) -> UsageError:
+    """Return the error for an object that another process cannot have."""
+    return UsageError(
+        f"{what}: it belongs to this process and its ranks; {instead}",
+        code="other-process",
+        **details,
+    )
 
 
 def _rebuild(

@@ -31,6 +31,7 @@ from outcore.errors import (
     OutcoreError,
     PathTypeError,
     UsageError,
+    stays,
 )
 from outcore.formats import groups as of_formats
 from outcore.formats.groups import GroupInfo
@@ -608,11 +609,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._transport is not None:
-            raise UsageError(
-                f"{self.path!r} was opened by several ranks together; open it where it is needed",
-                code="other-process",
-                path=self.path,
-            )
+            raise stays(f"{self.path!r} was opened by several ranks together", path=self.path)
         mode = "r+" if self.writable else "r"
         return (_reopen, (self._there(), mode, self._hints, self.format))
 

@@ -30,7 +30,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Generic, TypeVar
 
 from outcore import _core
-from outcore.errors import UsageError
+from outcore.errors import StaysInProcess, UsageError
 
 __all__ = ["IORequest", "Started", "start"]
 
@@ -102,7 +102,7 @@ class _Task(Generic[T]):
         return True
 
 
-class IORequest(Generic[T]):
+class IORequest(StaysInProcess, Generic[T]):
     """
     A read or write that was started.
 
@@ -121,6 +121,8 @@ class IORequest(Generic[T]):
     >>> rows.wait(timeout=10).sum()
     np.float64(100.0)
     """
+
+    _elsewhere = "wait for it here, and send its result"
 
     def __init__(self, task: _Task[T]) -> None:
         self._task = task

@@ -755,3 +755,22 @@ def test_neighbours_of_many_ranks_are_found_without_asking_all():
         320,
         321,
     ]
+
+
+def test_values_and_keys_that_do_not_fit_are_refused_in_each_placement(tmp_path):
+    rows = Distribution(SHAPE, ["block", "*"], 1)
+    for placement, name in (("global", "g.npy"), ("local", "l"), ("partitioned", "p.npy")):
+        a = outcore.create_placed(tmp_path / name, rows, "f8", placement=placement)
+        wrong = np.zeros((SHAPE[0] + 1, SHAPE[1]))
+        for call in (
+            lambda a=a, wrong=wrong: a.write_section(..., wrong),
+            lambda a=a, wrong=wrong: a.iwrite_section(..., wrong).wait(),
+            lambda a=a, wrong=wrong: a.write_slab(next(a.slabs()), wrong),
+        ):
+            with pytest.raises(OutcoreError, match="broadcast") as raised:
+                call()
+            cause = raised.value.__cause__ if placement == "partitioned" else None
+            assert isinstance(cause or raised.value, UsageError), placement
+        for key in (np.array([1]), "x", True, 1.5):
+            with pytest.raises(OutcoreError, match="give integers, slices"):
+                a.read_section(key)

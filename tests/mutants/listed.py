@@ -17,6 +17,20 @@ COLLECTIVE = "python/outcore/collective/passes.py"
 
 MUTANTS = [
     Mutant(
+        file="python/outcore/collective/listed_owners.py",
+        before="            place.fill_beside(low, high, fill, stretch)\n",
+        after="",
+        killed_by="tests/mpi/test_fill.py::test_elements_beside_slices_are_filled[3]",
+        why="elements beside the slices of a key would keep their value where others are filled",
+    ),
+    Mutant(
+        file=COLLECTIVE,
+        before="            place.fill_beside(one.low, one.high, fill, stretch)\n",
+        after="            pass\n",
+        killed_by="tests/mpi/test_fill.py::test_elements_beside_slices_are_filled[3]",
+        why="elements beside the slices of a key would keep their value in passes",
+    ),
+    Mutant(
         file=IRREGULAR,
         before="return (self._serial, name_of(array), array.dtype, *more)",
         after="return (self._serial, array.dtype, *more)",

@@ -44,7 +44,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{RESIDENT}/movement.py",
-        before="return self._told, name_of(self._array)",
+        before="return self._told, self._linked, name_of(self._array)",
         after="return None",
         killed_by=TESTS + "test_ranks_that_mean_different_sections_all_raise",
         why="ranks would write parts of different sections",

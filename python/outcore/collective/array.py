@@ -22,7 +22,7 @@ from outcore.collective.planning import Method
 from outcore.collective.report import CollectiveReport
 from outcore.collective.request import CollectiveRequest, start
 from outcore.disk import DiskArray, Mode
-from outcore.errors import UsageError
+from outcore.errors import StaysInProcess, UsageError
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
 from outcore.transport import Transport
@@ -31,7 +31,7 @@ from outcore.transport.timeouts import DeferredInterrupt
 __all__ = ["CollectiveArray"]
 
 
-class CollectiveArray(DiskArray):
+class CollectiveArray(StaysInProcess, DiskArray):
     """
     An array on disk, opened by the ranks of a communicator. Made by ``outcore.open(..., comm=)``.
 
@@ -55,6 +55,10 @@ class CollectiveArray(DiskArray):
     >>> SimWorld(4).run(work)
     [30, 20, 10, 0]
     """
+
+    _elsewhere = (
+        "send its path, and open it there with outcore.open (with comm=, all ranks together)"
+    )
 
     _phases = (*DiskArray._phases, "agree", "plan", "disk", "exchange", "wait")
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core, formats
-from outcore.casting import as_values
+from outcore.casting import as_section, as_values
 from outcore.collective.agreement import number_of
 from outcore.disk import DiskArray
 from outcore.errors import UnsupportedError, UsageError
@@ -241,15 +241,7 @@ def writing(array: DiskArray, key: Any, value: Any) -> Item:
         cast = np.empty(data.shape, array._info.dtype)
         cast[...] = data
         data = cast
-    try:
-        given = np.broadcast_to(data, shape)
-    except ValueError:
-        raise UsageError(
-            f"a value of shape {data.shape} cannot be broadcast to the section of shape {shape} of "
-            f"{array.path!r}. Trailing axes must be equal or 1",
-            code="broadcast",
-            path=array.path,
-        ) from None
+    given = as_section(data, array._info.dtype, shape, array.path)
     return Item(array, key, section, given, axes)
 
 

@@ -173,6 +173,7 @@ class Owned:
             listed_here = np.concatenate([part.flat for part in self.parts])
             listed_here.sort()
             place.fill(low, high, listed_here, fill, stretch)
+            place.fill_beside(low, high, fill, stretch)
 
     @property
     def nbytes(self) -> int:

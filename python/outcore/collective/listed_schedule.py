@@ -46,7 +46,7 @@ from outcore.collective.list_choice import (
 from outcore.collective.listed_owners import WINDOWED, Listed, Owned, Part, tell_owners
 from outcore.collective.passes import Passes
 from outcore.collective.sums import sum_over_ranks
-from outcore.errors import BudgetError, UsageError
+from outcore.errors import BudgetError, StaysInProcess, UsageError
 from outcore.formats.layout import Chunked
 from outcore.indices.keys import Points
 from outcore.indices.masks import INDEX, Held
@@ -76,7 +76,7 @@ _KEPT, _PLACED = 3 * INDEX, 16
 _BIN = 3 * INDEX
 
 
-class ListedSchedule:
+class ListedSchedule(StaysInProcess):
     """
     Elements that ranks chose by indices: what `CollectiveSchedule` is made of. Collective.
 
@@ -97,6 +97,8 @@ class ListedSchedule:
     CollectiveError
         On all ranks, if any failed, or meant something else.
     """
+
+    _elsewhere = "send the indices, and call schedule_all there"
 
     def __init__(
         self,

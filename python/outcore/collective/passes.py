@@ -400,14 +400,16 @@ class Passes:
         target.apply(told, data, function)
         if not now.ends:
             return
+        stretch = max(plan.turns.limits.widest, _STRETCH)
         if self._range is not None:
             held, self._range = self._range, None
             if fill is not None:
                 held.fill(fill)
             held.write()
         elif fill is not None:
-            stretch = max(plan.turns.limits.widest, _STRETCH)
             place.fill(one.low, one.high, np.sort(told), fill, stretch)
+        if fill is not None:
+            place.fill_beside(one.low, one.high, fill, stretch)
 
     # Plans
 

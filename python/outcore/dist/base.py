@@ -33,7 +33,7 @@ from outcore.distribution import (
     widths,
     wraps,
 )
-from outcore.errors import DistributionError, UnsupportedError, UsageError
+from outcore.errors import StaysInProcess, DistributionError, UnsupportedError, UsageError
 from outcore.requests import Started
 from outcore.transport import Transport
 from outcore.transport import transport as join
@@ -44,7 +44,7 @@ T = TypeVar("T")
 A = TypeVar("A", bound="Divided")
 
 
-class Divided:
+class Divided(StaysInProcess):
     """
     One rank's part of an array; see `DistArray`, which it is a part of.
 
@@ -59,6 +59,8 @@ class Divided:
     >>> DistArray.zeros(Distribution(3, ["block"], 1)).global_slices
     ((slice(0, 3, None),),)
     """
+
+    _elsewhere = "send the elements (`owned`, or what gather_all gives); copy_all makes a copy"
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.distribution import Distribution, slices
-from outcore.errors import UsageError
+from outcore.errors import StaysInProcess, UsageError
 from outcore.transport import DeferredInterrupt, Transport
 from outcore.transport.service import PIECE, Service, service_of
 
@@ -578,7 +578,7 @@ def rows_of(
     return rows, shape
 
 
-class PatchLock:
+class PatchLock(StaysInProcess):
     """
     The lock of a patch: what `DistArray.lock` gives, for a ``with`` block.
 
@@ -596,6 +596,8 @@ class PatchLock:
     >>> with a.lock(np.s_[:]):
     ...     a.acc(np.s_[:2], 1)
     """
+
+    _elsewhere = "enter it here, in a with block"
 
     def __init__(self, window: Window, wanted: list[tuple[int, Where]]) -> None:
         self._window, self._wanted = window, wanted

@@ -444,6 +444,19 @@ class Place:
             left = np.flatnonzero(free) + first
             self.write(left, np.broadcast_to(one, (left.size, *self.shape)))
 
+    def fill_beside(self, low: int, high: int, value: Any, stretch: int) -> None:
+        """
+        Write a value to what rows from `low` to `high` have outside the ranges of the other axes.
+
+        Parameters
+        ----------
+        low, high, value, stretch
+            As for `fill`.
+        """
+        nothing = np.empty(0, np.int64)
+        for points in _beside(self.points):
+            Place(self.array, points).fill(low, high, nothing, value, stretch)
+
     def apply(self, flat: NDArray[np.int64], rows: NDArray[Any], function: np.ufunc | None) -> None:
         """Write rows, or combine the elements with them in their order."""
         if function is None:
@@ -451,6 +464,40 @@ class Place:
         elif rows.size:
             core, axes = self.array._core, self.points.axes
             CombinedPoints(core, axes, flat, self.rest).apply(core, rows, function)
+
+
+def _beside(points: Points) -> Iterator[Points]:
+    """Boxes of the other axes that have each element outside the ranges of `points` once."""
+    rest = list(points.rest)
+    for d in reversed(points.others):
+        chosen = rest[d]
+        for outside in _outside(chosen, points.shape[d]):
+            rest[d] = outside
+            yield replace(points, rest=(*points.rest[:d], *rest[d:]))
+        rest[d] = (0, points.shape[d], 1)
+
+
+def _outside(chosen: tuple[int, int, int], length: int) -> list[tuple[int, int, int]]:
+    """
+    Ranges of the indices of an axis that a range leaves out.
+
+    Examples
+    --------
+    >>> _outside((2, 3, 4), 12)  # 2, 6, 10
+    [(0, 2, 1), (11, 1, 1), (3, 3, 1), (7, 3, 1)]
+    >>> _outside((1, 4, 2), 8)  # 1, 3, 5, 7
+    [(0, 1, 1), (2, 3, 2)]
+    """
+    first, count, step = chosen
+    if not count:
+        return [(0, length, 1)]
+    end, gaps = first + (count - 1) * step + 1, count - 1
+    found = [(0, first, 1), (end, length - end, 1)]
+    if gaps < step:
+        found += [(first + gap * step + 1, step - 1, 1) for gap in range(gaps)]
+    else:
+        found += [(first + index, gaps, step) for index in range(1, step)]
+    return [one for one in found if one[1]]
 
 
 class CombinedPoints:

@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 import outcore
 from outcore import _core
 from outcore.casting import as_values
-from outcore.errors import BudgetError, UsageError
+from outcore.errors import BudgetError, StaysInProcess, UsageError
 from outcore.formats.layout import share_bytes
 from outcore.indices import schedule_files
 from outcore.indices.kept_lists import KeptLists
@@ -74,7 +74,7 @@ _SMALL = 16
 _WHOLE = 4
 
 
-class IndexSchedule:
+class IndexSchedule(StaysInProcess):
     """
     Elements of an array, chosen by indices, made ready to be read and written many times.
 
@@ -102,6 +102,8 @@ class IndexSchedule:
     >>> x[:]
     array([1., 5., 0., 0., 0., 0.])
     """
+
+    _elsewhere = "save it with IndexSchedule.save, and open it there with IndexSchedule.open"
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from outcore.errors import UsageError
+from outcore.errors import StaysInProcess, UsageError
 from outcore.hints import memory as promise
 from outcore.hints import nbytes
 from outcore.jobs.inputs import again
@@ -21,7 +21,7 @@ from outcore.jobs.report import ComputeReport
 __all__ = ["Planned", "complete", "scalar"]
 
 
-class Planned:
+class Planned(StaysInProcess):
     """
     A computation that has not run: what it will do, and afterwards what it did.
 
@@ -42,6 +42,8 @@ class Planned:
     >>> planned.report.measured.written_bytes
     960000
     """
+
+    _elsewhere = "send its report, or make the same call there"
 
     def __init__(
         self,

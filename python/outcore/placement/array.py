@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.casting import as_values
+from outcore.casting import as_section
 from outcore.collective.call import run
 from outcore.disk import DiskArray
 from outcore.dist import DistArray
@@ -257,7 +257,7 @@ class PlacedArray(LocalArray):
             from outcore.collective.items import writing
 
             def bring() -> list[Any]:
-                values = np.broadcast_to(as_values(value, self.dtype), shape)
+                values = as_section(value, self.dtype, shape, self.path)
                 return [writing(self._disk, key, values[place]) for key, place in slab.pieces]
 
             run(
@@ -270,7 +270,7 @@ class PlacedArray(LocalArray):
                 tell=lambda: f"PlacedArray.write_slab of slab {slab.number} to {self._path!r}",
             )
             return
-        values = np.broadcast_to(as_values(value, self.dtype), shape)
+        values = as_section(value, self.dtype, shape, self.path)
         for section, place in slab.pieces:
             self._disk.write(section, values[place])
 

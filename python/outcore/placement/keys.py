@@ -233,12 +233,14 @@ def _word(item: Any, axis: int, n: int) -> slice | int:
         except (TypeError, ValueError) as error:
             raise SectionError(f"{item} on axis {axis}: {error}", code="bad-index") from None
         return item
-    if isinstance(item, bool) or not hasattr(item, "__index__"):
+    try:
+        # True is an integer for Python.
+        index = operator.index(() if isinstance(item, bool) else item)  # type: ignore[arg-type]
+    except TypeError:
         raise SectionError(
             f"{item!r} on axis {axis} of a local array; give integers, slices and '...'",
             code="bad-index",
-        )
-    index = operator.index(item)
+        ) from None
     if not -n <= index < n:
         raise SectionError(
             f"index {index} on axis {axis} of a local array of {n} elements there",

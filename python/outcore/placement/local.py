@@ -21,9 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
+from outcore.casting import as_section
 from outcore.collective.agreement import together
 from outcore.disk import DiskArray
 from outcore.distribution import Distribution, Key
+from outcore.errors import StaysInProcess
 from outcore.indices.points import check_out
 from outcore.placement.files import Manifest
 from outcore.placement.keys import Rows, as_walked, lengths, shifted, straight
@@ -38,7 +40,7 @@ __all__ = ["LocalArray", "Placement"]
 Placement = Literal["global", "local", "partitioned"]
 
 
-class LocalArray:
+class LocalArray(StaysInProcess):
     """
     One rank's part of an array on disk; of users known as `PlacedArray`.
 
@@ -55,6 +57,8 @@ class LocalArray:
     manifest
         Of local placement.
     """
+
+    _elsewhere = "send its path, and open it there with outcore.open_placed"
 
     def __init__(
         self,
@@ -286,7 +290,8 @@ class LocalArray:
         nbytes = math.prod(lengths(box)) * self.dtype.itemsize
         with _core.Reservation("a value for a placed array", nbytes):
             memory = np.empty(lengths(box), self.dtype, self._order)
-            memory[(*within, ...)] = value
+            section = memory[(*within, ...)]
+            section[...] = as_section(value, self.dtype, section.shape, self.path)
             self._write_box(box, memory)
 
     def iwrite_section(self, key: Any, value: Any) -> IORequest[None]:

@@ -32,7 +32,7 @@ from outcore.collective.request import CollectiveRequest, start
 from outcore.disk import DiskArray
 from outcore.disk.described import ArrayOnDisk
 from outcore.dist import DistArray
-from outcore.errors import OutcoreError
+from outcore.errors import OutcoreError, StaysInProcess
 from outcore.formats.layout import ArrayInfo
 from outcore.hints import Hints
 from outcore.layouts import ResidentLayout
@@ -48,7 +48,7 @@ Partner = DistArray | NDArray[Any]
 Axes = bool | Sequence[int]
 
 
-class DiskResidentArray(ArrayOnDisk):
+class DiskResidentArray(StaysInProcess, ArrayOnDisk):
     """
     An array on disk that a parallel program uses as a level of memory. Made by `outcore.disk_array`.
 
@@ -80,6 +80,8 @@ class DiskResidentArray(ArrayOnDisk):
     True
     >>> d.delete()
     """
+
+    _elsewhere = "send its path, and open it there with outcore.disk_array"
 
     def __init__(
         self,

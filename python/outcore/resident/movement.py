@@ -31,7 +31,7 @@ from outcore.collective.planning import Method
 from outcore.disk import DiskArray
 from outcore.dist import DistArray
 from outcore.errors import BudgetError, CollectiveError
-from outcore.resident.partner import Part, as_partner, links, parts
+from outcore.resident.partner import Link, Part, as_partner, links, parts
 from outcore.sections import Selection
 from outcore.transport import Transport
 from outcore.transport.timeouts import DeferredInterrupt
@@ -104,6 +104,7 @@ class Movement:
         self._cast: _Cast | None = None
         self._casts = False
         self._told = ""
+        self._linked: list[Link] = []
         # Bytes of the buffer that the parts of this pass have by now.
         self._at = 0
 
@@ -148,7 +149,7 @@ class Movement:
             return [passes]
 
         def meant() -> object:
-            return self._told, name_of(self._array)
+            return self._told, self._linked, name_of(self._array)
 
         call = f"DiskResidentArray.{self._wanted.name}"
         records = together(self._group, call, prepare, lambda: self._told, same=0, meaning=meant)
@@ -165,10 +166,11 @@ class Movement:
         # What a rank means, as far as all have to mean the same.
         ghosts = f", ghosts {partner.ghosts}" if wanted.ghosts else ""
         self._told = (
-            f"DiskResidentArray.{wanted.name} of {array.path!r}{disk} with {memory} of an array of "
-            f"shape {partner.shape}, {partner.distribution}, dtype {partner.dtype}{ghosts}, "
-            f"axes {linked}"
+            f"DiskResidentArray.{wanted.name} of {array.path!r}, section {disk}, with section {memory} "
+            f"of an array of shape {partner.shape}, {partner.distribution}, dtype {partner.dtype}"
+            f"{ghosts}, transpose={wanted.transpose}"
         )
+        self._linked = linked
         if wanted.write and not partner.distribution._core.is_owner(partner.rank):
             return
         self._must_fit(partner)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
-from outcore.errors import CollectiveError, UsageError
+from outcore.errors import CollectiveError, StaysInProcess, UsageError
 from outcore.transport import place as at
 from outcore.transport.checks import counted, flat, of_length, ranges, record_of
 from outcore.transport.failing import failed, mark
@@ -49,7 +49,7 @@ PIECE = 1 << 30
 _REASON = 4096
 
 
-class Group:
+class Group(StaysInProcess):
     """
     The transport of a group of ranks. Its calls are made by one thread at a time.
 
@@ -66,6 +66,8 @@ class Group:
     patience
         When waits warn and give up.
     """
+
+    _elsewhere = "pass the communicator there"
 
     def __init__(
         self,
