@@ -40,7 +40,13 @@ from xarray.core import indexing
 
 from outcore import _core, formats
 from outcore.disk import DiskArray
-from outcore.errors import FormatError, PathTypeError, UnsupportedError
+from outcore.errors import (
+    FormatError,
+    OutcoreError,
+    PathTypeError,
+    StorageError,
+    UnsupportedError,
+)
 from outcore.formats import groups as of_formats
 from outcore.formats.layout import ArrayInfo, Chunked
 from outcore.formats.members import Member, Members
@@ -187,6 +193,30 @@ class _OfLibrary(BackendArray):
         return indexing.explicit_indexing_adapter(key, self.shape, support, self._read)
 
 
+class _Unreadable(BackendArray):
+    """The elements of a variable that neither outcore nor the library of the format can read."""
+
+    def __init__(self, name: str, member: Member, dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = member.shape, dtype
+        self._name, self._path, self._refused = name, member.path, member.refused
+
+    def error(self) -> OutcoreError:
+        """Why they cannot be read."""
+        refused = self._refused
+        told = refused.message if refused is not None else "it has no elements"
+        kinds = (UnsupportedError, FormatError, StorageError)
+        kind = next((one for one in kinds if isinstance(refused, one)), UnsupportedError)
+        return kind(
+            f"variable {self._name!r} cannot be read: {told}. drop_variables=[{self._name!r}] leaves it "
+            "out",
+            code=refused.code if refused is not None else "hdf5-null",
+            path=self._path,
+        )
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        raise self.error() from self._refused
+
+
 class _Arrays(list[_OnDisk]):
     """The arrays of a dataset: what it has to close, and its copies in other processes."""
 
@@ -213,7 +243,7 @@ class _Store(AbstractDataStore):
             raise
 
     def _variable(self, name: str, member: Member, hints: Hints) -> Variable:
-        data: _OnDisk | _OfLibrary
+        data: _OnDisk | _OfLibrary | _Unreadable
         if member.info is not None:
             # By its name alone it might be taken for HDF5, where NetCDF's lengths do not hold.
             options = {"format": member.info.format}
@@ -233,18 +263,15 @@ class _Store(AbstractDataStore):
         self._note_fill(member, data, attrs, encoding)
         return Variable(dims, indexing.LazilyIndexedArray(data), attrs, encoding)
 
-    def _by_library(self, name: str, member: Member) -> _OfLibrary:
-        refused = member.refused
-        if isinstance(refused, UnsupportedError):
+    def _by_library(self, name: str, member: Member) -> _OfLibrary | _Unreadable:
+        if isinstance(member.refused, UnsupportedError):
             with contextlib.suppress(Exception):  # what outcore said is the better answer
                 return _OfLibrary(member, self._group.format)
-        told = refused.message if refused is not None else "it has no elements"
-        damaged = refused is not None and not isinstance(refused, UnsupportedError)
-        raise (FormatError if damaged else UnsupportedError)(
-            f"variable {name!r} cannot be read: {told}. drop_variables=[{name!r}] leaves it out",
-            code=refused.code if refused is not None else "hdf5-null",
-            path=member.path,
-        ) from refused
+        # The file opens as a whole, as with the libraries; what fails is to read the variable.
+        data = _Unreadable(name, member, member.dtype or np.dtype("f4"))
+        if member.dtype is None:
+            raise data.error() from member.refused
+        return data
 
     def _note_fill(
         self, member: Member, data: Any, attrs: dict[str, Any], encoding: dict[str, Any]
@@ -267,13 +294,13 @@ class _Store(AbstractDataStore):
             attrs["_FillValue"] = FillValueCoder.decode(attrs["_FillValue"], data.dtype)
 
     def _encoding(
-        self, member: Member, dims: tuple[str, ...], data: _OnDisk | _OfLibrary
+        self, member: Member, dims: tuple[str, ...], data: _OnDisk | _OfLibrary | _Unreadable
     ) -> dict[str, Any]:
         """How it is stored, in the words of xarray's own engines for the format."""
         encoding: dict[str, Any] = {"source": self._group.file, "original_shape": data.shape}
         info = member.info
-        if isinstance(data, _OfLibrary) or info is None:
-            encoding["dtype"] = str if isinstance(data, _OfLibrary) and data.text else data.dtype
+        if isinstance(data, _OfLibrary | _Unreadable) or info is None:
+            encoding["dtype"] = str if getattr(data, "text", False) else data.dtype
             return encoding
         chunks = info.layout.chunks if isinstance(info.layout, Chunked) else None
         if isinstance(data, _Text):

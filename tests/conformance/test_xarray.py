@@ -6,6 +6,7 @@ Files are written by netCDF4, h5netcdf, h5py and zarr.
 
 import asyncio
 import importlib.util
+import os
 import pickle
 import shutil
 import sys
@@ -261,7 +262,8 @@ def test_a_closed_dataset_is_opened_again_by_who_reads_it(written, tmp_path):
     assert again is not arrays[1] and not again.closed
     again.close()
     # Unless another array has its name by then.
-    outcore.create(f"{path}::/height", (2, 3), "i4", dims=("b", "a"), format=again.format).close()
+    words = {"dims": ("b", "a"), "format": again.format, "overwrite": True}
+    outcore.create(f"{path}::/height", (2, 3), "i4", **words).close()
     with pytest.raises(outcore.FormatError, match="another array"):
         ours.height.load()
 
@@ -301,8 +303,12 @@ def odd_file(path):
 
 def test_the_library_of_the_format_reads_what_outcore_cannot(tmp_path):
     odd_file(tmp_path / "a.h5")
-    with pytest.raises(outcore.UnsupportedError, match=r"'ragged'.*drop_variables=\['ragged'\]"):
-        xr.open_dataset(tmp_path / "a.h5", engine="outcore")
+    with xr.open_dataset(tmp_path / "a.h5", engine="outcore") as ds:
+        with pytest.raises(
+            outcore.UnsupportedError, match=r"'ragged'.*drop_variables=\['ragged'\]"
+        ):
+            ds.ragged.load()
+        assert ds.plain.values.tolist() == [0, 1, 2, 3, 4, 5]
     with xr.open_dataset(tmp_path / "a.h5", engine="outcore", drop_variables="ragged") as ds:
         assert sorted(ds.variables) == ["compact", "plain", "scaled", "text"]
         again = pickle.loads(pickle.dumps(ds))
@@ -312,6 +318,34 @@ def test_the_library_of_the_format_reads_what_outcore_cannot(tmp_path):
         (dim,) = ds.scaled.dims
         points = xr.DataArray([[39, 0], [7, 7]], dims=("a", "b"))
         assert ds.scaled.isel({dim: points}).values.tolist() == [[39, 0], [7, 7]]
+
+
+def test_one_variable_that_cannot_be_read_hides_no_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    with h5py.File("a.h5", "w") as file:
+        file["plain"] = np.arange(6.0)
+        file["null"] = h5py.Empty("f4")
+        file.create_dataset("gone", (6,), "f4", external=[("gone.bin", 0, 24)])
+        file.create_dataset("pipe", (6,), "i2", external=[("pipe", 0, 12)])
+        file.create_dataset("short", (6,), "f8", external=[("a.h5", 1 << 20, 48)])
+    told = {
+        "null": (outcore.UnsupportedError, "hdf5-null"),
+        "gone": (outcore.StorageError, "not-found"),
+        "pipe": (outcore.FormatError, "not-regular"),
+        "short": (outcore.FormatError, "file-too-short"),
+    }
+    with xr.open_dataset("a.h5", engine="outcore") as ds:
+        assert sorted(ds.variables) == sorted([*told, "plain"])
+        assert ds.plain.values.tolist() == [0, 1, 2, 3, 4, 5]
+        assert ds.gone.shape == (6,) and ds.short.dtype == "f8" and "gone" in repr(ds)
+        for copy in (ds, pickle.loads(pickle.dumps(ds))):
+            for name, (kind, code) in told.items():
+                with pytest.raises(kind, match=f"variable '{name}' cannot be read") as raised:
+                    copy[name].load()
+                assert raised.value.code == code
+    with outcore.open_group("a.h5") as group:
+        assert group["plain"][...].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_variables_that_are_dropped_are_not_looked_at(tmp_path):

@@ -52,6 +52,7 @@ from outcore.formats.hdf5_describe import (
     lacks_space,
     refusal,
     stored_dtype,
+    told,
     visit_objects,
 )
 from outcore.formats.hdf5_guard import rehearse
@@ -355,12 +356,5 @@ def _entry(visit: Visit, where: str, dset: Any) -> Entry:
         return Entry(where, "array", visit.shape(dset), dtype)
     # Of a dataset that names a pipe nothing is asked: the library might open it.
     words = ("shape", "dtype") if error.code != "not-regular" else ()
-    known = {word: _told(dset, word) for word in words}
+    known = {word: told(dset, word) for word in words}
     return Entry(where, "array", **known, note=error.message)
-
-
-def _told(dset: Any, what: str) -> Any:
-    """What the library says of a dataset, or None: it may refuse, for a damaged one or its sources."""
-    with contextlib.suppress(Exception):
-        return getattr(dset, what)
-    return None

@@ -31,7 +31,7 @@ from outcore.formats.hdf5_attrs import Attributes, describe_axes, is_bare_dimens
 from outcore.formats.hdf5_chunks import ChunkTable, no_places, nothing_stored
 from outcore.formats.hdf5_create import final_name
 from outcore.formats.hdf5_elsewhere import refuse_special_source
-from outcore.formats.hdf5_index import compact_data
+from outcore.formats.hdf5_index import compact_data, layout_of, refuse_plain_edges
 from outcore.formats.hdf5_links import follow, reason
 from outcore.formats.hdf5_types import codecs_of, dtype_of, strings_of
 from outcore.formats.layout import (
@@ -150,17 +150,21 @@ class Home:
         with durable.os_errors("reading", self.path):
             return self._id, hdf5_origin.header(self._fd, at)
 
+    def refuse_plain_edges(self, dset: Any) -> None:
+        """Refuse chunks at the edges of a dataset that have not its filters."""
+        with durable.os_errors("reading", self.path):
+            refuse_plain_edges(self.path, dset, layout_of(self.h5py, dset, self._read)[0])
+
+    def _read(self, offset: int, length: int) -> bytes:
+        return durable.read_at(self._fd, length, offset)
+
     def compact(self, dset: Any, nbytes: int) -> tuple[Part, hdf5_origin.Seen]:
         """Where the elements of a compact dataset are, in its object header, and what `seen` tells."""
-
-        def read(offset: int, length: int) -> bytes:
-            return durable.read_at(self._fd, length, offset)
-
         with durable.os_errors("reading", self.path):
-            start, first, stored = compact_data(self.h5py, dset, read) or (0, 0, -1)
+            start, first, stored = compact_data(self.h5py, dset, self._read) or (0, 0, -1)
             file, (at, header) = self.seen(dset)
             if not at <= first <= at + len(header):
-                at, header = start, read(start, first - start)
+                at, header = start, self._read(start, first - start)
         if stored < nbytes:
             raise FormatError(
                 f"{self.path!r}: dataset {dset.name!r} needs {nbytes} bytes in its object header, which "
@@ -275,6 +279,13 @@ def refusal(visit: Visit, dset: Any) -> FormatError | StorageError | None:
             storage(visit, name, dset, plist, dtype, False, visit.shape(dset))
     except (FormatError, StorageError) as error:  # of the latter, external files
         return error
+    return None
+
+
+def told(dset: Any, what: str) -> Any:
+    """What the library says of a dataset, or None: it may refuse, for a damaged one or its sources."""
+    with contextlib.suppress(Exception):
+        return getattr(dset, what)
     return None
 
 
@@ -529,6 +540,8 @@ def _chunked(
     chunk_bytes = math.prod(full) * base.itemsize
     grid = tuple(-(-n // c) for n, c in zip(axes, chunks, strict=True))
     codecs = codecs_of(home.h5py, dset.id.get_type(), dtype, plist, f"{path}::{name}")
+    if codecs:
+        home.refuse_plain_edges(dset)
     if writable:
         hdf5_filters.refuse_writing(codecs, f"{path}::{name}")
     stretch = axes if axes != dset.shape else None

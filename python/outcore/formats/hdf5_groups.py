@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from outcore.errors import FormatError, OutcoreError, UsageError
+from outcore.errors import FormatError, OutcoreError, StorageError, UsageError
 from outcore.formats import durable, hdf5_links, netcdf4
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import (
@@ -32,7 +32,7 @@ from outcore.formats.hdf5_attrs import (
     write_attrs,
 )
 from outcore.formats.hdf5_create import final_name
-from outcore.formats.hdf5_describe import Visit, visit_objects
+from outcore.formats.hdf5_describe import Visit, told, visit_objects
 from outcore.formats.hdf5_describe import describe as describe_array
 from outcore.formats.hdf5_elsewhere import special_source
 from outcore.formats.hdf5_guard import rehearse
@@ -171,7 +171,7 @@ def _described(visit: Visit, name: str, dset: Any) -> Member:
     try:
         with access.translated(visit.named):
             info = describe_array(visit, name, dset, False)
-    except FormatError as error:
+    except (FormatError, StorageError) as error:  # of the latter, external files
         refused = error
     # An external link may have led to another file.
     attrs = _attributes(h5py, access.filename(dset), dset)
@@ -182,9 +182,11 @@ def _described(visit: Visit, name: str, dset: Any) -> Member:
     if info is not None:
         return Member(path, info.shape, info.dims, attrs, fill, info)
     if refused is not None and refused.code == "not-regular":
-        return Member(path, (), None, attrs, fill, None, refused)  # the library might open a pipe
+        # To tell the shape the library might open a pipe.
+        return Member(path, (), None, attrs, fill, None, refused, told(dset, "dtype"))
     shape = () if dset.shape is None else tuple(dset.shape)
-    return Member(path, shape, describe_axes(dset), attrs, fill, None, refused)
+    kind = told(dset, "dtype")
+    return Member(path, shape, describe_axes(dset), attrs, fill, None, refused, kind)
 
 
 def _attributes(h5py: Any, path: str, item: Any) -> dict[str, Any]:

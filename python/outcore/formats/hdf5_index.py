@@ -47,7 +47,7 @@ def check_index(h5py: Any, path: str, dset: Any) -> tuple[bytes, tuple[int, int]
             return durable.read_at(fd, length, offset)
 
         body, widths = layout_of(h5py, dset, read)
-        _refuse_plain_edges(path, dset, body)
+        refuse_plain_edges(path, dset, body)
         at = _extensible(body, widths[0])
         if at is not None:
             head = read(_base(h5py, dset) + at, 128)
@@ -106,7 +106,7 @@ def compact_data(h5py: Any, dset: Any, read: Read) -> tuple[int, int, int] | Non
     return None
 
 
-def _refuse_plain_edges(path: str, dset: Any, body: bytes) -> None:
+def refuse_plain_edges(path: str, dset: Any, body: bytes) -> None:
     """Refuse chunks that are stored as they are if a part of them lies outside the dataset."""
     chunked = len(body) > 2 and body[0] >= 4 and body[1] == _CHUNKED
     # Nothing else tells: the masks of such chunks say that all filters were applied.

@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from outcore.errors import FormatError
+import numpy as np
+
+from outcore.errors import FormatError, StorageError
 from outcore.formats.layout import ArrayInfo
 
 __all__ = ["Kind", "Member", "Members", "no_group", "stem"]
@@ -42,6 +44,9 @@ class Member:
         Where its elements are; None if outcore cannot read it.
     refused
         Why not.
+    dtype
+        What the library of the format takes its elements for, where outcore cannot read them; None if
+        nobody knows.
     """
 
     path: str
@@ -50,7 +55,8 @@ class Member:
     attrs: Mapping[str, Any]
     fill: Any = None
     info: ArrayInfo | None = None
-    refused: FormatError | None = None
+    refused: FormatError | StorageError | None = None
+    dtype: np.dtype[Any] | None = None
 
     @classmethod
     def of(cls, info: ArrayInfo) -> Member:
