@@ -19,6 +19,7 @@ from outcore import measured as _measured
 from outcore._core import __version__
 from outcore.errors import (
     AlreadyExistsError,
+    AxisError,
     BudgetError,
     CollectiveError,
     DistributionError,
@@ -173,6 +174,7 @@ __all__ = [
     "ArrayReport",
     "Assignment",
     "Attributes",
+    "AxisError",
     "Blocks",
     "BlocksReport",
     "BudgetError",

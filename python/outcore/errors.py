@@ -19,6 +19,7 @@ Everything outcore raises.
     ├── LinAlgError(numpy.linalg.LinAlgError)   a matrix that cannot be factored, or solved with
     ├── CollectiveError                some rank failed or is missing; all ranks raise it  .ranks
     ├── UsageError(ValueError)         an argument no call would accept (mode, hint, option)
+    │   ├── AxisError(IndexError)      there is no such axis (also NumPy's AxisError)
     │   └── PathTypeError(TypeError)   what was given as a path is none
     └── InternalError                  a bug in outcore; please report
 
@@ -42,6 +43,7 @@ import numpy as np
 
 __all__ = [
     "AlreadyExistsError",
+    "AxisError",
     "BudgetError",
     "CollectiveError",
     "DistributionError",
@@ -245,6 +247,10 @@ class UsageError(OutcoreError, ValueError):
     """An argument that no call would accept: a mode, a hint, an option."""
 
 
+class AxisError(UsageError, np.exceptions.AxisError):
+    """There is no such axis, or it is named twice; NumPy's error of that name, and an `IndexError`."""
+
+
 class PathTypeError(UsageError, TypeError):
     """What was given as a path is no path: an open file, bytes, a number."""
 
@@ -273,6 +279,7 @@ def advice(word: object, known: Iterable[str]) -> str:
 # Codes that mean a more exact class than the one that is raised.
 _EXACT: dict[str, type[OutcoreError]] = {
     "already-exists": AlreadyExistsError,
+    "bad-axis": AxisError,
     "bad-path": PathTypeError,
     "fancy-index": FancyIndexError,
     "no-such-member": NoSuchMemberError,

@@ -7,11 +7,17 @@ transposed on disk: blocks are permuted while they are read and written.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
-from outcore.errors import UsageError
+import numpy as np
+
+from outcore import _core
+from outcore.disk import DiskArray
+from outcore.errors import BudgetError, UsageError
+from outcore.hints import memory, nbytes
 from outcore.jobs import Operation, Result, Source, collective, complete, opened, scalar
 from outcore.ooc.products.contraction import Contraction, dtype_of, planned
 
@@ -118,20 +124,22 @@ def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     Parameters
     ----------
     a, b
-        Paths, open arrays, or NumPy arrays, of one axis each. (`numpy.outer` flattens others;
-        ``outcore.tensordot(a, b, 0)`` keeps their axes.)
+        Paths, open arrays, or NumPy arrays. One without exactly one axis is flattened in C order, as by
+        `numpy.outer`; on disk it is read whole for that. ``outcore.tensordot(a, b, 0)`` keeps the axes
+        and reads blocks.
     out, how
         As for `outcore.tensordot`.
 
     Returns
     -------
     DiskArray
-        Of shape ``(len(a), len(b))``.
+        Of shape ``(a.size, b.size)``.
 
     Raises
     ------
     UsageError, BudgetError, StorageError
-        As for `outcore.tensordot`.
+        As for `outcore.tensordot`; or an array that is flattened takes more than a quarter of the memory
+        budget.
 
     Examples
     --------
@@ -141,14 +149,30 @@ def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
            [1., 2.],
            [2., 4.]])
     """
-    with opened(a, b) as (x, y):
-        if x.ndim != 1 or y.ndim != 1:
-            raise UsageError(
-                f"outer: shapes {x.shape} and {y.shape} are no vectors; tensordot(a, b, 0) multiplies "
-                "arrays of any axes",
-                code="shape-mismatch",
+    with contextlib.ExitStack() as stack:
+        arrays = stack.enter_context(opened(a, b))
+        held = sum(one.nbytes for one in arrays if isinstance(one, DiskArray) and one.ndim != 1)
+        limit = min(int(memory()), nbytes(how["memory"]) if how.get("memory") else int(memory()))
+        if held > limit // 4:
+            raise BudgetError(
+                f"outer: shapes {arrays[0].shape} and {arrays[1].shape} are flattened, which reads "
+                f"{held} bytes whole, more than a quarter of the budget of {limit} bytes; "
+                "tensordot(a, b, 0) keeps the axes and reads blocks",
+                code="array-too-large",
+                needed=4 * held,
             )
+        if held:
+            stack.callback(_core.Reservation("vectors of outer()", held).release)
+            how = {**how, "memory": limit - held}
+        flat = [_vector(one) for one in arrays]
+        x, y = stack.enter_context(opened(*flat))
         return contracted("outer", (x, y), ((), ()), out, how, {})
+
+
+def _vector(array: Any) -> Any:
+    if isinstance(array, DiskArray):
+        return array if array.ndim == 1 else np.ravel(np.asarray(array))
+    return np.ravel(array.data)
 
 
 def contracted(

@@ -44,8 +44,8 @@ _EXACT = 2**31
 
 
 def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
-    """``axis=`` of NumPy, from first to last: None is all."""
-    if axis is None:
+    """``axis=`` of NumPy, from first to last: None is all; an array without axes has axis 0 and -1."""
+    if axis is None or (ndim == 0 and not isinstance(axis, tuple | list) and axis in (0, -1)):
         return tuple(range(ndim))
     given = axis if isinstance(axis, tuple | list) else (axis,)
     try:

@@ -252,7 +252,8 @@ def ordered(
         shape = tuple(source.shape)
         axes = chains.axes_of(name, axis, len(shape))
         count = math.prod(shape[k] for k in axes)
-        if not count and not name.endswith("median"):
+        may_be_nan = name.endswith("median") or name.startswith("nan")
+        if not count and not may_be_nan:
             raise UsageError(
                 f"{name} of no elements: there is no such rank", code="empty-reduction"
             )
@@ -267,6 +268,8 @@ def ordered(
             )
         words = {} if name.endswith("median") else {"q": q, "method": method}
         to = np.asarray(getattr(np, name)(np.zeros(1, dtype), **words)).dtype
+        if not count and to.kind != "f":
+            to = _F8  # NaN, whatever the elements are
         result = Result((*wanted.shape, *kept), to, source=source.path, small=True)
         flat = wanted.reshape(-1)
 
@@ -330,8 +333,8 @@ def ordered(
 
 
 def _of_nothing(name: str) -> float:
-    """The median of no elements; other quantiles are asked for only if there are no results."""
-    if name.endswith("median"):
+    """The median, or the quantile that leaves NaN out; of others there are no results."""
+    if name.endswith("median") or name.startswith("nan"):
         warnings.warn(f"{name} of no elements", RuntimeWarning, stacklevel=2)
     return math.nan
 

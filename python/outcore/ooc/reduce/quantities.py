@@ -312,7 +312,7 @@ def mean_of(wanted: Any = None, *, nan: bool = False, chosen: bool = False) -> M
 
         def empty() -> Any:
             _warn("Mean of empty slice")
-            return np.nan
+            return complex(np.nan, np.nan) if to.kind == "c" else np.nan
 
         def finish_some(planes: Sequence[Planes], out: NDArray[Any]) -> None:
             total, found = _total(planes[0], to), planes[1][0]

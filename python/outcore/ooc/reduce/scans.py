@@ -305,10 +305,11 @@ def _scan(
         given = chains.supported(name, source.dtype)
         to = chains.accumulated(given, dtype)
         shape = tuple(source.shape)
-        flat = axis is None
+        one_axis(axis, name)
+        flat = axis is None or chains.axes_of(name, axis, len(shape)) == ()
+        axis = None if flat else axis
         words: dict[str, Any] = {}
         if not flat:
-            one_axis(axis, name)
             (axis,) = chains.axes_of(name, axis, len(shape))
             words = {word: getattr(source, word, None) for word in ("chunks", "dims")}
             words["order"] = "F" if source.order == "F" else None

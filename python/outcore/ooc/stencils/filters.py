@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from outcore.disk import DiskArray
 from outcore.jobs import Source, collective, opened
 from outcore.ooc import needs
-from outcore.ooc.stencils.lines import NOTHING, gaussian_of, mean_of, seen
+from outcore.ooc.stencils.lines import NOTHING, gaussian_of, mean_of
 from outcore.ooc.stencils.windows import (
     Filter,
     Words,
@@ -535,8 +535,7 @@ def generic_filter(
     with opened(a) as (source,):
         call = Filter("generic_filter", source, words, "biuf")
         window = call.window(size, footprint)
-        shape = tuple(window.shape[axis] for axis in call.axes)
-        origins = call.all_axes(call.origins(origin, shape), 0)
+        origins, _ = call.shifts(origin, window.shape)
 
         def whole(block: NDArray[Any], work: NDArray[Any], mode: str) -> None:
             ndimage.generic_filter(
@@ -659,13 +658,11 @@ def _weighted(name: str, a: Source, weights: ArrayLike, origin: Any, words: Word
         call = Filter(name, source, words)
         own = call.real(weights)
         taps = call.spread(own, "weights")
-        given = call.each(origin, "origin", int)
-        places = call.origins(seen(given, own.shape) if name == "convolve" else given, own.shape)
-        origins = call.all_axes(given, 0)
+        origins, places = call.shifts(origin, taps.shape, flip=name == "convolve")
 
         def whole(block: NDArray[Any], work: NDArray[Any], mode: str) -> None:
             ndimage(block, taps, output=work, mode=mode, origin=origins)
 
-        said = {"weights": own.tolist(), "origin": given}
-        widths = widths_of(taps.shape, call.all_axes(places, 0))
+        said = {"weights": own.tolist(), "origin": call.each(origin, "origin", int)}
+        widths = widths_of(taps.shape, places)
         return by_blocks(call, whole, widths, said)

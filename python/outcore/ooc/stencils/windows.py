@@ -145,24 +145,48 @@ class Filter:
             raise self.bad(f"origin={origin!r} puts a window of {tuple(sizes)} beside its element")
         return origins
 
-    def spread(self, window: NDArray[Any], what: str) -> NDArray[Any]:
-        """A window over the axes that are filtered, as one over all axes."""
+    def shifts(
+        self, origin: Any, window: Sequence[int], *, listed: bool = False, flip: bool = False
+    ) -> tuple[Shape, Shape]:
+        """
+        How far a window is moved along each axis of the array, as given and as seen from its elements.
+
+        As in SciPy the numbers are those of the axes in ascending order if all axes are filtered, unless
+        they are `listed`; `flip` is for weights that are taken from their other end.
+        """
+        several = listed or len(self.axes) < self.source.ndim
+        order = self.axes if several else range(self.source.ndim)
+        found = dict(zip(order, self.each(origin, "origin", int), strict=True))
+        given = tuple(found.get(axis, 0) for axis in range(self.source.ndim))
+        places = tuple(-o - (n + 1) % 2 for o, n in zip(given, window, strict=True))
+        places = places if flip else given
+        if any(not 0 <= n // 2 + o < n for n, o in zip(window, places, strict=True)):
+            raise self.bad(f"origin={origin!r} puts a window of {tuple(window)} beside its element")
+        return given, places
+
+    def spread(self, window: NDArray[Any], what: str, *, listed: bool = False) -> NDArray[Any]:
+        """
+        A window over the axes that are filtered, as one over all axes.
+
+        As in SciPy its axes are these in ascending order, unless it is of axes as they are `listed`.
+        """
         if window.ndim != len(self.axes) or not window.size:
             raise self.bad(
                 f"{what} of shape {window.shape} for {len(self.axes)} axes; give an array with as many "
                 "axes"
             )
-        if list(self.axes) != sorted(self.axes):
-            raise self.bad(f"axes={self.axes} are those of {what}: give them in ascending order")
-        return window.reshape(self.all_axes(window.shape, 1))
+        shape = dict(zip(self.axes if listed else sorted(self.axes), window.shape, strict=True))
+        return window.reshape([shape.get(axis, 1) for axis in range(self.source.ndim)])
 
-    def window(self, size: Any, footprint: Any) -> NDArray[np.bool_]:
-        """Where a window has elements."""
+    def window(self, size: Any, footprint: Any, *, listed: bool = False) -> NDArray[np.bool_]:
+        """Where a window has elements; without gaps it may be of axes as they are `listed`."""
+        what = "footprint=" if footprint is not None else "size="
         if footprint is None:
             if size is None:
                 raise self.bad("neither size= nor footprint= says how large a window is")
-            return np.ones(self.all_axes(self.sizes(size), 1), bool)
-        found = self.spread(np.asarray(footprint, bool), "footprint=")
+            footprint = np.ones(self.sizes(size), bool)
+        own = np.asarray(footprint, bool)
+        found = self.spread(own, what, listed=listed and bool(own.all()))
         if not found.any():
             raise self.bad("footprint= has no element")
         return found
@@ -320,6 +344,10 @@ class Filter:
         return complete(operation, self.out, self.how)  # type: ignore[no-any-return]
 
 
+#: Of a window without gaps SciPy takes one axis after the other, as they are listed.
+_BY_LINES = ("minimum_filter", "maximum_filter")
+
+
 def widths_of(sizes: Sequence[int], origins: Sequence[int]) -> Shape:
     """Elements on either side that windows reach."""
     pairs = zip(sizes, origins, strict=True)
@@ -339,16 +367,17 @@ def ranked(
     """The element of a rank in each window."""
     with opened(a) as (source,):
         call = Filter(name, source, words, "biuf")
-        window = call.window(size, footprint)
-        shape = tuple(window.shape[axis] for axis in call.axes)
-        origins = call.all_axes(call.origins(origin, shape), 0)
+        listed = name in _BY_LINES
+        window = call.window(size, footprint, listed=listed)
+        listed = listed and bool(window.all())
+        shape = tuple(window.shape[axis] for axis in (call.axes if listed else sorted(call.axes)))
+        origins, _ = call.shifts(origin, window.shape, listed=listed)
         rank = chosen(int(window.sum()))
         widths = widths_of(window.shape, origins)
-        own = window.reshape(shape) if list(call.axes) == sorted(call.axes) else None
-        begin = tuple(origins[axis] for axis in call.axes)
+        own, begin = window.reshape(shape), call.each(origin, "origin", int)
         if call.one:
             said: dict[str, Any] = {"size": shape[0], "origin": begin[0]}
-        elif own is None or own.all():
+        elif own.all():
             said = {"size": shape, "origin": begin}
         else:
             said = {"footprint": own.tolist(), "origin": begin}
