@@ -54,11 +54,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--vtk", metavar="FILE", help="write mesh and cloud for VTK (needs h5py)")
     words = parser.parse_args(arguments)
     if words.vtk and importlib.util.find_spec("h5py") is None:
-        parser.error("--vtk needs h5py: pip install 'outcore[hdf5]'")
+        parser.error("--vtk needs h5py: pip install h5py")
     if words.picture and importlib.util.find_spec("matplotlib") is None:
-        parser.error("--picture needs matplotlib: pip install 'outcore[pictures]'")
+        parser.error("--picture needs matplotlib: pip install matplotlib")
     if importlib.util.find_spec("scipy") is None:
-        parser.error("the mesh is made by SciPy: pip install 'outcore[scipy]'")
+        parser.error("the mesh is made by SciPy: pip install scipy")
     comm = transport(world())  # all ranks under mpiexec, else this process
 
     if words.resume:

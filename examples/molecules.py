@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--picture", metavar="FILE", help="draw the forces (needs matplotlib)")
     words = parser.parse_args(arguments)
     if words.picture and importlib.util.find_spec("matplotlib") is None:
-        parser.error("--picture needs matplotlib: pip install 'outcore[pictures]'")
+        parser.error("--picture needs matplotlib: pip install matplotlib")
     comm = transport(world())  # all ranks under mpiexec, else this process
 
     side = (words.atoms / DENSITY) ** (1 / 3)

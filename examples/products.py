@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--picture", metavar="FILE", help="draw bytes moved (needs matplotlib)")
     words = parser.parse_args(arguments)
     if words.picture and importlib.util.find_spec("matplotlib") is None:
-        parser.error("--picture needs matplotlib: pip install 'outcore[pictures]'")
+        parser.error("--picture needs matplotlib: pip install matplotlib")
     comm = transport(world())  # all ranks under mpiexec, else this process
 
     if comm.rank == 0:

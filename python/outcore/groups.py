@@ -35,6 +35,7 @@ from outcore.errors import (
 )
 from outcore.formats import groups as of_formats
 from outcore.formats.groups import GroupInfo
+from outcore.formats.known_options import refuse_unknown
 from outcore.formats.paths import one_name
 from outcore.hints import Hints
 from outcore.opening import create, open
@@ -506,6 +507,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         ('t', 'x')
         """
         self._must_write("create an array in")
+        refuse_unknown(Group.create, "create", options)
         options = {"hints": self._hints, "format": self.format, **options}
         where = self._where(name)
         if self._transport is None:

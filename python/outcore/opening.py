@@ -29,6 +29,7 @@ from outcore.errors import (
     UsageError,
 )
 from outcore.formats.layout import ArrayInfo, Codec, is_text
+from outcore.formats.paths import one_name
 from outcore.formats.spec import as_dtype
 from outcore.hints import Hints
 
@@ -215,7 +216,7 @@ def _is_raw(path: Path, format: str | None) -> bool:
         return True
     if format is None:
         try:
-            format = formats.format_of_new(formats.split_path(os.fspath(path))[0])
+            format = formats.format_of_new(formats.split_path(one_name(path))[0])
         except UsageError:
             return False
     return format == "raw"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from outcore import _core, formats, tiling
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, FormatError, OutcoreError, StorageError
+from outcore.formats.known_options import refuse_unknown
 from outcore.formats.layout import Chunked, ShardSource, TableSource
 from outcore.formats.paths import one_name
 from outcore.formats.texts import Texts
@@ -32,11 +33,11 @@ from outcore.formats.zarr_chunks import chunk_path
 from outcore.formats.zarr_shards import shared_in_file
 from outcore.hints import Hints
 from outcore.opening import open
+from outcore.report.progress import Progress, ProgressArgument, progress_of
 from outcore.tiling import Side, Tiling
 
 __all__ = ["Damage", "verify"]
 
-Progress = Callable[[int, int], None]
 Key = tuple[slice, ...]
 # What is read at once, and the chunks to look at if it fails.
 _Piece = tuple[Key, Iterable[Key]]
@@ -81,7 +82,7 @@ class Damage:
 def verify(
     path: str | os.PathLike[str],
     *,
-    progress: Progress | None = None,
+    progress: ProgressArgument = None,
     hints: Hints | Mapping[str, Any] | None = None,
     **options: Any,
 ) -> list[Damage]:
@@ -94,7 +95,7 @@ def verify(
         As for `outcore.open`; a file or group that holds several arrays stands for all of them.
     progress
         Called as ``progress(done, total)`` in bytes, for each array: of the parts in which something
-        is stored.
+        is stored. True: a progress bar.
     hints
         As for `outcore.open`.
     options
@@ -127,6 +128,8 @@ def verify(
     []
     """
     text = one_name(path)
+    refuse_unknown(verify, "open", options)
+    shown = progress_of(progress, "verifying")
     found: list[Damage] = []
     for name in _arrays(text, options, found):
         try:
@@ -140,7 +143,7 @@ def verify(
                 found.extend(_damage(array, *one) for one in words._damages())
             continue
         with array:
-            found.extend(_damages(array, progress or (lambda done, total: None)))
+            found.extend(_damages(array, shown))
     return found
 
 

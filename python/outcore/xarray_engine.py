@@ -50,6 +50,7 @@ from outcore.errors import (
 from outcore.formats import groups as of_formats
 from outcore.formats.layout import ArrayInfo, Chunked
 from outcore.formats.members import Member, Members
+from outcore.formats.paths import is_remote, one_name
 from outcore.formats.texts import OBJECT, Texts
 from outcore.hints import Hints
 from outcore.requests import start
@@ -443,8 +444,11 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         """
         if not isinstance(filename_or_obj, str | os.PathLike):
             return False
-        path = os.path.expanduser(os.fspath(filename_or_obj))
-        if not isinstance(path, str) or not os.path.exists(path):
+        path = os.fspath(filename_or_obj)
+        if not isinstance(path, str) or is_remote(path):
+            return False
+        path = one_name(path)
+        if not os.path.exists(path):
             return False
         found = formats.marked(path)
         if found is None or found.NAME not in ("hdf5", "netcdf4", "zarr", "zarr2"):
@@ -644,13 +648,13 @@ def _local(given: Any) -> str:
             code="bad-path",
         )
     path = str(os.fspath(given))
-    if "://" in path:
+    if is_remote(path):
         raise PathTypeError(
             f"engine 'outcore' opens paths on local disks, not {path!r}; copy it first, or use another "
             "engine",
             code="bad-path",
         )
-    return os.path.abspath(os.path.expanduser(path))
+    return os.path.abspath(one_name(path))
 
 
 def _names(given: str | Iterable[str] | None) -> frozenset[str]:

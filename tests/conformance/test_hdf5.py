@@ -497,7 +497,7 @@ def test_missing_h5py_is_explained(tmp_path):
         try:
             formats.open_info({str(tmp_path / "a.h5")!r})
         except errors.UnsupportedError as error:
-            assert "pip install outcore[hdf5]" in str(error), error
+            assert "pip install h5py" in str(error), error
         else:
             raise SystemExit("no error")
     """

@@ -51,9 +51,12 @@ def test_what_has_the_suffix_of_npy_and_other_marks(tmp_path, mode):
 
 def test_a_pattern_with_the_suffix_of_npy_names_raw_files(tmp_path):
     (tmp_path / "a1.npy").write_bytes(bytes(24))
+    (tmp_path / "a1.raw").write_bytes(bytes(24))
     with pytest.raises(errors.UsageError) as caught:
-        outcore.open(tmp_path / "a?.npy")
+        outcore.open(tmp_path / "a?.raw")
     assert caught.value.code == "raw-needs-dtype"
+    found = outcore.open(tmp_path / "a?.npy", dtype="f8", shape=3, format="raw")
+    assert found[...].tolist() == [0, 0, 0]
     with pytest.raises(errors.StorageError) as missing:
         outcore.open(tmp_path / "b?.npy")
     assert missing.value.code == "not-found"

@@ -30,7 +30,6 @@ from outcore.errors import (
     StorageError,
     UnsupportedError,
     UsageError,
-    advice,
 )
 from outcore.formats import durable
 from outcore.formats.growing import Growing, by_metadata
@@ -175,7 +174,10 @@ def open_info(
         if info is not None:
             return info
     module = _by_name(format) if format is not None else _find(outer, is_folder, options)
-    _check_options(module, "open", options)
+    if options:
+        from outcore.formats.known_options import check_options
+
+        check_options(module, "open", options)
     return module.open(outer, inner, writable, **options)
 
 
@@ -268,7 +270,10 @@ def create_info(
         attrs=attrs,
     )
     module = _by_name(format) if format is not None else _by_suffix(outer, options)
-    _check_options(module, "create", options)
+    if options:
+        from outcore.formats.known_options import check_options
+
+        check_options(module, "create", options)
     return module.create(outer, inner, spec, **options)
 
 
@@ -623,8 +628,15 @@ def _find(path: str, is_folder: bool, options: Mapping[str, Any]) -> Format:
     if not os.path.exists(path):
         import glob
 
-        if glob.has_magic(path) and glob.glob(path):
-            return _RAW
+        if glob.has_magic(path) and _OF_SUFFIX.get(_suffix_of(path)) is _RAW and glob.glob(path):
+            return _RAW  # which says what it needs
+        if glob.has_magic(path):
+            raise StorageError(
+                f"there is no file {path!r}, and open() takes a pattern of raw files alone, with dtype= "
+                f"and shape=; pass the names: outcore.open_many(sorted(glob.glob({path!r})))",
+                code="not-found",
+                path=path,
+            )
         with durable.os_errors("opening", path):
             os.stat(path)  # missing, or out of reach
     likely = _OF_SUFFIX.get(_suffix_of(path))
@@ -667,27 +679,3 @@ def _refuse_marked(path: str, is_folder: bool) -> None:
             code="unknown-option",
             path=path,
         )
-
-
-def _check_options(module: Format, verb: str, options: Mapping[str, Any]) -> None:
-    """A misspelt option is an error that names the right ones."""
-    if not options:
-        return
-    allowed = _keywords(getattr(module, verb))
-    wrong = [name for name in options if name not in allowed]
-    if wrong:
-        # What every format takes, as well.
-        common = _keywords(create_info if verb == "create" else open_info)
-        known = sorted({*common, *allowed, "hints"} - {"writable", "files", "exclusive"})
-        raise UsageError(
-            f"format {module.NAME} has no option {wrong[0]!r} for {verb}{advice(wrong[0], known)} "
-            f"Options: {', '.join(known)}",
-            code="unknown-option",
-        )
-
-
-def _keywords(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of the arguments that go by name only."""
-    code = function.__code__
-    count = code.co_argcount
-    return code.co_varnames[count : count + code.co_kwonlyargcount]

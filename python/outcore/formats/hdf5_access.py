@@ -69,8 +69,7 @@ def library(path: str) -> Any:
         import h5py
     except ImportError as error:
         raise UnsupportedError(
-            f"{path!r} is an HDF5 or NetCDF4 file, and h5py is not installed: "
-            "pip install outcore[hdf5]",
+            f"{path!r} is an HDF5 or NetCDF4 file, and h5py is not installed: pip install h5py",
             code="missing-library",
             path=path,
         ) from error

@@ -3,12 +3,14 @@ What may be given as a path: text, `os.PathLike`, or a list of these.
 
 Problem. An open file, bytes or a number given as a path fails deep inside, in words of another library.
 Idea. All public calls ask here first; what is no path is a `PathTypeError` that says what to pass.
-Invariants. A name that leaves this file is text without a zero byte.
+Invariants. A name that leaves this file is text without a zero byte; ``~`` is the home of the user, and
+an address ``file:///a/b`` is the path ``/a/b``.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +18,10 @@ import numpy as np
 
 from outcore.errors import PathTypeError, UsageError
 
-__all__ = ["one_name", "path_names"]
+__all__ = ["is_remote", "one_name", "path_names"]
 
+# A scheme of two or more letters: one letter may be a drive.
+_ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _KINDS = "a path must be str, os.PathLike or a list of these"
 
 
@@ -41,7 +45,39 @@ def one_name(path: Any) -> str:
         raise PathTypeError(f"{kinds}, not {path!r}{_advice(path)}", code="bad-path")
     if "\0" in name:
         raise UsageError(f"{name!r} holds a zero byte; no path does", code="bad-name")
-    return name
+    return _local(name)
+
+
+def is_remote(name: str) -> bool:
+    """Whether a name is an address of something that is not on a file system, as ``s3://...``."""
+    found = _ADDRESS.match(name)
+    return found is not None and found[1].lower() != "file" and not os.path.lexists(name)
+
+
+def _local(name: str) -> str:
+    """The path that a name stands for."""
+    if name.startswith("~"):
+        return os.path.expanduser(name)
+    found = _ADDRESS.match(name)
+    if found is None or os.path.lexists(name):
+        return name
+    if found[1].lower() != "file":
+        raise UsageError(
+            f"{name!r} is an address, and outcore reads files of mounted file systems; copy it to a "
+            "disk first, mount it, or open it with xarray or zarr (fsspec)",
+            code="remote-path",
+            path=name,
+        )
+    from urllib.parse import unquote
+
+    host, slash, path = name[found.end() :].partition("/")
+    if host not in ("", "localhost") or not slash:
+        raise UsageError(
+            f"{name!r} names the machine {host!r}; write file:///folder/name for a file of this one",
+            code="remote-path",
+            path=name,
+        )
+    return f"/{unquote(path)}"
 
 
 def _is_list(path: Any) -> bool:

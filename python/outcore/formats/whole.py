@@ -22,6 +22,7 @@ from typing import Any
 from outcore import _core, formats
 from outcore.errors import AlreadyExistsError, StorageError, UsageError
 from outcore.formats import durable, hdf5_redo, unfinished
+from outcore.formats.paths import one_name
 from outcore.formats.zarr_store import publish
 from outcore.formats.zarr_tree import check_replaceable
 
@@ -30,6 +31,7 @@ __all__ = ["chmod", "copy", "files", "move", "remove"]
 
 def files(path: str) -> list[str]:
     """All files that an array is made of, the one with its name first."""
+    path = one_name(path)
     module = _module(path)
     if hasattr(module, "files"):
         return list(module.files(path))
@@ -63,6 +65,7 @@ def copy(
     str
         Where the copy is.
     """
+    source, target = one_name(source), one_name(target)
     module, target = _both(source, target, overwrite)
     if where is not None and not hasattr(module, "copy"):
         raise UsageError(
@@ -81,6 +84,7 @@ def copy(
 
 def move(source: str, target: str, *, overwrite: bool = False) -> str:
     """Rename an array, or copy it to another file system and remove it; where it is then."""
+    source, target = one_name(source), one_name(target)
     module, target = _both(source, target, overwrite)
     step = getattr(module, "move", None)
     try:
@@ -100,6 +104,7 @@ def move(source: str, target: str, *, overwrite: bool = False) -> str:
 
 def remove(path: str) -> None:
     """Remove an array, its name first where it is made of several files."""
+    path = one_name(path)
     _module(path)
     formats.remove(path)
     with durable.os_errors("removing", path):
@@ -108,7 +113,7 @@ def remove(path: str) -> None:
 
 def chmod(path: str, mode: int) -> None:
     """Set the permissions of all its files; who may read a folder may search it."""
-    search = (mode & 0o444) >> 2
+    path, search = one_name(path), (mode & 0o444) >> 2
     for name in files(path):
         with durable.os_errors("setting permissions of", name):
             os.chmod(name, mode)

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.errors import FormatError, OutcoreError, SectionError, StorageError
 from outcore.formats import durable
+from outcore.formats.paths import one_name
 from outcore.indices.kept_lists import WORTH, Runs, runs_of
 from outcore.indices.keys import Points, ResultAxis
 from outcore.indices.masks import INDEX, Held
@@ -90,7 +91,7 @@ def write(path: str | Path, points: Points, lists: tuple[List | Runs | StoredLis
                 _write_list(archive, k, one)
             _write_member(archive, "schedule", meaning.size, iter((meaning,)), np.uint8)
 
-    durable.create_file(os.fspath(path), fill, exclusive=False)
+    durable.create_file(one_name(path), fill, exclusive=False)
 
 
 def _write_list(archive: zipfile.ZipFile, k: int, one: List | Runs | StoredList) -> None:
@@ -354,11 +355,11 @@ def opened(path: str | Path, near: str) -> Iterator[ScheduleFile]:
     StorageError
         The system said no (``not-found`` and others).
     """
-    name = str(path)
+    name = one_name(path)
     try:
         with (
             durable.os_errors("reading the schedule", name),
-            open(path, "rb") as stream,
+            open(name, "rb") as stream,
             zipfile.ZipFile(stream) as archive,
         ):
             yield ScheduleFile(archive, near)

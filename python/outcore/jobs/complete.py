@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from outcore.errors import StaysInProcess, UsageError
+from outcore.formats.known_options import refuse_unknown
 from outcore.hints import memory as promise
 from outcore.hints import nbytes
 from outcore.jobs.inputs import again
@@ -17,6 +19,7 @@ from outcore.jobs.operation import Operation
 from outcore.jobs.outputs import outputs
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.report import ComputeReport
+from outcore.report.progress import progress_of
 
 __all__ = ["Planned", "complete", "scalar"]
 
@@ -108,6 +111,7 @@ def complete(
         most, what `outcore.memory` allows.
 
         ``progress``: called as ``progress(done, total)``, in bytes that are read, from this thread.
+        True: a progress bar, on the first rank.
 
         ``resume``: go on where the same call was interrupted; if it was not, start at the beginning.
         After its end the result is there, and refused as any array that is there (``already-exists``).
@@ -147,6 +151,7 @@ def scalar(found: Any, out: Any) -> Any:
 
 # What is the operation's to say, or makes no sense for a result.
 _UNSAID = ("format", "order", "chunks", "shards", "compression")
+_HOW = ("memory", "progress", "resume", "overwrite", "explain", "comm")
 _NOT_OPTIONS = ("data", "exclusive", "hints", "path", "shape")
 
 
@@ -155,10 +160,11 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
     limit = int(promise())
     wanted = words.pop("memory", None)
     budget = limit if wanted is None else min(nbytes(wanted), limit)
-    progress = words.pop("progress", None) or (lambda done, total: None)
+    shown = words.pop("progress", None)
     resume, overwrite = bool(words.pop("resume", False)), bool(words.pop("overwrite", False))
     words.pop("explain", None)
     ranks = Ranks.of(words.pop("comm", None), operation.name)
+    progress = progress_of(shown, operation.name, shows=ranks.first)
     if words.pop("dtype", None) is not None:
         # NumPy means by it what is computed with, `convert` what is stored: here it would be a guess.
         kinds = ", ".join(dict.fromkeys(str(one.dtype) for one in operation.results))
@@ -175,6 +181,9 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
                 "new array it takes out=, memory=, progress=, resume=, overwrite=, explain= and comm=",
                 code="unknown-option",
             )
+    if words:
+        call = getattr(importlib.import_module("outcore"), operation.name, complete)
+        refuse_unknown(call, "create", words, ("out", *_HOW))
     # None, or no compression, is no option: the format has its own.
     options = {
         k: v

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from outcore.disk import DiskArray
 from outcore.errors import UnsupportedError, UsageError
+from outcore.formats.paths import one_name
 from outcore.formats.texts import Texts
 from outcore.jobs.memory import InMemory
 from outcore.opening import open
@@ -69,7 +70,7 @@ def _opened(source: Source) -> Any:
     if isinstance(getattr(source, "info", None), Texts):
         raise _text(str(getattr(source, "path", "")))
     if isinstance(source, str | os.PathLike):
-        found = open(os.fspath(source))
+        found = open(one_name(source))
         if isinstance(found.info, Texts):
             found.close()
             raise _text(found.path)

@@ -13,18 +13,20 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from outcore.errors import FormatError, OutcoreError, StorageError, UsageError
 from outcore.formats import durable
+from outcore.formats.paths import one_name
 from outcore.jobs.calls import repeated
 from outcore.jobs.job import listed, temporaries, temporary_path
 from outcore.jobs.journal import SUFFIX, Journal, gather, held, of_ranks
 from outcore.jobs.ranks import Ranks, collective
 from outcore.jobs.target import discard
+from outcore.report.progress import ProgressArgument
 from outcore.resident.temporary import is_lock, left_over, remove_left
 
 __all__ = ["SCRATCH", "Unfinished", "clean", "half_replaced", "resume", "unfinished"]
@@ -90,7 +92,7 @@ def unfinished(folder: str | os.PathLike[str] = ".") -> list[Unfinished]:
     >>> jobs.unfinished(".")
     []
     """
-    return sorted(_found(os.fspath(folder)), key=lambda one: one.path)
+    return sorted(_found(one_name(folder)), key=lambda one: one.path)
 
 
 def _found(folder: str) -> Iterator[Unfinished]:
@@ -155,7 +157,7 @@ def _is_alive(pid: int) -> bool:
 def resume(
     folder: str | os.PathLike[str] = ".",
     *,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressArgument = None,
     comm: Any = None,
 ) -> list[str]:
     """
@@ -166,7 +168,7 @@ def resume(
     folder
         Where results were to be.
     progress
-        Called as ``progress(done, total)`` for each of them.
+        Called as ``progress(done, total)`` for each of them. True: a progress bar.
     comm
         A communicator of mpi4py, or a transport: its ranks share what is left of each job, however many
         had begun it. Collective.

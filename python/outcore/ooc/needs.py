@@ -25,6 +25,6 @@ def scipy(name: str, what: str) -> Any:
         return importlib.import_module(f"scipy.{name}")
     except ImportError as error:
         raise UnsupportedError(
-            f"{what} needs SciPy; install it with: pip install 'outcore[scipy]'",
+            f"{what} needs SciPy; install it with: pip install scipy",
             code="needs-scipy",
         ) from error

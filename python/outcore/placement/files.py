@@ -34,6 +34,7 @@ from outcore.distribution import Distribution, ProcessGrid
 from outcore.errors import DistributionError, OutcoreError, UsageError
 from outcore.formats import durable
 from outcore.formats.documents import Judge, read_document
+from outcore.formats.paths import one_name
 from outcore.formats.spec import descr_of
 
 __all__ = ["MANIFEST", "Manifest", "disk_map", "is_local"]
@@ -80,7 +81,7 @@ def disk_map(folders: Sequence[str | os.PathLike[str]], ranks: int) -> tuple[str
             "disk_map takes a list of one or more folders; give a folder for each disk",
             code="bad-files",
         )
-    return tuple(os.fspath(folders[rank % len(folders)]) for rank in range(ranks))
+    return tuple(one_name(folders[rank % len(folders)]) for rank in range(ranks))
 
 
 def is_local(path: str | os.PathLike[str]) -> bool:
@@ -157,7 +158,7 @@ class Manifest:
         FormatError
             ``bad-metadata``: it makes no sense, or a later version wrote it.
         """
-        folder = os.fspath(path)
+        folder = one_name(path)
         name = os.path.join(folder, MANIFEST)
         judge = Judge(name, "outcore.create_placed()", "the array")
         document = read_document(name, judge)

@@ -26,6 +26,8 @@ from outcore.disk import DiskArray
 from outcore.distribution import Distribution, Ghosts, widths
 from outcore.errors import AlreadyExistsError, DistributionError, FormatError, UsageError
 from outcore.formats import durable
+from outcore.formats.known_options import refuse_unknown
+from outcore.formats.paths import one_name
 from outcore.formats.spec import as_dtype
 from outcore.jobs.job import listed
 from outcore.jobs.journal import held as journal_of
@@ -125,7 +127,7 @@ def create_placed(
     group = join(comm)
     with contextlib.ExitStack() as held:
         words = (path, distribution, dtype, placement, ghosts, where, order, overwrite, options)
-        made = _made(group, held, *words)
+        made = _made(group, held, *words, create_placed)
         if placement == "local":
             _name(group, made)
         return made
@@ -143,13 +145,15 @@ def _made(
     order: str,
     overwrite: bool,
     options: dict[str, Any],
+    call: Callable[..., PlacedArray],
 ) -> PlacedArray:
     """An array whose local files have no manifest yet: its folder is nobody else's until `held` ends."""
-    name = os.fspath(path)
+    name = one_name(path)
     pairs: list[tuple[int, int]] = []
     manifests: list[Manifest] = []
 
     def check() -> list[int]:
+        refuse_unknown(call, "create", options)
         pairs.extend(_checked(group, distribution, placement, ghosts))
         kind = as_dtype(dtype, name)
         meant = (name, distribution, kind, placement, pairs, order, overwrite, sorted(options))
@@ -274,12 +278,13 @@ def open_placed(
     ...     a.read_section(np.s_[4:])
     array([4., 5.])
     """
-    group, name = join(comm), os.fspath(path)
+    group, name = join(comm), one_name(path)
     found: list[tuple[DiskArray, Distribution, list[tuple[int, int]], Manifest | None]] = []
 
     def look() -> list[int]:
         if mode not in ("r", "r+"):
             raise UsageError(f"mode {mode!r}; give 'r' or 'r+'", code="bad-mode", path=name)
+        refuse_unknown(open_placed, "open", options)
         if is_local(name):
             found.append(_open_local(group, name, mode, distribution, placement, ghosts))
             return [number_of(repr((name, mode, "local", found[0][1])))]
@@ -429,7 +434,7 @@ def copy_placed(
     >>> SimWorld(2).run(work)
     [[1.0, 4.0], [7.0, 10.0]]
     """
-    group, name = source.transport, os.fspath(path)
+    group, name = source.transport, one_name(path)
     divided = distribution or source.distribution
     places: list[Place] = []
 
@@ -470,7 +475,7 @@ def copy_placed(
         together(group, "copy_placed", begin, told, same=1)
         temporary = places[0].partial if places else name
         words = (divided, source.dtype, placement, ghosts, where, order, True, options)
-        made = _made(group, held, temporary, *words)
+        made = _made(group, held, temporary, *words, copy_placed)
         try:
             write_slabs(source, made)
             made.flush_all()
@@ -579,7 +584,8 @@ def _files(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ..
         )
     base = os.path.basename(os.path.normpath(name))
     each = [
-        os.path.join(folder, f"{base}.rank-{rank:04d}.npy") for rank, folder in enumerate(where)
+        os.path.join(folder, f"{base}.rank-{rank:04d}.npy")
+        for rank, folder in enumerate(map(one_name, where))
     ]
     return tuple(map(os.path.abspath, each))
 

@@ -6,6 +6,7 @@ Reports: what an access will do, what the work took, and pictures of that.
 | `access.py` | `Report`, `BlocksReport`: the answers of `explain`; numbers for people |
 | `bars.py`   | `Drawn`: a report as a picture |
 | `svg.py`    | the writer of SVG, for other pictures, too |
+| `progress.py` | what `progress=` may be, and a bar |
 | `phases.py` | `Seconds`: where the time goes |
 """
 

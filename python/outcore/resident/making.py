@@ -24,6 +24,7 @@ from outcore.collective.agreement import together, told
 from outcore.collective.items import number_of
 from outcore.disk import DiskArray, Mode
 from outcore.errors import AlreadyExistsError, NotFoundError, UnsupportedError, UsageError
+from outcore.formats.known_options import refuse_unknown
 from outcore.formats.paths import one_name, path_names
 from outcore.formats.spec import as_dtype, check_shape
 from outcore.hints import Hints
@@ -199,6 +200,7 @@ class _Words:
             raise UsageError(
                 "disk_array() takes no data=; write() puts elements into it", code="unknown-option"
             )
+        refuse_unknown(disk_array, "create" if makes else "open", self.options)
         path = self._path()
         if not makes:
             return self._opened(path)

@@ -36,6 +36,7 @@ from outcore import _core
 from outcore.disk import DiskArray
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable
+from outcore.formats.paths import one_name
 from outcore.jobs import Source, collective, opened
 from outcore.jobs.ranks import Ranks
 from outcore.unstructured.groups import Groups, all_owners
@@ -242,13 +243,13 @@ class EdgeSchedule(Released):
             fits = inside and added == (copies, index, nodes)
             if not fits or (each[:, _OFF] > each[:, _SPACE]).any() or edges < 0:
                 raise FormatError(
-                    f"the blocks in {os.fspath(folder)!r} do not add up to its arrays and nodes, or are "
+                    f"the blocks in {one_name(folder)!r} do not add up to its arrays and nodes, or are "
                     "of no rank; make the schedule again",
                     code="bad-metadata",
-                    path=os.fspath(folder),
+                    path=one_name(folder),
                 )
             stack.pop_all()
-        found._folder = os.fspath(folder)
+        found._folder = one_name(folder)
         return found
 
     def _said(self) -> dict[str, Any]:
@@ -360,6 +361,7 @@ def edge_schedule(
     >>> schedule.edges_of_blocks, schedule.nodes_of_blocks.tolist()
     (array([3, 3]), [[2, 2], [2, 2]])
     """
+    out = None if out is None else one_name(out)
     count = operator.index(nodes)
     sizes = {"nodes": count, "bytes_per_node": bytes_per_node, "bytes_per_edge": bytes_per_edge}
     for name, number in sizes.items():
@@ -380,7 +382,7 @@ def edge_schedule(
         budget = ranks.alike(lambda: told, int(outcore.memory()))
         near = [found.path] if isinstance(found, DiskArray) else []
         if out is not None:
-            near.insert(0, os.fspath(out))
+            near.insert(0, out)
         share = stack.enter_context(Share(ranks, budget, near))
         share.needs(out, "an edge schedule")
         order: _Order = _ByNumber(count)
@@ -524,7 +526,7 @@ class _Making:
             return None
         edges = int(self.edges.shape[0])
         found = EdgeSchedule(self.nodes, edges, levels, local, numbers, index, blocks)
-        found._folder = None if out is None else os.fspath(out)
+        found._folder = None if out is None else one_name(out)
         return found
 
     def _localize_all(

@@ -42,7 +42,7 @@ def pymetis() -> Any:
         return importlib.import_module("pymetis")
     except ImportError as error:
         raise UnsupportedError(
-            "method='metis' needs pymetis; install it with: pip install 'outcore[metis]', or use "
+            "method='metis' needs pymetis; install it with: pip install pymetis, or use "
             "method='rcb' or 'hilbert', which need coordinates instead of edges",
             code="needs-pymetis",
         ) from error

@@ -25,6 +25,7 @@ import outcore
 from outcore.disk import DiskArray
 from outcore.errors import UsageError, advice
 from outcore.formats.layout import Strided
+from outcore.formats.paths import one_name
 from outcore.jobs import InMemory, Source, opened
 from outcore.tiling import Side
 from outcore.unstructured.localize import COMBINE
@@ -94,7 +95,7 @@ def to_update(stack: contextlib.ExitStack, name: str, what: Any) -> Operand:
             code="bad-option",
         )
     if isinstance(array, str | os.PathLike):
-        array = stack.enter_context(outcore.open(os.fspath(array), "r+"))
+        array = stack.enter_context(outcore.open(one_name(array), "r+"))
     elif isinstance(array, np.ndarray):
         if not array.flags.writeable:
             raise UsageError(f"updates[{name!r}] cannot be written to", code="bad-out")

@@ -30,6 +30,7 @@ import outcore
 from outcore import _core
 from outcore.disk import DiskArray
 from outcore.errors import UsageError, advice
+from outcore.formats.paths import one_name
 from outcore.jobs import Source, collective, opened
 from outcore.jobs.ranks import Ranks
 from outcore.report import counted
@@ -491,6 +492,7 @@ def partition(
     >>> outcore.partition(np.arange(6.0), 2, weights=[5, 1, 1, 1, 1, 1]).counts
     array([1, 5])
     """
+    out = None if out is None else one_name(out)
     if method not in _METHODS:
         raise UsageError(
             f"method={method!r} is no way to partition{advice(method, _METHODS)} Known: "
@@ -515,7 +517,7 @@ def partition(
     with opened(*given.values()) as tables:
         inputs = dict(zip(given, tables, strict=True))
         told = f"partition: {_told(inputs)}, {parts} parts, {method}, {two}, {out}"
-        near = [] if out is None else [os.fspath(out)]
+        near = [] if out is None else [out]
         near += [one.path for one in tables if isinstance(one, DiskArray)]
         with Share(ranks, ranks.alike(lambda: told, int(outcore.memory())), near) as share:
             share.needs(out, "a partition")
@@ -599,7 +601,7 @@ def _by_metis(
 def _new(elements: int, out: str | os.PathLike[str] | None, share: Share) -> Table:
     if out is None:
         return share.table((elements,), np.int32)
-    path = os.path.join(os.fspath(out), "part.npy")
+    path = os.path.join(one_name(out), "part.npy")
 
     def begin() -> None:
         in_folder(out, "part")

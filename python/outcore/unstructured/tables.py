@@ -29,6 +29,7 @@ from outcore.disk import DiskArray
 from outcore.errors import BudgetError, FormatError, UsageError
 from outcore.formats import durable
 from outcore.formats.documents import Judge, read_document
+from outcore.formats.paths import one_name
 from outcore.formats.scratch import scratch_folder
 from outcore.jobs import InMemory, Result
 from outcore.jobs.outputs import temporary
@@ -275,8 +276,8 @@ def part_number(part: SupportsIndex, parts: int) -> int:
 
 def in_folder(folder: str | os.PathLike[str], name: str) -> str:
     """Path of an array in a folder, which is made if it is not there."""
-    os.makedirs(folder, exist_ok=True)
-    return os.path.join(os.fspath(folder), f"{name}.npy")
+    os.makedirs(one_name(folder), exist_ok=True)
+    return os.path.join(one_name(folder), f"{name}.npy")
 
 
 def write_manifest(folder: str | os.PathLike[str], kind: str, words: Mapping[str, Any]) -> None:
@@ -297,12 +298,12 @@ def write_manifest(folder: str | os.PathLike[str], kind: str, words: Mapping[str
     def fill(fd: int) -> None:
         durable.write_all(fd, text.encode(), 0)
 
-    durable.create_file(os.path.join(os.fspath(folder), f"{kind}.json"), fill, exclusive=False)
+    durable.create_file(os.path.join(one_name(folder), f"{kind}.json"), fill, exclusive=False)
 
 
 def forget_manifest(folder: str | os.PathLike[str], kind: str) -> None:
     """Take the manifest away, before arrays of the folder change."""
-    path = os.path.join(os.fspath(folder), f"{kind}.json")
+    path = os.path.join(one_name(folder), f"{kind}.json")
     if os.path.exists(path):
         os.unlink(path)
 
@@ -316,11 +317,11 @@ def read_manifest(folder: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     folder, kind
         As there.
     """
-    path = os.path.join(os.fspath(folder), f"{kind}.json")
+    path = os.path.join(one_name(folder), f"{kind}.json")
     words = read_document(path, Judge(path, "outcore", f"the {kind}"))
     if words is None:
         raise outcore.NotFoundError(
-            f"{os.fspath(folder)!r} keeps no {kind}: {path!r} is not there, or was never finished; "
+            f"{one_name(folder)!r} keeps no {kind}: {path!r} is not there, or was never finished; "
             "make it again",
             code="not-found",
             path=path,
@@ -342,9 +343,9 @@ def promised(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
         yield
     except (KeyError, TypeError) as error:
         raise FormatError(
-            f"the manifest in {os.fspath(folder)!r} lacks {error}; make the {what} again",
+            f"the manifest in {one_name(folder)!r} lacks {error}; make the {what} again",
             code="bad-metadata",
-            path=os.fspath(folder),
+            path=one_name(folder),
         ) from None
 
 

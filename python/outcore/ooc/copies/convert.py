@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
@@ -25,7 +25,8 @@ from numpy.typing import DTypeLike
 from outcore import formats, layouts
 from outcore.disk import DiskArray
 from outcore.errors import OutcoreError, UsageError
-from outcore.formats.paths import path_names
+from outcore.formats.known_options import refuse_unknown
+from outcore.formats.paths import one_name, path_names
 from outcore.formats.spec import as_dtype, in_order
 from outcore.groups import Group
 from outcore.jobs import Operation, Planned, Result, again, collective, complete
@@ -36,6 +37,7 @@ from outcore.likeness import description
 from outcore.ooc.copies.convert_group import convert_group, holds_several
 from outcore.ooc.copies.copying import copying
 from outcore.opening import open
+from outcore.report.progress import ProgressArgument
 from outcore.sections import Selection
 
 __all__ = ["convert"]
@@ -59,7 +61,7 @@ def convert(
     shards: int | Sequence[int | None] | None = None,
     compression: Any = None,
     memory: int | str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressArgument = None,
     resume: bool = False,
     overwrite: bool = False,
     casting: Literal["no", "equiv", "safe", "same_kind", "unsafe"] = "same_kind",
@@ -94,7 +96,8 @@ def convert(
         Bytes that the copy may hold, as a number or as text (``"256 MiB"``). By default, and at
         most, what `outcore.memory` allows.
     progress
-        Called as ``progress(done, total)`` in bytes of the source, from this thread.
+        Called as ``progress(done, total)`` in bytes of the source, from this thread. True: a progress
+        bar.
     resume
         Go on where an interrupted conversion stopped; if none was, start at the beginning (and refuse a
         `dst` that is there: nothing tells whether this call has made it). Without
@@ -198,6 +201,7 @@ def convert(
         "comm": comm,
         "explain": explain,
     }
+    refuse_unknown(convert, "create", options)
     formats.check_new(dst, format, options)
     ranks = Ranks.of(comm, "convert")
     if ranks.told(lambda: holds_several(src, dst, format, source or {}, whole)):
@@ -215,7 +219,7 @@ def convert(
                 )
         convert_group(
             src,
-            os.fspath(dst),
+            one_name(dst),
             source or {},
             ranks,
             convert,

@@ -40,6 +40,7 @@ from outcore.errors import (
 )
 from outcore.formats import durable, groups, hdf5_redo
 from outcore.formats.layout import ArrayInfo, Chunked, file_of, is_text
+from outcore.formats.paths import one_name
 from outcore.formats.zarr_tree import check_only_nodes
 from outcore.groups import Group
 from outcore.hints import memory as promise
@@ -51,6 +52,7 @@ from outcore.jobs.journal import SUFFIX, Journal, gather, held
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.target import WHOLE, discard
 from outcore.report import counted
+from outcore.report.progress import ProgressArgument, progress_of
 
 __all__ = ["convert_group", "holds_several"]
 
@@ -88,10 +90,10 @@ def holds_several(
         return True
     if whole is False or not isinstance(src, str | os.PathLike) or set(source) - {"format"}:
         return False
-    target = formats.format_of_new(formats.split_path(os.fspath(dst))[0], format)
+    target = formats.format_of_new(formats.split_path(one_name(dst))[0], format)
     if not (whole or groups.can_hold(target)):
         return False
-    path = os.fspath(src)
+    path = one_name(src)
     known = formats.format_of(formats.split_path(path)[0], source.get("format"))
     kind = groups.kind_of(path, known) if groups.can_hold(known) else "array"
     if kind != "group":
@@ -267,7 +269,7 @@ class _Source:
             if src.closed:
                 src._check_open("convert")
             return cls(src._there(), src.format)
-        path = os.fspath(src)
+        path = one_name(src)
         format = formats.format_of(formats.split_path(path)[0], options.get("format"))
         return cls(path, format)
 
@@ -583,7 +585,7 @@ def convert_group(
     *,
     format: str | None,
     memory: int | str | None,
-    progress: Progress | None,
+    progress: ProgressArgument,
     resume: bool,
     overwrite: bool,
     skip: bool,
@@ -625,7 +627,7 @@ def convert_group(
         if found is None:
             return
         arrays = len(found["arrays"])
-        _carry(call, found, one, progress or (lambda done, total: None))
+        _carry(call, found, one, progress_of(progress, "convert", shows=ranks.first))
         ranks.once(lambda: call.finish(len(found["arrays"])))
     except BaseException as error:
         if ranks.first:
