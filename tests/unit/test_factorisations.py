@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore.jobs import Disk, InMemory, Terms, TooLittle
+from outcore.ooc.factors import blas as blas_module
 from outcore.ooc.factors import separate
 from outcore.ooc.factors.blas import routines, working_dtype
 from outcore.schedule import Run, check
@@ -621,3 +622,38 @@ def test_factors_as_long_as_the_rows_are_refused_by_naming_those_that_are_not():
             outcore.qr(np.ones((5, 2)), mode)
     with pytest.raises(outcore.UsageError, match="only False"):
         outcore.svd(np.ones((5, 2)), full_matrices=True)
+
+
+def test_narrow_factorisations_use_one_thread(tmp_path, monkeypatch):
+    """Of 20,000 x 60 with the threads of BLAS 28 s, with one 1.4 s: threads wait for each other."""
+    threads = blas_module.threads()
+    if not threads.count:
+        pytest.skip("SciPy has another library than OpenBLAS")
+    seen = set()
+    call = blas_module.Routines._call
+
+    def noted(self, name, *arguments):
+        asks = isinstance(arguments[-2], int) and arguments[-2] == -1  # how much memory it wants
+        if not asks:
+            seen.add((name, threads.count))
+        return call(self, name, *arguments)
+
+    monkeypatch.setattr(blas_module.Routines, "_call", noted)
+    a = np.random.default_rng(1).random((4_000, 30))
+    before = threads.count
+    threads._set(2)
+    try:
+        for name, more in (("qr", ()), ("svd", ()), ("lstsq", (a[:, 0],))):
+            words = {"full_matrices": False} if name == "svd" else {}
+            getattr(outcore, name)(a, *more, memory="1 MiB", **words)
+        outcore.lu_factor(a[:300].T @ a[:300], memory="1 MiB")
+        assert {one for one, _ in seen} >= {"geqrf", "ormqr", "getrf"}
+        assert {count for name, count in seen if name in ("geqrf", "ormqr", "getrf")} == {1}
+        assert threads.count == 2, "others have their threads again"
+        with threads.one(), threads.one():
+            assert threads.count == 1
+        assert threads.count == 2
+        with blas_module._threads_for(10_000):
+            assert threads.count == 2
+    finally:
+        threads._set(before)

@@ -15,9 +15,12 @@ Reference: Anderson et al., "LAPACK Users' Guide", 3rd edition: names and argume
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,7 +29,7 @@ from numpy.typing import NDArray
 from outcore.errors import InternalError
 from outcore.ooc.needs import scipy
 
-__all__ = ["Routines", "operations", "rate", "routines", "working_dtype"]
+__all__ = ["Routines", "Threads", "operations", "rate", "routines", "threads", "working_dtype"]
 
 Matrix = NDArray[Any]
 
@@ -178,7 +181,8 @@ class Routines:
         half = min(a.shape) // 2
         if half < _FACTORED:
             at, lda = _address(a)
-            zero = self._call("getrf", *a.shape, _At(at), lda, pivots, _INFO)
+            with _threads_for(a.shape[1]):
+                zero = self._call("getrf", *a.shape, _At(at), lda, pivots, _INFO)
             pivots -= np.int32(1)
             return zero
         # By halves, as LAPACK does it too, but with its routine for narrow ones only: it is slow where
@@ -210,17 +214,19 @@ class Routines:
         """Householder vectors below the diagonal, R above it."""
         at, lda = _address(a)
         if a.size:
-            self._call("geqrf", *a.shape, _At(at), lda, tau, work, work.size, _INFO)
+            with _threads_for(a.shape[1]):
+                self._call("geqrf", *a.shape, _At(at), lda, tau, work, work.size, _INFO)
 
     def ormqr(self, a: Matrix, tau: NDArray[Any], c: Matrix, work: NDArray[Any]) -> None:
         """``c = Q c`` with the Q of `geqrf`."""
         (at, lda), (at_c, ldc) = _address(a), _address(c)
         name = "unmqr" if self.complex else "ormqr"
         if a.size and c.size:
-            self._call(
-                name, "L", "N", *c.shape, a.shape[1], _At(at), lda, tau, _At(at_c), ldc, work,
-                work.size, _INFO,
-            )  # fmt: skip
+            with _threads_for(max(a.shape[1], c.shape[1])):
+                self._call(
+                    name, "L", "N", *c.shape, a.shape[1], _At(at), lda, tau, _At(at_c), ldc, work,
+                    work.size, _INFO,
+                )  # fmt: skip
 
     def qr_work(self, columns: int) -> int:
         """Elements of `work` with which `geqrf` and `ormqr` of so many columns work by blocks."""
@@ -239,6 +245,60 @@ class Routines:
             self._call(*call)
             most = max(most, int(answer[0].real))
         return most
+
+
+# Columns up to which a factorisation consists of many small operations: threads would wait for each
+# other longer than they compute.
+_NARROW = 512
+
+
+class Threads:
+    """The threads of the OpenBLAS that SciPy has; of another library nothing is known or changed."""
+
+    def __init__(self) -> None:
+        self._lock, self._calls, self._before = threading.Lock(), 0, 0
+        library = ctypes.CDLL(scipy("linalg.cython_blas", "a factorisation").__file__)
+        names = ("scipy_openblas_{}_num_threads{}", "openblas_{}_num_threads{}")
+        both = (
+            tuple(getattr(library, name.format(verb, end), None) for verb in ("get", "set"))
+            for name in names
+            for end in ("", "64_", "_64")
+        )
+        self._get, self._set = next((two for two in both if None not in two), (None, None))
+
+    @property
+    def count(self) -> int:
+        """Number of threads; 0 if it is not known."""
+        return int(self._get()) if self._get is not None else 0
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """Use one thread; the number is that of before when the last call of any thread ends."""
+        if self._get is None or self._set is None:
+            yield
+            return
+        with self._lock:
+            if not self._calls:
+                self._before = int(self._get())
+                self._set(1)
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+                if not self._calls:
+                    self._set(self._before)
+
+
+@functools.cache
+def threads() -> Threads:
+    """The threads of the library, found once."""
+    return Threads()
+
+
+def _threads_for(columns: int) -> contextlib.AbstractContextManager[None]:
+    return threads().one() if columns <= _NARROW else contextlib.nullcontext()
 
 
 # Columns up to which a routine of BLAS, and of LAPACK, is faster than its halves.
