@@ -94,8 +94,9 @@ def known(path):
 
 
 def left(folder):
-    """All files below a folder."""
-    return sorted(os.path.realpath(p) for p in Path(folder).rglob("*") if p.is_file())
+    """All files below a folder, but for the marks of arrays that may have parts there."""
+    found = (p for p in Path(folder).rglob("*") if p.is_file())
+    return sorted(os.path.realpath(p) for p in found if not p.name.startswith(".outcore-home-"))
 
 
 DATA = np.arange(70.0).reshape(10, 7)

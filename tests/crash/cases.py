@@ -103,20 +103,18 @@ def adopt(path: Path) -> None:
     """Let logs beside a copy of a file be of that copy: they name the inode of the original."""
     log, record = Path(hdf5_redo.log_of(str(path))), Path(unfinished.record_of(str(path)))
     for place, layout, check in (
-        (log, hdf5_redo._FOOTER, b""),
-        (record, unfinished._RECORD, b"crc"),
+        (log, hdf5_redo._FOOTER, hdf5_redo._CHECK),
+        (record, unfinished._RECORD, unfinished._CHECK),
     ):
         if not place.exists() or not path.exists():
             continue
-        raw, found, end = place.read_bytes(), path.stat(), 4 * bool(check)
-        at = len(raw) - end - layout.size
+        raw, found = place.read_bytes(), path.stat()
+        at = len(raw) - check.size - layout.size
         if at < 0 or raw[at : at + 3] != b"out":
             continue
-        magic, _, _, *rest = layout.unpack(raw[at : len(raw) - end])
+        magic, _, _, *rest = layout.unpack(raw[at : at + layout.size])
         body = layout.pack(magic, found.st_ino, found.st_dev, *rest)
-        place.write_bytes(
-            raw[:at] + body + (unfinished._CHECK.pack(zlib.crc32(body)) if check else b"")
-        )
+        place.write_bytes(raw[:at] + body + check.pack(zlib.crc32(body)))
 
 
 def look(path: Path) -> np.ndarray | None:

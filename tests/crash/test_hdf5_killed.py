@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import textwrap
@@ -162,7 +163,9 @@ def is_complete(log, path):
         return hdf5_redo._read_log(file.fileno(), os.stat(path)) is not None
 
 
-@pytest.mark.parametrize("harm", ["cut", "flip", "place", "other file", "empty", "noise", "link"])
+@pytest.mark.parametrize(
+    "harm", ["cut", "flip", "place", "size", "other file", "empty", "noise", "link"]
+)
 def test_logs_that_are_not_to_be_trusted(tmp_path, harm):
     path = prepare(tmp_path / "a.h5")
     before = path.read_bytes()
@@ -180,13 +183,15 @@ def test_logs_that_are_not_to_be_trusted(tmp_path, harm):
     noise = random.Random(1).randbytes(len(good))
     middle = len(good) // 3
     # Where the first of the extents goes, in the table behind the bytes.
-    size = hdf5_redo._FOOTER.size
-    table = hdf5_redo._FOOTER.unpack(good[-size:])[6]
+    end = len(good) - hdf5_redo._CHECK.size
+    table = hdf5_redo._FOOTER.unpack(good[end - hdf5_redo._FOOTER.size : end])[6]
     log.write_bytes(
         {
             "cut": good[:-1],
             "flip": good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :],
             "place": good[:table] + bytes([good[table] ^ 1]) + good[table + 1 :],
+            # To which size the file is cut.
+            "size": good[: end - 32] + struct.pack("<q", 8) + good[end - 24 :],
             "empty": b"",
             "noise": noise,
         }.get(harm, good)

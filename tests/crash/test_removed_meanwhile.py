@@ -246,9 +246,10 @@ def test_growth_that_ended_by_then_is_not_cut_off(monkeypatch):
 
     def late(path):
         monkeypatch.setattr(locks, "growing", growing)
-        with open("a.raw", "ab") as file:
+        with open("a.raw", "r+b") as file:
+            file.seek(32)
             file.write(np.full(4, 7.0).tobytes())
-        unfinished.end("a.raw")
+        unfinished.end("a.raw", 64)
         other("outcore.open('a.raw', 'r+', dtype='f8', shape=(-1,)).append(np.full(2, 9.0))")
         return growing(path)
 

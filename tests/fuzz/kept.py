@@ -20,6 +20,7 @@ from fuzz.lane import Files, Target
 
 PLACED = {
     "outcore-placement": 1,
+    "id": "53f0c2a9d1e84b70",
     "shape": [4, 3],
     "dtype": [["a", "<i2"], ["b", "<f8", [2]]],
     "order": "C",

@@ -37,6 +37,7 @@ LISTS = (
     "ranks",
     "reductions",
     "resident",
+    "side_files",
     "sorting",
     "unstructured",
     "placement",

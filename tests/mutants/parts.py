@@ -112,7 +112,7 @@ MUTANTS = [
     ),
     Mutant(
         file=PARTS,
-        before="            if manifest_of(path) == manifest:",
+        before="            if manifest_of(path, folders) == manifest:",
         after="            if manifest_of(path).id == manifest.id:",
         killed_by=f"{LENGTHS}::test_a_length_that_changes_while_the_array_is_opened",
         why="an array would seem damaged to who opens it while it becomes shorter",
@@ -147,7 +147,7 @@ MUTANTS = [
     ),
     Mutant(
         file=PARTS,
-        before="    for one in _cut(open(_manifest(info).path, None, True)):\n",
+        before="    for one in _cut(open(known.path, None, True, where=known.where or None)):\n",
         after="    for one in _cut(info):\n",
         killed_by=f"{LENGTHS}::test_what_fails_halfway_is_given_back",
         why="parts would keep rows, and their place on a disk that is full, of an append that failed",

@@ -141,7 +141,9 @@ def kill_in_an_append(path, known, shape=(11, 4)):
             os._exit(0)
     os.waitpid(child, 0)
     if path.suffix == ".raw":
-        assert Path(unfinished.record_of(str(path))).exists() and path.stat().st_size == 11 * 16
+        assert (
+            Path(unfinished.record_of(str(path))).exists() and path.stat().st_size == 11 * 16 + 16
+        )
 
 
 def test_an_append_after_one_that_was_killed(made):
@@ -284,12 +286,28 @@ def test_the_record_of_a_raw_file_that_was_made_anew_counts_for_nothing(tmp_path
         path.unlink()
 
 
+def test_the_record_of_an_empty_raw_file_that_was_made_anew_counts_for_nothing(tmp_path):
+    """Nothing was there that could tell the files apart."""
+    path, known = tmp_path / "a.raw", {"dtype": "<i4", "shape": (-1, 4)}
+    for count in (5, 11, 12):
+        path.write_bytes(b"")
+        kill_in_an_append(path, known)
+        assert formats.open_info(path, **known).shape == (0, 4)
+        new = np.arange(4 * count, dtype="<i4") + 1
+        path.write_bytes(new.tobytes())
+        with outcore.open(path, "r+", **known) as a:
+            assert a[...].ravel().tolist() == new.tolist()
+        path.unlink()
+
+
 def test_the_record_of_a_raw_file_counts_for_no_other_file_and_size(tmp_path):
     """Also where the bytes before the old end are the same."""
     path, known = tmp_path / "a.raw", {"dtype": "<i4", "shape": (-1, 4)}
     for make in (
         lambda: outcore.create(path, data=np.zeros((10, 4), "<i4"), overwrite=True).close(),
         lambda: path.write_bytes(bytes(100 * 16)),
+        lambda: path.write_bytes(bytes(range(12)) * 16),  # as long as with the rows, and the mark
+        lambda: (shutil.copy(path, f"{path}.copy"), os.replace(f"{path}.copy", path)),
     ):
         path.write_bytes(bytes(6 * 16))
         kill_in_an_append(path, known)

@@ -34,11 +34,14 @@ from typing import Any
 from outcore import _core
 from outcore.errors import StorageError
 from outcore.formats import durable
+from outcore.formats.side_files import create_side_file, open_side_file
 
-_MAGIC = b"outcred2"
+_MAGIC = b"outcred3"
 # Magic; inode and device of the file; its size then and afterwards (-1: as it is); number of extents;
 # where they stand in the log, checksum of their bytes, checksum of the extents.
 _FOOTER = struct.Struct("<8sQQqqqqII")
+# Checksum of all that.
+_CHECK = struct.Struct("<I")
 _PIECE = 1 << 20
 
 
@@ -138,7 +141,7 @@ class Overlay(io.RawIOBase):
 
     def _overwrite(self, offset: int, data: memoryview) -> None:
         if self._log < 0:
-            self._log = _open_log(self.path)
+            self._log = _open_log(self.path, self._fd)
         durable.write_all(self._log, data, self._log_end)
         self._keep(offset, len(data), self._log_end)
         self._log_end += len(data)
@@ -181,7 +184,7 @@ class Overlay(io.RawIOBase):
         if offset >= self.old_size:
             return None
         if self._log < 0:
-            self._log = _open_log(self.path)
+            self._log = _open_log(self.path, self._fd)
         # The rest of it is a hole in the log.
         begin = -(-self._log_end // _PIECE) * _PIECE
         for at in range(offset + low, offset + high, _PIECE):
@@ -213,7 +216,7 @@ class Overlay(io.RawIOBase):
                 os.fsync(self._fd)
             return
         if self._log < 0:
-            self._log = _open_log(self.path)
+            self._log = _open_log(self.path, self._fd)
         if sync:
             os.fsync(self._fd)
         index = array("q")
@@ -224,7 +227,8 @@ class Overlay(io.RawIOBase):
         counts = (self.old_size, final, len(self._starts), self._log_end)
         crcs = (_checksum(self._log, index), zlib.crc32(raw))
         footer = _FOOTER.pack(_MAGIC, found.st_ino, found.st_dev, *counts, *crcs)
-        durable.write_all(self._log, memoryview(raw + footer), self._log_end)
+        check = _CHECK.pack(zlib.crc32(footer))
+        durable.write_all(self._log, memoryview(raw + footer + check), self._log_end)
         if sync:
             os.fsync(self._log)
             _core.fsync_folder(self.path)
@@ -252,12 +256,11 @@ class Overlay(io.RawIOBase):
             self._log = -1
 
 
-def _open_log(path: str) -> int:
-    """A new, empty log, locked; the caller holds the lock on the file."""
-    name = log_of(path)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(name)
-    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+def _open_log(path: str, file: int) -> int:
+    """A new, empty log of an open file, locked; the caller holds the lock on the file."""
+    found = os.fstat(file)
+    # Who may read the file may complete the change, if he may write, too.
+    fd = create_side_file(log_of(path), found, 0o600 | (found.st_mode & 0o044))
     with contextlib.suppress(OSError):  # a file system without locks
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return fd
@@ -289,9 +292,8 @@ def recover(path: str, locked: int | None = None) -> None:
         durable.os_errors("looking at an interrupted change of", path),
         contextlib.ExitStack() as held,
     ):
-        try:
-            log = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:
+        log = _open_left(name, path, alone=locked is not None)
+        if log is None:
             return
         held.callback(os.close, log)
         try:
@@ -324,6 +326,30 @@ def recover(path: str, locked: int | None = None) -> None:
         os.unlink(name)
 
 
+def _open_left(name: str, path: str, *, alone: bool) -> int | None:
+    """The log that somebody left, if there is one and nobody is at work."""
+    try:
+        return open_side_file(name, os.stat(path))
+    except StorageError:
+        # Somebody who may write the file, but is not its owner, may be changing it now.
+        if not alone and _is_held(path):
+            return None
+        raise
+
+
+def _is_held(path: str) -> bool:
+    """Whether somebody holds the file's lock for writing."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+    return False
+
+
 def _is_still(name: str, fd: int) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.stat(name), os.fstat(fd))
@@ -332,10 +358,12 @@ def _is_still(name: str, fd: int) -> bool:
 
 def _read_log(log: int, file: os.stat_result) -> tuple[array[int], int] | None:
     """Extents and final size of a complete log of this very file."""
-    size = os.fstat(log).st_size
+    size = os.fstat(log).st_size - _CHECK.size
     if size < _FOOTER.size:
         return None
     footer = _read(log, _FOOTER.size, size - _FOOTER.size)
+    if _CHECK.pack(zlib.crc32(footer)) != _read(log, _CHECK.size, size):
+        return None
     magic, inode, device, old, final, count, length, crc, index_crc = _FOOTER.unpack(footer)
     fits = min(length, count) >= 0 and length + 24 * count + _FOOTER.size == size
     if magic != _MAGIC or (inode, device) != (file.st_ino, file.st_dev) or not fits:

@@ -15,7 +15,9 @@ Invariants.
 - One at a time changes an array, its length too: he holds the lock (``flock``) on
   ``.NAME.lock.outcore-parts``. Notes are judged by him alone, by a manifest that is on the disk. A
   thread that wants the lock which it has is refused: it would wait for itself.
-- Only files with the name of a part of that id are removed.
+- Only files with the name of a part of that id are removed, in the folder of the manifest, and where
+  parts of that id were made (`homes`). A note that names others, or that is not to be believed
+  (`side_files`), is told and left alone.
 """
 
 from __future__ import annotations
@@ -26,14 +28,17 @@ import fcntl
 import json
 import os
 import re
+import warnings
+import zlib
 from collections.abc import Sequence
 from typing import Self
 
 from outcore import _core
-from outcore.errors import FormatError, OutcoreError
-from outcore.formats import durable, locks
-from outcore.formats.documents import Document, read_document
+from outcore.errors import FormatError, OutcoreError, StorageError, callers_line
+from outcore.formats import durable, homes, locks
+from outcore.formats.documents import MAX_DOCUMENT, Document, Judge, document_of
 from outcore.formats.part_manifest import is_part, manifest_of
+from outcore.formats.side_files import UNTRUSTED, create_side_file, distrusted, open_side_file
 
 _ENDING = ".outcore-parts"
 
@@ -105,11 +110,11 @@ class Change:
 
     def note(self, id: str, parts: Sequence[str]) -> None:
         """From now on these parts go, unless the manifest has this id."""
-        text = json.dumps({"id": id, "parts": list(parts)}).encode()
+        said = {"id": id, "parts": list(parts)}
+        text = json.dumps({**said, "check": _check(said)}).encode()
         with durable.os_errors("noting the parts of", self._path):
             # At its place: one that is cut off says that nothing was made, or removed, yet.
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-            fd = os.open(self._beside(id), flags, 0o666)
+            fd = create_side_file(self._beside(id), self._data())
             try:
                 durable.write_all(fd, text, 0)
                 os.fsync(fd)
@@ -167,22 +172,68 @@ class Change:
         except FormatError:
             return  # perhaps it is damaged, and names some of them
         for id in ids:
+            parts = self._noted(id)
+            if parts is None:
+                continue
             if named != id:
-                self._remove_parts(id)
+                self._remove_parts(id, parts)
             os.unlink(self._beside(id))
 
-    def _remove_parts(self, id: str) -> None:
-        """Remove the parts of a note, before that is removed."""
+    def _noted(self, id: str) -> list[str] | None:
+        """The parts of a note; None if it is not to be believed, which is told."""
+        note = self._beside(id)
         try:
-            parts = (read_document(self._beside(id)) or {}).get("parts")
-        except FormatError:
-            return
-        for part in parts if isinstance(parts, list) else ():
-            if isinstance(part, str) and is_part(part, id):
-                durable.remove_begun(part)
-                with contextlib.suppress(FileNotFoundError):
-                    durable.unlink_in_background(part)
-                    _core.fsync_folder(part)
+            fd = open_side_file(note, self._data())
+            if fd is None:
+                return None
+            try:
+                raw = durable.read_at(fd, min(os.fstat(fd).st_size, MAX_DOCUMENT), 0)
+            finally:
+                os.close(fd)
+            parts = _parts_of(raw, Judge(note, "outcore", "the array"))
+            odd = homes.outside(parts, id, self._folder)
+            if odd is not None or not all(is_part(part, id) for part in parts):
+                raise distrusted(
+                    note, f"it names {odd or parts!r:.300}, which is not of this array"
+                )
+        except StorageError as error:
+            if error.code == UNTRUSTED:
+                warnings.warn(str(error), stacklevel=callers_line())
+                return None
+            raise
+        return parts
+
+    def _data(self) -> os.stat_result | None:
+        """The manifest, whose owner may have made notes."""
+        try:
+            return os.stat(self._place)
+        except FileNotFoundError:
+            return None
+
+    def _remove_parts(self, id: str, parts: list[str]) -> None:
+        """Remove the parts of a note, before that is removed."""
+        for part in parts:
+            durable.remove_begun(part)
+            with contextlib.suppress(FileNotFoundError):
+                durable.unlink_in_background(part)
+                _core.fsync_folder(part)
+        homes.withdraw(parts, id)
+
+
+def _check(said: Document) -> int:
+    return zlib.crc32(json.dumps(said, sort_keys=True).encode())
+
+
+def _parts_of(raw: bytes, judge: Judge) -> list[str]:
+    """What a note says; nothing, of one that is cut off."""
+    try:
+        said = document_of(raw, judge)
+        check = said.pop("check", None)
+        if check == _check(said) and all(isinstance(part, str) for part in said["parts"]):
+            return list(said["parts"])
+    except (FormatError, KeyError, TypeError):
+        pass
+    return []
 
 
 def told(place: str) -> tuple[str, list[str]]:

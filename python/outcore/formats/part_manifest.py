@@ -3,7 +3,8 @@ What the manifest of an array in parts says, and how its parts are named (`parts
 
 Problem. A manifest may come from elsewhere, and names files that are read, written and removed.
 Idea. All of it is judged before any of it is used; where each row lies follows from it by arithmetic.
-Invariants. A part is believed only if its name has the id of the manifest and the part's number. A
+Invariants. A part is believed only if its name has the id of the manifest and the part's number, and it
+lies where parts of this array were made (`homes`), or where the user says. A
 manifest that was read makes sense: its stripes and parts are not more than there may be.
 """
 
@@ -13,13 +14,14 @@ import errno
 import json
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from outcore.errors import UsageError
-from outcore.formats import durable
+from outcore.errors import FormatError, UsageError
+from outcore.formats import durable, homes
 from outcore.formats.documents import Document, Judge, dtype_of, read_document
 from outcore.formats.spec import check_dtype, check_shape, descr_of
 
@@ -57,6 +59,8 @@ class Manifest:
     order: str
     stripe: int
     parts: tuple[str, ...]
+    #: Other folders that the user allowed when it was opened.
+    where: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def axis(self) -> int:
@@ -108,14 +112,14 @@ class Manifest:
         }
 
 
-def manifest_of(path: str) -> Manifest:
+def manifest_of(path: str, where: Sequence[str] = ()) -> Manifest:
     """
-    Read a manifest.
+    Read a manifest; `where` are folders beside its own that its parts may lie in.
 
     Raises
     ------
     FormatError, UnsupportedError
-        It makes no sense; it is of a later version.
+        It makes no sense; it names files in other folders (``names-outside``); it is of a later version.
     StorageError
         It cannot be read.
     """
@@ -151,7 +155,14 @@ def manifest_of(path: str) -> Manifest:
     if not parts or (not shape and len(parts) > 1):
         raise judge.bad(f"{len(parts)} parts of an array of shape {shape}")
     stripe = judge.integer(document.get("stripe"), "stripe", 1)
-    found = Manifest(place, name, shape, dtype, order, stripe, tuple(parts))
+    if (odd := homes.outside(parts, name, folder, where)) is not None:
+        raise FormatError(
+            f"{path!r} has a part {odd!r} in another folder, and was not made there (or was moved "
+            "since); if that is its part, pass where= with the folders of all parts",
+            code="names-outside",
+            path=path,
+        )
+    found = Manifest(place, name, shape, dtype, order, stripe, tuple(parts), tuple(where))
     if found.stripes > MOST_STRIPES:
         raise judge.bad(f"{found.stripes} stripes are more than {MOST_STRIPES}")
     return found

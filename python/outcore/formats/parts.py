@@ -40,7 +40,7 @@ import numpy as np
 
 from outcore import _core
 from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
-from outcore.formats import durable, npy, part_files, raw
+from outcore.formats import durable, homes, npy, part_files, raw
 from outcore.formats.layout import ArrayInfo, Part, Strided
 from outcore.formats.part_manifest import (
     MOST_PARTS,
@@ -79,9 +79,21 @@ def probe(path: str) -> bool:
         return False
 
 
-def open(path: str, inner: str | None, writable: bool) -> InParts:
+def open(
+    path: str,
+    inner: str | None,
+    writable: bool,
+    *,
+    where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+) -> InParts:
     """
     Read the manifest, and the header of each part.
+
+    Parameters
+    ----------
+    where
+        Folders of parts, of an array that was moved or copied since it was made with parts in other
+        folders than that of its manifest.
 
     Raises
     ------
@@ -91,14 +103,16 @@ def open(path: str, inner: str | None, writable: bool) -> InParts:
         ``not-found``: a part is missing.
     """
     _no_inner(path, inner)
+    folders = [] if where is None else path_names(where)
     for _ in range(_TRIES):
-        manifest = manifest_of(path)
+        manifest = manifest_of(path, folders)
         try:
             infos = [
                 _part(path, manifest, number, writable) for number in range(len(manifest.parts))
             ]
         except OutcoreError:
-            if manifest_of(path) == manifest:  # else it has other parts, or fewer rows in these
+            # Else it has other parts, or fewer rows in these.
+            if manifest_of(path, folders) == manifest:
                 raise
         else:
             return _info(path, manifest, infos)
@@ -199,6 +213,7 @@ def create(
     with part_files.Change(place, path) as change:
         change.refuse_existing(exclusive=spec.exclusive)
         change.note(name, files)
+        homes.admit(files, name, os.path.dirname(place))
         for number, file in enumerate(files):
             one = replace(spec, shape=manifest.shape_of(number), order=order, exclusive=True)
             infos.append(npy.create(file, None, one))
@@ -211,7 +226,7 @@ def alone(info: ArrayInfo) -> Iterator[ArrayInfo]:
     """Keep others from changing the array, its length too; the array as its manifest says by now."""
     known = _manifest(info)
     with part_files.Change(known.path, info.path):
-        now = open(known.path, None, False)
+        now = open(known.path, None, False, where=known.where or None)
         if _manifest(now).id != known.id:
             raise _changed(info.path, "was replaced by another array since it was opened; open it")
         yield replace(now, path=info.path)
@@ -236,7 +251,7 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
     Parts become longer before it, each with its elements, and shorter after it.
     """
     raw.growth_axis(info, shape)
-    told = manifest_of(_manifest(info).path)
+    told = manifest_of(_manifest(info).path, _manifest(info).where)
     new = _as_long(told, shape)
     try:
         room = reserve(info, shape) if new.rows > _manifest(info).rows else info
@@ -251,7 +266,8 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
 
 def release(info: ArrayInfo) -> None:
     """Give back what was reserved for an array that did not become longer after all."""
-    for one in _cut(open(_manifest(info).path, None, True)):
+    known = _manifest(info)
+    for one in _cut(open(known.path, None, True, where=known.where or None)):
         npy.release(one)
 
 
@@ -330,6 +346,7 @@ def copy(source: str, target: str, *, exclusive: bool, where: Sequence[str] | No
     with part_files.Change(place, target) as change:
         change.refuse_existing(exclusive=exclusive)
         change.note(fresh.id, fresh.parts)
+        homes.admit(fresh.parts, fresh.id, os.path.dirname(place))
         for old, new in zip(manifest.parts, fresh.parts, strict=True):
             durable.copy_file(old, new, exclusive=True)
         if manifest_of(source) != manifest:  # parts may be shorter than they were
@@ -352,6 +369,7 @@ def move(source: str, target: str, *, exclusive: bool) -> None:
         manifest, change = manifest_of(source), held[place]
         if not near:
             # It has to mean the same there.
+            homes.admit(manifest.parts, manifest.id, os.path.dirname(place))
             held[here].publish(manifest.document(absolute=True), exclusive=False)
         change.refuse_existing(exclusive=exclusive)
         change.take(here, exclusive=exclusive)
@@ -361,6 +379,7 @@ def move(source: str, target: str, *, exclusive: bool) -> None:
             _core.fsync_folder(manifest.path)
             fresh = _elsewhere(manifest, place, None)
             change.note(fresh.id, fresh.parts)
+            homes.admit(fresh.parts, fresh.id, os.path.dirname(place))
             for old, new in zip(manifest.parts, fresh.parts, strict=True):
                 os.link(old, new)
                 _core.fsync_folder(new)

@@ -213,7 +213,6 @@ def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
                 path=info.path,
             )
         unfinished.begin(last.path, end, new)
-        durable.change_length(last.path, end, new)
     return longer
 
 
@@ -226,7 +225,7 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         return shorter
     room = reserve(info, shape)
     if os.path.lexists(unfinished.record_of(last.path)):
-        unfinished.end(last.path)
+        unfinished.end(last.path, last.offset + nbytes)
     return room
 
 

@@ -7,9 +7,9 @@ Idea. A record beside the file (``.<name>.outcore-growth``) says how long it was
 the file grows, and its removal, when all elements are on the disk, is what makes the array longer.
 Whoever finds a record takes the old length; whoever changes the length next, or opens the file for
 writing, cuts off what a killed process left.
-Invariants. A record counts for the file it was made for (inode and device), while its size is between
-the two that the record names. If its maker is gone, the last bytes before the old end must still be
-those that were there, too: else another program has made the file anew since, and the record is nothing.
+Invariants. A record counts for the file it was made for (inode and device), while that file ends with
+the mark of the record: 16 bytes made by chance, behind the new rows, which go when all elements are on
+the disk. Another program that makes the file anew leaves no such end: the record is nothing then.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ import zlib
 from typing import NamedTuple
 
 from outcore import _core
+from outcore.errors import StorageError
 from outcore.formats import durable, locks
+from outcore.formats.side_files import create_side_file, open_side_file
 
-_MAGIC = b"outgrow1"
-# Magic; inode and device of the file; its size before and after; checksum of the last bytes before.
-_RECORD = struct.Struct("<8sQQqqI")
+_MAGIC = b"outgrow2"
+# Magic; inode and device of the file; its size before and after, without the mark; the mark.
+_RECORD = struct.Struct("<8sQQqq16s")
+# Checksum of all that.
 _CHECK = struct.Struct("<I")
-_TAIL = 4096
+_MARK = 16
 
 
 class _Record(NamedTuple):
@@ -35,7 +38,7 @@ class _Record(NamedTuple):
     device: int
     old: int
     new: int
-    tail: int
+    mark: bytes
 
 
 def record_of(path: str) -> str:
@@ -44,30 +47,35 @@ def record_of(path: str) -> str:
 
 
 def begin(path: str, old: int, new: int) -> None:
-    """From here on the file is `old` bytes long, whatever its size. The caller is alone (`growing`)."""
-    name = record_of(path)
+    """
+    Make room for a file of `new` bytes, which is `old` bytes long, whatever its size, until `end`.
+
+    The caller is alone (`growing`).
+    """
+    name, mark = record_of(path), os.urandom(_MARK)
     with durable.os_errors("preparing to append to", path):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            found = os.fstat(fd)
-            tail = zlib.crc32(durable.read_at(fd, min(_TAIL, old), max(old - _TAIL, 0)))
+            found = os.fstat(file)
+            record = _RECORD.pack(_MAGIC, found.st_ino, found.st_dev, old, new, mark)
+            fd = create_side_file(name, found)
+            try:
+                durable.write_all(fd, record + _CHECK.pack(zlib.crc32(record)), 0)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            _core.fsync_folder(name)
+            durable.write_all(file, mark, new)
+            _core.allocate(file, old, new)
+            os.fsync(file)
         finally:
-            os.close(fd)
-        record = _RECORD.pack(_MAGIC, found.st_ino, found.st_dev, old, new, tail)
-        fd = os.open(
-            name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644
-        )
-        try:
-            durable.write_all(fd, record + _CHECK.pack(zlib.crc32(record)), 0)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        _core.fsync_folder(name)
+            os.close(file)
 
 
-def end(path: str) -> None:
+def end(path: str, new: int) -> None:
     """What was appended is durable: the file is as long as its size says."""
     name = record_of(path)
+    durable.change_length(path, new, new)
     with durable.os_errors("appending to", path):
         os.unlink(name)
         _core.fsync_folder(name)
@@ -106,9 +114,8 @@ def settle_if_left(path: str) -> None:
 
 def _read(path: str, *, alone: bool = False) -> _Record | None:
     """The record, if there is one and it counts; `OSError` if nobody can tell."""
-    try:
-        fd = os.open(record_of(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
+    fd = _opened(path, alone=alone)
+    if fd is None:
         return None
     try:
         raw = durable.read_at(fd, _RECORD.size + _CHECK.size + 1, 0)
@@ -124,11 +131,25 @@ def _read(path: str, *, alone: bool = False) -> _Record | None:
     try:
         found = os.fstat(fd)
         same = (found.st_ino, found.st_dev) == (record.inode, record.device)
-        if not same or not 0 <= record.old <= found.st_size <= record.new:
+        if not same or not 0 <= record.old <= record.new:
             return None
         if not alone and locks.is_growing(path):
             return record
-        tail = durable.read_at(fd, min(_TAIL, record.old), max(record.old - _TAIL, 0))
-        return record if zlib.crc32(tail) == record.tail else None
+        if found.st_size != record.new + _MARK:
+            return None
+        # After a power cut its bytes may be missing.
+        mark = durable.read_at(fd, _MARK, record.new)
+        return record if mark in (record.mark, bytes(_MARK)) else None
     finally:
         os.close(fd)
+
+
+def _opened(path: str, *, alone: bool) -> int | None:
+    """The record, open, if there is one."""
+    try:
+        return open_side_file(record_of(path), os.stat(path))
+    except StorageError:
+        # Who is appending now has the right to, whoever owns the file.
+        if alone or not locks.is_growing(path):
+            raise
+        return open_side_file(record_of(path), anybody=True)

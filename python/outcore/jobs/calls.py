@@ -20,7 +20,7 @@ from outcore.disk import DiskArray
 from outcore.jobs.operation import Operation
 from outcore.jobs.ranks import Ranks
 
-__all__ = ["encoded", "repeated", "written"]
+__all__ = ["decoded", "encoded", "repeated", "written"]
 
 # Elements of an array that is written down.
 _MOST = 10_000
@@ -76,7 +76,7 @@ def written(
 def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
     """Make a call again, with further keywords. Collective over the ranks."""
     outcore = importlib.import_module("outcore")
-    inputs = [_decoded(one) for one in call["inputs"]]
+    inputs = [decoded(one) for one in call["inputs"]]
     arrays: list[DiskArray] = []
 
     def open_inputs() -> None:
@@ -89,8 +89,8 @@ def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
         first = len(arrays) - len(names)
         how = {
             **dict(zip(names, arrays[first:], strict=True)),
-            **{k: _decoded(v) for k, v in call["arguments"].items()},
-            **{k: _decoded(v) for k, v in call["how"].items()},
+            **{k: decoded(v) for k, v in call["arguments"].items()},
+            **{k: decoded(v) for k, v in call["how"].items()},
             call["out_name"]: outs[0] if len(outs) == 1 else tuple(outs),
             "memory": call["memory"],
             "overwrite": call.get("overwrite", False),
@@ -125,21 +125,22 @@ def encoded(value: Any) -> Any:
     raise TypeError(type(value).__qualname__)
 
 
-def _decoded(value: Any) -> Any:
+def decoded(value: Any) -> Any:
+    """The value that `encoded` wrote down."""
     if isinstance(value, list):
-        return [_decoded(v) for v in value]
+        return [decoded(v) for v in value]
     if not isinstance(value, dict):
         return value
-    kind = next(iter(value))
+    kind = next(iter(value), "mapping")
     inner = value[kind]
     if kind == "complex":
         return complex(*inner)
     if kind == "slice":
-        return slice(*(_decoded(v) for v in inner))
+        return slice(*(decoded(v) for v in inner))
     if kind == "dtype":
-        return np.lib.format.descr_to_dtype(_decoded(inner))
+        return np.lib.format.descr_to_dtype(decoded(inner))
     if kind == "array":
-        return np.array(_decoded(inner), value["of"])[()]
+        return np.array(decoded(inner), value["of"])[()]
     if kind == "tuple":
-        return tuple(_decoded(v) for v in inner)
-    return {_decoded(k): _decoded(v) for k, v in inner}
+        return tuple(decoded(v) for v in inner)
+    return {decoded(k): decoded(v) for k, v in inner}

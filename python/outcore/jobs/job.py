@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -29,7 +28,12 @@ import numpy as np
 
 from outcore import formats
 from outcore.disk import DiskArray
-from outcore.errors import AlreadyExistsError, StorageError, UsageError, callers_line
+from outcore.errors import (
+    AlreadyExistsError,
+    StorageError,
+    UsageError,
+    callers_line,
+)
 from outcore.formats import durable
 from outcore.formats.scratch import scratch_folder
 from outcore.hints import Hints
@@ -38,6 +42,7 @@ from outcore.jobs.calls import written
 from outcore.jobs.carry import Carrier, Progress, repeated
 from outcore.jobs.changed import Files, state
 from outcore.jobs.journal import SUFFIX, Journal, Steps, gather, held, of_rank, of_ranks
+from outcore.jobs.left import removable, temporaries, temporary_path
 from outcore.jobs.memory import InMemory
 from outcore.jobs.operation import Operation, Program, Result
 from outcore.jobs.outputs import (
@@ -58,7 +63,7 @@ from outcore.opening import create, open
 from outcore.report import counted
 from outcore.schedule import Schedule
 
-__all__ = ["Job", "Progress", "listed", "temporaries", "temporary_path"]
+__all__ = ["Job", "Progress"]
 
 # Seconds that somebody who lists jobs may have the journal.
 _PATIENCE = 0.5
@@ -348,7 +353,8 @@ class Job:
     def _start_anew(self, journal: Journal, job: Mapping[str, Any]) -> None:
         """Announce the job, and remove what an earlier one left: it is listed until it is gone."""
         announced = self.announced()
-        left = [one for one in listed(journal) if list(one) not in announced["partial"]]
+        ours = [os.path.dirname(formats.split_path(path)[0]) for path, _ in announced["partial"]]
+        left = [one for one in removable(journal, ours) if list(one) not in announced["partial"]]
         was_begun = journal.job is not None
         journal.begin(job, {**announced, "partial": [*announced["partial"], *left]}, 0)
         for path, format in left:
@@ -703,27 +709,6 @@ def _expect_flush(arrays: Sequence[Any]) -> None:
 def _going_on(touch: Callable[[], None], progress: Progress, done: int, total: int) -> None:
     touch()
     progress(done, total)
-
-
-def temporaries(journal: str) -> list[str]:
-    """Temporary arrays of the job with this journal, to be removed in this order: the first one last."""
-    every = (temporary_path(journal, n) for n in itertools.count())
-    return list(itertools.takewhile(os.path.exists, every))[::-1]
-
-
-def temporary_path(journal: str, n: int) -> str:
-    """Where temporary array `n` of the job with this journal is."""
-    stem = journal.removesuffix(".outcore-journal")
-    return durable.neighbour(stem, f".outcore-temporary-{n}")
-
-
-def listed(journal: Journal) -> list[tuple[str, str | None]]:
-    """Unfinished arrays that a journal lists, and their formats."""
-    kept = journal.cut if isinstance(journal.cut, dict) else {}
-    try:
-        return [(str(path), format) for path, format in kept.get("partial", ())]
-    except (TypeError, ValueError):
-        raise journal.bad() from None
 
 
 def _cut(journal: Journal) -> Cut:

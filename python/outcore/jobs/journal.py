@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import errno
 import fcntl
 import itertools
 import json
@@ -28,6 +29,7 @@ from typing import Any, Self, TypeVar
 from outcore import _core
 from outcore.errors import FormatError, UsageError
 from outcore.formats import durable
+from outcore.formats.side_files import open_side_file
 
 __all__ = ["SUFFIX", "Journal", "Steps", "gather", "held", "of_rank", "of_ranks"]
 
@@ -113,6 +115,8 @@ class Journal:
         ``in-use``: another process holds it.
     FormatError
         ``bad-journal``: it is not a journal.
+    StorageError
+        ``untrusted-file``: somebody else made it, or may write it.
     """
 
     def __init__(
@@ -126,10 +130,12 @@ class Journal:
         give_up = time.monotonic() + patience
         while True:
             with durable.os_errors("opening the journal", path):
-                # Its name can be told in advance: in a shared folder it may be somebody's link.
-                writes = os.O_RDWR | os.O_APPEND | (os.O_CREAT if make else 0)
-                flags = os.O_RDONLY if look else writes
-                self._fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+                # Its name can be told in advance: in a shared folder it may be somebody else's.
+                flags = os.O_RDONLY if look else os.O_RDWR | os.O_APPEND
+                fd = open_side_file(path, flags=flags, make=make and not look)
+                if fd is None:
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+                self._fd = fd
             try:
                 if look or self._lock(give_up):
                     self._read()
@@ -160,8 +166,8 @@ class Journal:
             size = os.fstat(self._fd).st_size
             if size > _LARGEST:
                 raise self.bad()
-            with open(self.path, encoding="utf-8", errors="replace") as stream:
-                lines = stream.read().split("\n")[:-1]
+            text = durable.read_at(self._fd, size, 0).decode("utf-8", errors="replace")
+            lines = text.split("\n")[:-1]
         if size == 0:
             return
         done: list[tuple[int, int]] = []
@@ -187,7 +193,7 @@ class Journal:
                     raise ValueError(line)
                 done.append((low, high))
             self.done = Steps(done)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise self.bad() from None
         if not self._look:
             self._cut_torn_line(size)

@@ -10,20 +10,30 @@ call that goes on with it. Who holds a journal is at work.
 from __future__ import annotations
 
 import contextlib
+import importlib
+import inspect
 import os
 import re
 import shutil
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from outcore.errors import FormatError, OutcoreError, StorageError, UsageError
+from outcore.errors import FormatError, OutcoreError, StorageError, UsageError, callers_line
 from outcore.formats import durable
 from outcore.formats.paths import one_name
-from outcore.jobs.calls import repeated
-from outcore.jobs.job import listed, temporaries, temporary_path
+from outcore.formats.side_files import UNTRUSTED
+from outcore.jobs.calls import decoded, repeated
 from outcore.jobs.journal import SUFFIX, Journal, gather, held, of_ranks
+from outcore.jobs.left import (
+    listed,
+    refuse_outside,
+    removable,
+    temporaries,
+    temporary_path,
+)
 from outcore.jobs.ranks import Ranks, collective
 from outcore.jobs.target import discard
 from outcore.report.progress import ProgressArgument
@@ -33,6 +43,8 @@ __all__ = ["SCRATCH", "Unfinished", "clean", "half_replaced", "resume", "unfinis
 
 #: Instead of an operation, of a temporary array that is no job's.
 SCRATCH = "a temporary array"
+# What Python raises for arguments that make no sense.
+_RAW = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # Also while it was made.
 _NAME = r"\.outcore-scratch-([0-9]+)-[0-9a-f]+\.\w+"
 _SCRATCH = re.compile(rf"{_NAME}|(?=\.{_NAME}){durable.BEGUN}")
@@ -55,7 +67,8 @@ class Unfinished:
         How far it came.
     state
         ``"running"`` (another process holds it), ``"resumable"`` (`resume` goes on with it),
-        ``"repeat"`` (the same call with ``resume=True`` does, in Python) or ``"left"`` (nobody can).
+        ``"repeat"`` (the same call with ``resume=True`` does, in Python), ``"left"`` (nobody can) or
+        ``"foreign"`` (somebody else made the journal, or may write it: it is left alone).
     call
         What `resume` calls.
     partial
@@ -115,10 +128,8 @@ def _entry(path: str) -> Unfinished | None:
     try:
         with held(path, make=False) as journal:
             gather(journal)
-            job, kept = (
-                dict(journal.job or {}),
-                journal.cut if isinstance(journal.cut, dict) else {},
-            )
+            job = dict(journal.job or {})
+            kept = journal.cut if isinstance(journal.cut, dict) else {}
             done, steps = len(journal.done), max(journal.steps - 1, 0)
             partial = tuple(listed(journal))
             operation, targets = _operation_of(journal), _targets_of(journal)
@@ -127,8 +138,12 @@ def _entry(path: str) -> Unfinished | None:
     except OutcoreError as error:
         if error.code == "not-found":
             return None  # the job has ended meanwhile
+        if error.code == UNTRUSTED:
+            return Unfinished(path, "unknown", (), 0, 0, "foreign", None, ())
         return Unfinished(path, "unknown", (), 0, 0, "left", None, ())  # no journal
     call = kept.get("call")
+    if call is not None and not isinstance(call, dict):
+        return Unfinished(path, "unknown", (), 0, 0, "left", None, ())
     # What has no steps begins anew, whoever calls it.
     state = "resumable" if job and call else "repeat" if job and steps else "left"
     return Unfinished(path, operation, targets, done, steps, state, call, partial)
@@ -159,6 +174,7 @@ def resume(
     *,
     progress: ProgressArgument = None,
     comm: Any = None,
+    where: Sequence[str | os.PathLike[str]] = (),
 ) -> list[str]:
     """
     Go on with all jobs in a folder whose calls were written down.
@@ -172,6 +188,8 @@ def resume(
     comm
         A communicator of mpi4py, or a transport: its ranks share what is left of each job, however many
         had begun it. Collective.
+    where
+        Other folders in which jobs may make arrays; a journal that names any other one is refused.
 
     Returns
     -------
@@ -182,10 +200,14 @@ def resume(
     ------
     OutcoreError
         What a job raises; those after it are not begun.
+    FormatError
+        ``bad-journal``: a journal makes no sense; ``names-outside``: the job would write in a folder
+        that is neither `folder` nor one of `where`.
 
     Notes
     -----
-    A job takes the memory that its call was given. One process, or the first rank, looks for jobs.
+    A job takes the memory that its call was given. One process, or the first rank, looks for jobs. A
+    journal that somebody else made, or may write, is passed over with a warning.
 
     Examples
     --------
@@ -194,13 +216,17 @@ def resume(
     []
     """
     ranks = Ranks.of(comm, "resume")
+    folders = [os.fspath(one) for one in where]
+    meant = [os.path.realpath(one) for one in (folder, *folders)]
+    ranks.alike(lambda: f"jobs.resume({meant!r})", 0)
     complete: list[str] = []
-    ranks.alike(lambda: f"jobs.resume({os.path.realpath(folder)!r})", 0)
     for journal, call, targets in ranks.told(lambda: _resumable(folder)):
         # An array of a whole group may be done by now, with the group.
         if not ranks.told(partial(os.path.lexists, journal)):
             continue
-        found = repeated(call, ranks, resume=True, progress=progress)
+        ranks.once(partial(_check_call, journal, call, folders))
+        with _of_the_journal(journal, progress) as shown:
+            found = repeated(call, ranks, resume=True, progress=shown)
         for array in found if isinstance(found, tuple) else (found,):
             if array is not None and hasattr(array, "close"):
                 array.close()
@@ -212,11 +238,82 @@ def _resumable(
     folder: str | os.PathLike[str],
 ) -> list[tuple[str, dict[str, Any], tuple[str, ...]]]:
     """Journals, calls that go on with the jobs, and the names of their results."""
-    found = (one for one in unfinished(folder) if one.state == "resumable")
-    return [(one.path, one.call, one.targets) for one in found if one.call is not None]
+    found = unfinished(folder)
+    for one in found:
+        if one.state == "foreign":
+            warnings.warn(
+                f"{one.path!r} was made by another user, or others may write it: it is left alone",
+                stacklevel=callers_line(),
+            )
+    return [
+        (one.path, one.call, one.targets)
+        for one in found
+        if one.state == "resumable" and one.call is not None
+    ]
 
 
-def clean(one: Unfinished) -> None:
+def _check_call(journal: str, call: Mapping[str, Any], where: Sequence[str]) -> None:
+    """Refuse a call that makes no sense, or would write elsewhere than it says."""
+    try:
+        function, outs = call["function"], call["out"]
+        words = {name: decoded(one) for name, one in {**call["arguments"], **call["how"]}.items()}
+        parameters = inspect.signature(
+            getattr(importlib.import_module("outcore"), function)
+        ).parameters
+        target = "dst" if "dst" in parameters else "out"
+        makes = [*outs, *_paths(words.get("where")), *_paths(words.get("files"))]
+        sound = (
+            {"resume", "memory", "overwrite", "progress", "how"} & {*parameters} != set()
+            and call["out_name"] == target
+            and len(outs) > 0
+            and all(isinstance(path, str) for path in makes)
+            and all(isinstance(decoded(one)["path"], str) for one in call["inputs"])
+        )
+    except _RAW:
+        sound = False
+    if not sound:
+        raise _bad(journal)
+    folders = [path for path in _paths(words.get("where")) if os.path.isdir(path)]
+    refuse_outside(journal, [*outs, *(os.path.join(one, "part") for one in folders)], where)
+    refuse_outside(journal, _paths(words.get("files")), where)
+
+
+def _paths(value: Any) -> list[Any]:
+    """An option that is a path, or several."""
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+@contextlib.contextmanager
+def _of_the_journal(journal: str, progress: ProgressArgument) -> Iterator[ProgressArgument]:
+    """What a call that was written down raises, other than outcore's errors, is the journal's fault."""
+    failed: list[BaseException] = []
+
+    def shown(done: int, total: int) -> None:
+        assert callable(progress)
+        try:
+            progress(done, total)
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    try:
+        yield shown if callable(progress) else progress
+    except _RAW as error:
+        if failed or isinstance(error, OutcoreError):
+            raise
+        raise _bad(journal) from error
+
+
+def _bad(journal: str) -> FormatError:
+    return FormatError(
+        f"the call in {journal!r} makes no sense: the journal is damaged; remove it with "
+        "outcore.jobs.clean, and make the call again",
+        code="bad-journal",
+        path=journal,
+    )
+
+
+def clean(one: Unfinished, *, where: Sequence[str | os.PathLike[str]] = ()) -> None:
     """
     Remove a job and all that it left.
 
@@ -224,6 +321,8 @@ def clean(one: Unfinished) -> None:
     ----------
     one
         Of `unfinished`.
+    where
+        Other folders in which it may have left something.
 
     Raises
     ------
@@ -231,8 +330,12 @@ def clean(one: Unfinished) -> None:
         ``in-use``: it is running; ``file-in-use``: a file in which it left something is open.
         ``half-replaced``: an array that it updates in place has some of its new rows, and the others are
         only here.
+    FormatError
+        ``names-outside``: it says that it left something in a folder that is neither its own nor one of
+        `where`. Nothing is removed then.
     StorageError
-        Something cannot be removed. The job is listed still.
+        Something cannot be removed. The job is listed still. ``untrusted-file``: somebody else made the
+        journal, or may write it.
 
     Examples
     --------
@@ -268,7 +371,7 @@ def clean(one: Unfinished) -> None:
                 code="half-replaced",
                 path=one.path,
             )
-        for path, format in listed(journal):
+        for path, format in removable(journal, [os.fspath(one) for one in where]):
             discard(path, format)
         found = temporaries(one.path)
         durable.remove_begun(temporary_path(one.path, len(found)))

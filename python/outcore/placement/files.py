@@ -8,11 +8,13 @@ NumPy files can look at it. A small text file, the manifest, has the shape, the 
 and the paths. It is written last, in one step, when all files are there.
 
 Invariants. A folder without a manifest holds no array: what replaces another one removes its manifest
-first. A manifest is checked before it is believed.
+first. A manifest is checked before it is believed: a file in its folder has the name of its rank, one in
+another folder the id of the array besides, and it lies where the array was made (`homes`), or where the
+user says.
 
 The manifest (JSON, ``placement.json`` in the folder that has the name of the array)::
 
-    {"outcore-placement": 1, "shape": [8, 8], "dtype": "<f8", "order": "C",
+    {"outcore-placement": 1, "id": "53f0c2a9d1e84b70", "shape": [8, 8], "dtype": "<f8", "order": "C",
      "formats": ["block", "*"], "grid": [4], "align": [[1, 0, null], [1, 0, null]], "axes": [0, null],
      "ghosts": [[1, 1], [0, 0]], "files": ["rank-0000.npy", ...]}
 
@@ -22,8 +24,10 @@ Reference: PASSION report, section 4.1.2 (Local Placement Model; local array fil
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,8 +35,8 @@ from typing import Any
 import numpy as np
 
 from outcore.distribution import Distribution, ProcessGrid
-from outcore.errors import DistributionError, OutcoreError, UsageError
-from outcore.formats import durable
+from outcore.errors import DistributionError, FormatError, OutcoreError, UsageError
+from outcore.formats import durable, homes
 from outcore.formats.documents import Judge, read_document
 from outcore.formats.paths import one_name
 from outcore.formats.spec import descr_of
@@ -114,6 +118,8 @@ class Manifest:
     dtype: np.dtype[Any]
     order: str
     files: tuple[str, ...]
+    #: In the names of files in other folders; follows from the path under which the array was made.
+    id: str
 
     def file(self, rank: int) -> str:
         """The file of a rank."""
@@ -124,6 +130,7 @@ class Manifest:
         (shape, formats, grid), align, axes = self.distribution._arguments
         document = {
             _KEY: _VERSION,
+            "id": self.id,
             "shape": shape,
             "dtype": descr_of(self.dtype, self.path),
             "order": self.order,
@@ -145,18 +152,22 @@ class Manifest:
             for rank in range(len(self.files)):
                 if os.path.lexists(self.file(rank)):
                     os.unlink(self.file(rank))
+            homes.withdraw(map(self.file, range(len(self.files))), self.id)
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Manifest:
+    def read(
+        cls, path: str | os.PathLike[str], where: Sequence[str | os.PathLike[str]] = ()
+    ) -> Manifest:
         """
-        Read and check the manifest of an array.
+        Read and check the manifest of an array; `where` are folders beside its own that it may name.
 
         Raises
         ------
         StorageError
             It cannot be read.
         FormatError
-            ``bad-metadata``: it makes no sense, or a later version wrote it.
+            ``bad-metadata``: it makes no sense, or a later version wrote it; ``names-outside``: it names
+            files in other folders.
         """
         folder = one_name(path)
         name = os.path.join(folder, MANIFEST)
@@ -179,6 +190,7 @@ class Manifest:
             files = tuple(document["files"])
             dtype = judge.dtype(document["dtype"])
             order = document["order"]
+            id = judge.text(document["id"], "id")
         except OutcoreError as error:
             if isinstance(error, DistributionError):
                 raise judge.bad(str(error)) from error
@@ -191,4 +203,37 @@ class Manifest:
             raise judge.bad(f"it names {len(files)} files for {grid.size} ranks")
         if order not in ("C", "F") or dtype.hasobject or not dtype.itemsize:
             raise judge.bad(f"an array of order {order!r} and dtype {dtype}")
-        return cls(folder, distribution, ghosts, dtype, order, files)
+        for rank, file in enumerate(files):
+            if file != file_name(rank) and not _is_of(file, id, rank):
+                raise judge.bad(f"{file!r:.200} is no name of the file of rank {rank}")
+        found = cls(folder, distribution, ghosts, dtype, order, files, id)
+        every = map(found.file, range(grid.size))
+        if (odd := homes.outside(every, id, folder, [os.fspath(one) for one in where])) is not None:
+            raise FormatError(
+                f"{folder!r} has a file {odd!r} in another folder, and was not made there (or was moved "
+                "since); if that is its file, pass where= with the folders of all files",
+                code="names-outside",
+                path=folder,
+            )
+        return found
+
+
+def file_name(rank: int) -> str:
+    """The file of a rank in the folder of the array."""
+    return f"rank-{rank:04d}.npy"
+
+
+def name_elsewhere(base: str, id: str, rank: int) -> str:
+    """The file of a rank in another folder."""
+    return f"{base}-{id}.{file_name(rank)}"
+
+
+def identity(path: str) -> str:
+    """The id of an array that is made at a path."""
+    return hashlib.blake2b(os.fsencode(os.path.realpath(path)), digest_size=8).hexdigest()
+
+
+def _is_of(file: str, id: str, rank: int) -> bool:
+    return re.fullmatch("[0-9a-f]{16}", id) is not None and file.endswith(
+        name_elsewhere("", id, rank)
+    )

@@ -25,15 +25,23 @@ from outcore.collective.items import number_of
 from outcore.disk import DiskArray
 from outcore.distribution import Distribution, Ghosts, widths
 from outcore.errors import AlreadyExistsError, DistributionError, FormatError, UsageError
-from outcore.formats import durable
+from outcore.formats import durable, homes
 from outcore.formats.known_options import refuse_unknown
 from outcore.formats.paths import one_name
+from outcore.formats.side_files import open_side_file
 from outcore.formats.spec import as_dtype
-from outcore.jobs.job import listed
 from outcore.jobs.journal import held as journal_of
+from outcore.jobs.left import removable
 from outcore.jobs.target import Place, discard
 from outcore.placement.array import PlacedArray
-from outcore.placement.files import MANIFEST, Manifest, is_local
+from outcore.placement.files import (
+    MANIFEST,
+    Manifest,
+    file_name,
+    identity,
+    is_local,
+    name_elsewhere,
+)
 from outcore.placement.local import Placement
 from outcore.placement.whole import write_slabs
 from outcore.transport import Transport
@@ -169,13 +177,13 @@ def _made(
                 path=name,
             )
         files = _files(name, where, distribution.grid.size)
-        manifests.append(Manifest(name, distribution, pairs, kind, order, files))
+        manifests.append(Manifest(name, distribution, pairs, kind, order, files, identity(name)))
         return [number_of(repr((*meant, files)))]
 
     def begin() -> list[int]:
         """What there is goes when all ranks mean the same."""
         if group.rank == 0 and placement == "local":
-            held.enter_context(_room(name, overwrite))
+            held.enter_context(_room(name, overwrite, where or ()))
         elif group.rank == 0:
             if os.path.isdir(name) and is_local(name):
                 raise _foreign(name)
@@ -201,6 +209,7 @@ def _made(
         file = manifests[0].file(group.rank)
         with durable.os_errors("making the folder of", file):
             os.makedirs(os.path.dirname(file), exist_ok=True)
+            homes.admit([file], manifests[0].id, name)
         shape = distribution.local_shape(group.rank, pairs)
         disks.append(
             outcore.create(file, shape, dtype, order=order, format="npy", overwrite=overwrite)
@@ -233,6 +242,7 @@ def open_placed(
     placement: Placement | None = None,
     ghosts: Ghosts | None = None,
     comm: Any = None,
+    where: Sequence[Path] = (),
     **options: Any,
 ) -> PlacedArray:
     """
@@ -253,6 +263,9 @@ def open_placed(
         Widths of the overlap area. Of local placement the manifest says it.
     comm
         As for `create_placed`.
+    where
+        Folders of files, of an array with local placement that was made with files in other folders than
+        its own, and was moved or copied since.
     options
         As for `outcore.open`.
 
@@ -266,7 +279,8 @@ def open_placed(
     DistributionError
         ``bad-grid``, ``bad-distribution``: for another number of ranks, or another shape.
     FormatError
-        ``bad-metadata``: a manifest that makes no sense, or a file of a rank that is another one.
+        ``bad-metadata``: a manifest that makes no sense, or a file of a rank that is another one;
+        ``names-outside``: a manifest that names files in other folders than where the array was made.
     CollectiveError
         On all ranks, if any rank failed, or called something else.
 
@@ -286,7 +300,8 @@ def open_placed(
             raise UsageError(f"mode {mode!r}; give 'r' or 'r+'", code="bad-mode", path=name)
         refuse_unknown(open_placed, "open", options)
         if is_local(name):
-            found.append(_open_local(group, name, mode, distribution, placement, ghosts))
+            manifest = Manifest.read(name, where)
+            found.append(_open_local(group, manifest, mode, distribution, placement, ghosts))
             return [number_of(repr((name, mode, "local", found[0][1])))]
         if placement == "local":
             raise FormatError(
@@ -325,19 +340,19 @@ def open_placed(
             disk.close()
         raise
     disk, divided, pairs, manifest = found[0]
-    where: Placement = "local" if manifest is not None else placement or "global"
-    return PlacedArray(group, divided, pairs, disk, where, name, manifest)
+    held: Placement = "local" if manifest is not None else placement or "global"
+    return PlacedArray(group, divided, pairs, disk, held, name, manifest)
 
 
 def _open_local(
     group: Transport,
-    name: str,
+    manifest: Manifest,
     mode: str,
     distribution: Distribution | None,
     placement: Placement | None,
     ghosts: Ghosts | None,
 ) -> tuple[DiskArray, Distribution, list[tuple[int, int]], Manifest]:
-    manifest = Manifest.read(name)
+    name = manifest.path
     if placement not in (None, "local"):
         raise UsageError(
             f"{name!r} has local placement, not {placement!r}; copy_placed() makes another one",
@@ -516,7 +531,7 @@ def _announced(place: Place) -> Iterator[None]:
                 code="other-job",
                 path=place.final,
             )
-        left = [one for one in listed(journal) if one[0] != place.left]
+        left = [one for one in removable(journal) if one[0] != place.left]
         partial = [[os.path.realpath(place.left), place.format], *left]
         target = os.path.realpath(place.final)
         journal.begin(
@@ -574,7 +589,7 @@ def _all_or_none(group: Transport, work: Callable[[], list[int]], opened: list[A
 def _files(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ...]:
     """Names of the files of all ranks, as the manifest has them."""
     if where is None:
-        return tuple(f"rank-{rank:04d}.npy" for rank in range(ranks))
+        return tuple(map(file_name, range(ranks)))
     if len(where) != ranks:
         raise UsageError(
             f"where= has {len(where)} folders for {ranks} ranks; disk_map(folders, {ranks}) gives "
@@ -583,15 +598,16 @@ def _files(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ..
             path=name,
         )
     base = os.path.basename(os.path.normpath(name))
+    id = identity(name)
     each = [
-        os.path.join(folder, f"{base}.rank-{rank:04d}.npy")
+        os.path.join(folder, name_elsewhere(base, id, rank))
         for rank, folder in enumerate(map(one_name, where))
     ]
     return tuple(map(os.path.abspath, each))
 
 
 @contextlib.contextmanager
-def _room(name: str, overwrite: bool) -> Iterator[None]:
+def _room(name: str, overwrite: bool, where: Sequence[Path]) -> Iterator[None]:
     """A folder for the manifest, without one, which is the caller's alone; what had the name goes."""
     note = os.path.join(name, UNFINISHED)
     with durable.os_errors("making", name), contextlib.ExitStack() as stack:
@@ -608,7 +624,7 @@ def _room(name: str, overwrite: bool) -> Iterator[None]:
             try:
                 if not overwrite:
                     raise _exists(name)
-                old = Manifest.read(name)
+                old = Manifest.read(name, where)
             except BaseException:
                 if new:
                     os.unlink(note)
@@ -633,9 +649,10 @@ def _refuse_foreign(name: str) -> None:
 def _held(note: str, name: str) -> tuple[bool, int]:
     """The note that an array is being made, locked; and whether it was made now."""
     for _ in range(_TRIES):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         new = not os.path.lexists(note)
-        os.close(os.open(note, flags, 0o644))
+        made = open_side_file(note, make=True)
+        if made is not None:
+            os.close(made)
         fd = durable.hold(note)
         if fd is not None:
             return new, fd

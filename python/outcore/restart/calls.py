@@ -42,6 +42,7 @@ from outcore.errors import (
     StorageError,
     UsageError,
 )
+from outcore.formats import homes
 from outcore.formats.paths import one_name
 from outcore.hints import Hints
 from outcore.jobs.ranks import Ranks, collective
@@ -609,7 +610,14 @@ def _read(
             found[name] = manifest.values[name]
             continue
         entry = manifest.arrays[name]
-        file = Folder(path).file(manifest.generation, entry.file)
+        place = Folder(path)
+        file = place.file(manifest.generation, entry.file)
+        if homes.outside([file], "", place.path) is not None:
+            raise FormatError(
+                f"{file!r} is a link out of the folder of the checkpoint; put the array itself there",
+                code="names-outside",
+                path=file,
+            )
         # All chunks were written: one that is missing was lost.
         with open(file, comm=ranks.group, hints=replace(Hints.of(hints), missing="error")) as array:
             if array.shape != entry.shape or _dtype_text(array.dtype) != entry.dtype:

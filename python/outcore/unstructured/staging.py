@@ -31,8 +31,8 @@ from outcore.errors import OutcoreError, UsageError
 from outcore.formats import durable
 from outcore.jobs.changed import Files, containers, state
 from outcore.jobs.checkpoints import Checkpoints
-from outcore.jobs.job import listed
 from outcore.jobs.journal import SUFFIX, Journal, Steps, gather, held, of_rank, of_ranks
+from outcore.jobs.left import removable
 from outcore.jobs.leftovers import half_replaced
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.target import PARTIAL, discard
@@ -262,7 +262,8 @@ class Kept:
     def _start(self, journal: Journal, job: Mapping[str, Any], before: list[Any]) -> None:
         """Announce the loop, then make the files: they are listed until they are gone."""
         if journal.job is not None:
-            for path, format in listed(journal):
+            ours = [os.path.dirname(_rows(one)) for one in self.updates]
+            for path, format in removable(journal, ours):
                 discard(path, format)
         cut = {
             "partial": [[_rows(one), "npy"] for one in self.updates],

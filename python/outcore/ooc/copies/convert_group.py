@@ -47,8 +47,8 @@ from outcore.hints import memory as promise
 from outcore.hints import nbytes
 from outcore.jobs.calls import encoded
 from outcore.jobs.changed import Files, state
-from outcore.jobs.job import listed
 from outcore.jobs.journal import SUFFIX, Journal, gather, held
+from outcore.jobs.left import removable
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.target import WHOLE, discard
 from outcore.report import counted
@@ -456,7 +456,7 @@ class _Call:
                 f"{self.place.final!r}: an interrupted job had done {given_up}, which are given up: "
                 "this call starts at the beginning; resume=True goes on where the same call stopped"
             )
-        left = listed(journal) if journal.job is not None else []
+        left = removable(journal)
         journal.begin(job, self.kept(), steps)
         for path, format in left:
             discard(path, format)

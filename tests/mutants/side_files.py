@@ -1,0 +1,97 @@
+"""Lines that decide whether files beside data, and manifests, are believed."""
+
+from mutants import Mutant
+
+FORMATS = "python/outcore/formats"
+FORGED = "tests/crash/test_forged_files.py"
+RECEIVED = "tests/crash/test_received_folders.py"
+TRUSTED = f"{FORGED}::test_what_is_not_to_be_trusted_is_told_and_left_alone"
+PARTS_OF_OTHERS = f"{FORGED}::test_notes_of_parts_name_parts_of_their_array_alone"
+JOURNALS = f"{FORGED}::test_journals_make_nothing_outside_of_their_folder"
+
+MUTANTS = [
+    Mutant(
+        file=f"{FORMATS}/side_files.py",
+        before="    if found.st_uid not in owners:\n",
+        after="    if False:\n",
+        killed_by=TRUSTED,
+        why="whoever may write into a folder could have files of others changed",
+    ),
+    Mutant(
+        file=f"{FORMATS}/side_files.py",
+        before="    if found.st_mode & _OTHERS:\n",
+        after="    if False:\n",
+        killed_by=TRUSTED,
+        why="a file that a group may write could say what is to be changed in files of its owner",
+    ),
+    Mutant(
+        file=f"{FORMATS}/side_files.py",
+        before="_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK\n",
+        after="_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK\n",
+        killed_by=TRUSTED,
+        why="a link to a file of the user, which says something else, would be believed",
+    ),
+    Mutant(
+        file=f"{FORMATS}/side_files.py",
+        before="    old = open_side_file(path, data)\n",
+        after="    old = os.open(path, os.O_RDONLY) if os.path.exists(path) else None\n",
+        killed_by=f"{FORGED}::test_a_side_file_that_is_made_is_not_somebody_elses",
+        why="a file that somebody else put there would be removed",
+    ),
+    Mutant(
+        file=f"{FORMATS}/homes.py",
+        before="not _is_below(folder, home) and not _is_marked(folder, id, home, real)",
+        after="False",
+        killed_by=f"{RECEIVED}::test_parts_name_parts_of_their_own",
+        why="a received manifest could have any file read, written and removed",
+    ),
+    Mutant(
+        file=f"{FORMATS}/part_files.py",
+        before="            if odd is not None or not all(is_part(part, id) for part in parts):\n",
+        after="            if False:\n",
+        killed_by=PARTS_OF_OTHERS,
+        why="a note could have the parts of another array removed",
+    ),
+    Mutant(
+        file=f"{FORMATS}/part_files.py",
+        before="        if check == _check(said) and",
+        after="        if",
+        killed_by=PARTS_OF_OTHERS,
+        why="a damaged note would be believed",
+    ),
+    Mutant(
+        file=f"{FORMATS}/hdf5_redo.py",
+        before="    if _CHECK.pack(zlib.crc32(footer)) != _read(log, _CHECK.size, size):\n",
+        after="    if False:\n",
+        killed_by="tests/crash/test_hdf5_killed.py::test_logs_that_are_not_to_be_trusted",
+        why="a damaged size in a log would cut the file off",
+    ),
+    Mutant(
+        file="python/outcore/placement/files.py",
+        before="            if file != file_name(rank) and not _is_of(file, id, rank):\n",
+        after="            if False:\n",
+        killed_by=f"{RECEIVED}::test_placements_name_files_of_their_own",
+        why="a manifest could name files that are not of its array",
+    ),
+    Mutant(
+        file="python/outcore/restart/calls.py",
+        before='        if homes.outside([file], "", place.path) is not None:\n',
+        after="        if False:\n",
+        killed_by=f"{RECEIVED}::test_checkpoints_name_files_of_their_own",
+        why="a link in a checkpoint could have any array restored",
+    ),
+    Mutant(
+        file="python/outcore/jobs/left.py",
+        before="    if odd is not None:\n",
+        after="    if False:\n",
+        killed_by=f"{FORGED}::test_journals_remove_nothing_outside_of_their_folder",
+        why="a journal could have arrays elsewhere removed",
+    ),
+    Mutant(
+        file="python/outcore/jobs/leftovers.py",
+        before='            and call["out_name"] == target\n',
+        after="",
+        killed_by=JOURNALS,
+        why="a journal could have an array elsewhere replaced, by another name for the result",
+    ),
+]
