@@ -105,7 +105,7 @@ def test_names_tell_equal_arrays_from_others(array, kind, tmp_path):
     with outcore.open(other) as b:
         assert da.from_array(b).name != name()
     before = name()
-    outcore.create(path, data=DATA + 1, **KINDS[kind][1]).close()
+    outcore.create(path, data=DATA + 1, **KINDS[kind][1], overwrite=True).close()
     assert before != name()
 
 

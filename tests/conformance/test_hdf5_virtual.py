@@ -174,7 +174,7 @@ def test_sources_are_written_through_their_own_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("state", STATES)
 def test_a_dataset_takes_the_place_of_a_virtual_one(tmp_path: Path, state: str) -> None:
     path = make(tmp_path, state, True)
-    outcore.create(f"{path}::/v", data=DATA[:3]).close()
+    outcore.create(f"{path}::/v", data=DATA[:3], overwrite=True).close()
     with outcore.open(f"{path}::/v") as array:
         assert np.array_equal(array[...], DATA[:3])
     with h5py.File(path) as file:

@@ -133,7 +133,7 @@ def sections(name, *, transpose=False, **options):
         words = dict(options)
         if "where" in words:
             words["where"] = [folder / one for one in words["where"]]
-        outcore.create(folder / name, data=data, **words).close()
+        outcore.create(folder / name, data=data, **words, overwrite=True).close()
 
     def act(folder, t):
         with outcore.disk_array(folder / name, comm=t) as d:

@@ -157,7 +157,7 @@ def resident(t, folder):
         outcore.disk_array(folder / "t", SHAPE, keep=False, **known).close()
 
     def made():
-        outcore.disk_array(folder / "m.npy", SHAPE, **known).close()
+        outcore.disk_array(folder / "m.npy", SHAPE, **known, overwrite=True).close()
 
     def opened():
         outcore.disk_array(folder / "m.npy", comm=t).close()
@@ -175,7 +175,7 @@ def resident(t, folder):
 
     def renamed():
         other = "e" if d.path.endswith("d.npy") else "d"
-        d.rename(folder / other)
+        d.rename(folder / other, overwrite=True)
 
     return {
         "temporary": (temporary, nothing_stays, 3),
@@ -264,7 +264,9 @@ def placed(t, folder):
 
     def create(name, **words):
         def call():
-            outcore.create_placed(folder / name, rows, "f8", comm=t, **words).close()
+            outcore.create_placed(
+                folder / name, rows, "f8", comm=t, **words, overwrite=True
+            ).close()
 
         return call
 

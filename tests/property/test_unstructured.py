@@ -111,7 +111,7 @@ def test_ranks_change_nothing(tmp_path, problem, size):
     spread(edges, added, y)
     partition = outcore.Partition(part, parts)
     outcore.edge_schedule(edges, nodes, partition=partition, out=tmp_path / "loop").close()
-    outcore.create(tmp_path / "x.npy", (nodes,), "f8").close()
+    outcore.create(tmp_path / "x.npy", (nodes,), "f8", overwrite=True).close()
 
     def body(t):
         with outcore.EdgeSchedule.open(tmp_path / "loop") as schedule:

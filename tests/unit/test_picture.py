@@ -27,7 +27,7 @@ def here(tmp_path, monkeypatch):
 
 
 def square(n=512, **more):
-    outcore.create("a.npy", data=np.zeros((n, n)), **more).close()
+    outcore.create("a.npy", data=np.zeros((n, n)), overwrite=True, **more).close()
     return "a.npy"
 
 

@@ -189,7 +189,12 @@ def test_several_who_create_one_array_leave_one_of_theirs(tmp_path, compression)
         for _ in range(4):
             try:
                 with outcore.create(
-                    path, (16, 16), "f4", chunks=(2, 16), compression=compression
+                    path,
+                    (16, 16),
+                    "f4",
+                    chunks=(2, 16),
+                    compression=compression,
+                    overwrite=True,
                 ) as a:
                     for row in range(0, 16, 2):
                         a[row : row + 2] = number
