@@ -23,6 +23,7 @@ use io_uring::{opcode, squeue, types, EnterFlags, IoUring};
 
 use super::progress::{Progress, Step};
 use super::request::{Completion, Engine, Request, Session};
+use super::sys;
 use super::threads::Threads;
 use crate::error::StorageError;
 use crate::process::PerProcess;
@@ -198,8 +199,17 @@ impl UringSession {
         let Some(ring) = &mut self.ring else { return };
         for event in ring.completion() {
             let slot = event.user_data() as usize;
-            let result = event.result();
-            let result = if result < 0 { Err(-result) } else { Ok(result as usize) };
+            let result = match event.result() {
+                // Nobody here cancels: the kernel could start no thread for the request (RLIMIT_NPROC),
+                // so this thread makes the call.
+                result if result == -libc::ECANCELED => {
+                    // SAFETY: by the contract of `submit`, memory and descriptor stay valid until the
+                    // completion, which is still to come.
+                    unsafe { sys::run(self.slots[slot].rest()) }
+                }
+                result if result < 0 => Err(-result),
+                result => Ok(result as usize),
+            };
             self.running -= 1;
             self.free.push(slot as u32);
             match self.slots[slot].advance(result) {
