@@ -81,9 +81,10 @@ def create(
         ``shards`` (an integer per axis, -1 or None for the whole axis; one integer counts for all axes),
         or ``chunks="auto"`` (see below);
         ``compression`` (``"zstd"``, ``"zstd:3"`` with a level, a `Codec`, or a sequence of these in the
-        order in which they encode); ``fill_value`` (one element; NetCDF4 and Zarr version 2 declare it
-        as the value that means "missing"); ``dims`` (a name or None per axis);
-        ``attrs`` (a mapping); and what the format offers: ``files``, ``offset`` (raw), ``resizable``,
+        order in which they encode; None: none; by default what the library of the format gives new
+        arrays: zstd in Zarr, none in the others); ``fill_value`` (one element; NetCDF4 and Zarr version
+        2 declare it as the value that means "missing"); ``dims`` (a name or None per axis); ``attrs`` (a
+        mapping); and what the format offers: ``files``, ``offset`` (raw), ``resizable``,
         ``maxshape`` (HDF5), ``unlimited`` (NetCDF4), ``separator`` (Zarr).
 
     Returns
@@ -254,14 +255,18 @@ def _made(
         asked = {"shape": shape, "dtype": as_dtype(dtype, name), **said}
         kept = likeness.adapted(words, asked)
         kept.pop("format", None)
-        if formats.format_of_new(formats.split_path(name)[0], said.get("format")) != "hdf5":
+        format = formats.format_of_new(name, said.get("format"))
+        if format != "hdf5":
             kept.pop("maxshape", None)
+        kept, _ = likeness.fitted(kept, format, asked["dtype"])
         said = {k: v for k, v in said.items() if v is not None or k not in kept}
     if typical is not None or isinstance(said.get("chunks"), str):
         from outcore import layouts
 
         layout = layouts.automatic(path_names(path)[0], shape, dtype, {**kept, **said}, typical)
         said["chunks"] = said["chunks"] if layout is None else layout.chunks
+        if layout is not None and "compression" not in kept:
+            said.setdefault("compression", None)  # the layout is that of chunks without
 
     def make(more: Mapping[str, Any]) -> ArrayInfo:
         return formats.create_info(path, shape, dtype, exclusive=exclusive, **{**more, **said})

@@ -514,6 +514,8 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
             return create(where, shape, dtype, data=data, overwrite=overwrite, **options)
         words = {"shape": shape, "dtype": dtype, "data": data, **options}
         said = {name: value for name, value in words.items() if value is not None}
+        if "compression" in options:
+            said["compression"] = options["compression"] or "none"
         array: DiskArray = open(where, "w" if overwrite else "x", comm=self._transport, **said)
         return array
 

@@ -226,7 +226,8 @@ def choose(
         offer = (True, False, False, False, False)
     else:
         offer = _OFFERS[format] if format is not None else _EITHER
-    if {"compression", "shards", "maxshape", "unlimited"} & set(options):
+    need = {"shards", "maxshape", "unlimited"} & set(options)
+    if need or options.get("compression") not in (None, "none", "auto"):
         if format is None:
             said["format"], offer = "zarr", _OFFERS["zarr"]
         offer = (False, False, *offer[2:])
@@ -354,17 +355,19 @@ def automatic(
     full, item = check_shape(shape, kind.base.itemsize, path, stored=False), kind.base.itemsize
     full += kind.shape
     outer = formats.split_path(path)[0]
-    format = options.get("format") or formats.format_of_new(outer)
+    format = options.get("format") or formats.format_of_new(path)
     order = check_order(options.get("order") or "C")
     offer = _OFFERS.get(format, (True, False, False, False, False))
     turned = order == "F"
     plain, chunked = offer[turned], offer[2 + turned]
-    plain = plain and not (chunked and any(options.get(name) for name in _NEED_CHUNKS))
+    compressed = options.get("compression") not in (None, (), "none", "auto")
+    need = compressed or any(options.get(name) for name in _NEED_CHUNKS)
+    plain = plain and not (chunked and need)
     sections = typical_of(typical, full)
     if not chunked or not all(full):
         why = "it has no elements" if chunked else f"{format} files have no chunks in this order"
         return ResidentLayout(format, order, None, why)
-    if not sections and options.get("compression"):
+    if not sections and compressed:
         why = "a chunk that passes a codec is read whole, so that about a cube suits all directions"
         return ResidentLayout(format, order, default_chunks(full, item), why)
     sections = sections or typical_of(_planes(full), full)
@@ -394,7 +397,7 @@ def automatic(
 
 
 # What asks for chunks, whatever they cost.
-_NEED_CHUNKS = ("compression", "maxshape", "resizable", "unlimited")
+_NEED_CHUNKS = ("maxshape", "resizable", "unlimited")
 
 
 def _planes(shape: Shape) -> Sequence[Sequence[int]]:

@@ -23,10 +23,19 @@ import numpy as np
 
 from outcore import formats
 from outcore.errors import UnsupportedError, UsageError, callers_line
-from outcore.formats.layout import ArrayInfo, Chunked, Codec, ShardSource
+from outcore.formats.layout import ArrayInfo, Chunked, Codec, ShardSource, VirtualSource
 from outcore.formats.missing_values import ATTRIBUTE, Fill, cast, of_attribute
 
-__all__ = ["adapted", "description", "kept_by", "tell_lost", "words_of"]
+__all__ = [
+    "adapted",
+    "description",
+    "fitted",
+    "kept_by",
+    "of_any_size",
+    "storage",
+    "tell_lost",
+    "words_of",
+]
 
 T = TypeVar("T")
 
@@ -95,14 +104,8 @@ def description(info: ArrayInfo, dtype: np.dtype[Any] | None = None) -> dict[str
 
 
 def _of_info(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    words: dict[str, Any] = {"shape": info.shape, "dtype": info.dtype, "order": info.order}
-    words["format"] = info.format
-    if isinstance(info.layout, Chunked):
-        words["chunks"] = info.layout.chunks
-        words["compression"] = _that_encode(info.layout.codecs) or None
-        if isinstance(info.layout.source, ShardSource):
-            pairs = zip(info.layout.chunks, info.layout.source.per_shard, strict=True)
-            words["shards"] = tuple(chunk * count for chunk, count in pairs)
+    words: dict[str, Any] = {"shape": info.shape, "dtype": info.dtype, "format": info.format}
+    words |= storage(info)
     limits = info.extra.get("maxshape")
     if limits is not None and tuple(limits) != info.shape:
         words["maxshape"] = tuple(limits)
@@ -110,9 +113,83 @@ def _of_info(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: word for name, word in words.items() if word is not None}
 
 
-def _that_encode(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
-    """Those that a new array can have: not what only HDF5's library decodes, and zip's own."""
-    return tuple(codec for codec in codecs if codec.name not in ("hdf5", "zip"))
+def storage(info: ArrayInfo) -> dict[str, Any]:
+    """
+    Return how the elements of an array lie, as words for `outcore.create`.
+
+    These are ``order``, and of an array in chunks ``chunks``, ``compression`` and ``shards``; without
+    codecs ``compression`` is an empty tuple.
+    """
+    words: dict[str, Any] = {"order": info.order}
+    layout = info.layout
+    if not isinstance(layout, Chunked):
+        return words
+    words["chunks"] = layout.chunks
+    if isinstance(layout.source, VirtualSource):
+        return words  # the codecs are those of its sources
+    words["compression"] = _stored(layout.codecs)
+    if isinstance(layout.source, ShardSource):
+        pairs = zip(layout.chunks, layout.source.per_shard, strict=True)
+        words["shards"] = tuple(chunk * count for chunk, count in pairs)
+    return words
+
+
+def _stored(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
+    """Those of the array itself: a zip file may deflate its members besides."""
+    return tuple(codec for codec in codecs if codec.name != "zip")
+
+
+def fitted(
+    words: Mapping[str, Any], format: str, dtype: np.dtype[Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """
+    What a format can express of how an array lies (`storage`), and what it cannot, in words.
+
+    Of a codec that the format lacks an equal one is taken; of a compression that has none, the format's
+    own. A format without chunks expresses none of it, which is not told.
+
+    Examples
+    --------
+    >>> gzip = {"compression": (Codec("shuffle"), Codec("deflate", {"level": 4}))}
+    >>> fitted({**gzip, "shards": (4, 4)}, "zarr2", np.dtype("f4")) == (gzip, ("shards",))
+    True
+    """
+    words, lost = dict(words), []
+    codecs = words.get("compression", ())
+    if formats.takes(format, formats.substitute(format), dtype) is None:
+        return {k: v for k, v in words.items() if k not in ("chunks", "shards", "compression")}, ()
+    if format != "zarr" and words.pop("shards", None) is not None:
+        lost.append("shards")
+    found: list[Codec] = []
+    for codec in codecs:
+        ways = (codec, *_equal_codecs(codec))
+        one = next((way for way in ways if formats.takes(format, way, dtype)), None)
+        if one is not None:
+            found.append(one)
+            continue
+        lost.append(f"the codec {codec.options.get('name', codec.name)}")
+        if codec.name not in _NO_COMPRESSION:
+            other = formats.substitute(format)
+            lost[-1] += f" (it has {other.name} instead)"
+            found.append(other)
+    if codecs:
+        words["compression"] = tuple(found)
+    return words, tuple(lost)
+
+
+# Codecs that make nothing smaller.
+_NO_COMPRESSION = ("shuffle", "crc32c", "fletcher32")
+
+
+def _equal_codecs(codec: Codec) -> tuple[Codec, ...]:
+    """What does the same in other formats."""
+    if codec.name == "bitshuffle" and codec.options.get("cname") in ("lz4", "zstd"):
+        options = {k: v for k, v in codec.options.items() if k in ("cname", "itemsize")}
+        level = {"level": min(int(codec.options.get("level", 5)), 9)}
+        return (Codec("blosc", {**options, **level, "shuffle": 2}),)
+    if codec.name in ("lz4", "lz4hdf5"):
+        return (Codec("lz4"),)
+    return (Codec("fletcher32"),) if codec.name == "crc32c" else ()
 
 
 def _of_zarr(like: Any) -> dict[str, Any] | None:
@@ -142,7 +219,7 @@ def _of_h5py(like: Any) -> dict[str, Any]:
     words: dict[str, Any] = {}
     if like.chunks is not None:
         codecs = codecs_of(h5py, like.id.get_type(), like.dtype, plist, name)
-        words = {"chunks": tuple(like.chunks), "compression": _that_encode(codecs) or None}
+        words = {"chunks": tuple(like.chunks), "compression": codecs}
     if like.maxshape != like.shape:
         words["maxshape"] = tuple(like.maxshape)
     stored = plist.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
@@ -174,6 +251,8 @@ def adapted(words: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]
     {}
     """
     left = {k: v for k, v in words.items() if k not in ("shape", "dtype") and said.get(k) is None}
+    if "compression" in said:  # None says something: there is to be none
+        left.pop("compression", None)
     shape = said["shape"]
     shape = tuple(shape) if isinstance(shape, Sequence) else (shape,)
     if len(shape) != len(words["shape"]):
@@ -192,14 +271,16 @@ def adapted(words: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]
         left.pop("shards", None)
         left.pop("chunks", None)
     if "compression" in left and np.dtype(said["dtype"]) != np.dtype(words["dtype"]):
-        left["compression"] = tuple(map(_of_any_size, left["compression"]))
+        left["compression"] = of_any_size(left["compression"])
     return left
 
 
-def _of_any_size(codec: Codec) -> Codec:
-    """A codec that takes elements as long as those of the new array are."""
-    options = {name: value for name, value in codec.options.items() if name != "itemsize"}
-    return replace(codec, options=options)
+def of_any_size(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
+    """Codecs that take elements as long as those of the new array are."""
+    return tuple(
+        replace(codec, options={k: v for k, v in codec.options.items() if k != "itemsize"})
+        for codec in codecs
+    )
 
 
 def kept_by(
@@ -236,7 +317,12 @@ def kept_by(
 
 
 def tell_lost(
-    array: Any, lost: Sequence[str], wanted: Mapping[str, Any], where: str, of: str
+    array: Any,
+    lost: Sequence[str],
+    wanted: Mapping[str, Any],
+    where: str,
+    of: str,
+    more: Sequence[str] = (),
 ) -> None:
     """
     Set attributes one by one that could not be set together, and warn of all that is not kept.
@@ -249,10 +335,13 @@ def tell_lost(
         Words that were left out, of these.
     where, of
         The name of the array, and of the one that has all of it.
+    more
+        What else is not kept (`fitted`).
     """
     told = [name for name in lost if name not in ("attrs", *_LAYOUT)]
     if "attrs" in lost:
         told += _attributes_lost(array, wanted["attrs"])
+    told += more
     if told:
         warnings.warn(
             f"{where!r}: {array.format} cannot keep {', '.join(told)} of {of!r}",

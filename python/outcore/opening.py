@@ -216,7 +216,7 @@ def _is_raw(path: Path, format: str | None) -> bool:
         return True
     if format is None:
         try:
-            format = formats.format_of_new(formats.split_path(one_name(path))[0])
+            format = formats.format_of_new(one_name(path))
         except UsageError:
             return False
     return format == "raw"

@@ -9,7 +9,23 @@ ORDER = "tests/unit/test_schedule.py::test_a_run_does_what_one_step_after_the_ot
 MISSING = "tests/conformance/test_missing_values.py"
 SINGLE = f"{MISSING}::test_single_arrays_keep_what_is_missing"
 
+KEPT = "tests/conformance/test_kept_storage.py::test_"
+
 MUTANTS = [
+    Mutant(
+        file="python/outcore/likeness.py",
+        before="            found.append(other)\n",
+        after="",
+        killed_by=f"{KEPT}what_has_no_word_is_told",
+        why="a copy would be several times as large as its source",
+    ),
+    Mutant(
+        file="python/outcore/jobs/complete.py",
+        before='        options["compression"] = words["compression"] or "none"\n',
+        after="        pass\n",
+        killed_by=f"{KEPT}compression_is_dropped_on_request",
+        why="what was asked for would not be done",
+    ),
     Mutant(
         file="python/outcore/formats/spec.py",
         before="        return self.fill_value if habit and self.by_habit else self.missing\n",

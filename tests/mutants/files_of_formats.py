@@ -18,6 +18,7 @@ TOGETHER = "tests/unit/test_failing_together.py::test_"
 TYPES = "python/outcore/formats/hdf5_types.py"
 FILLS = "tests/conformance/test_fill_values_read_back.py::test_"
 
+NAMES = "tests/conformance/test_netcdf4_names.py::test_"
 ENDS = "tests/conformance/test_hdf5_strings.py::test_"
 
 MUTANTS = [
@@ -61,6 +62,20 @@ MUTANTS = [
             "test_compact_datasets_are_found_in_every_object_header"
         ),
         why="elements of a compact dataset would be read from the wrong bytes of its object header",
+    ),
+    Mutant(
+        file="python/outcore/formats/hdf5.py",
+        before='            if inner is not None and format == "netcdf4":\n                inner',
+        after="            if False:\n                inner",
+        killed_by=f"{NAMES}open_gives_the_variable_not_the_dimension",
+        why="elements would be written to the placeholder of a dimension, and lost",
+    ),
+    Mutant(
+        file="python/outcore/formats/netcdf4_names.py",
+        before="    return _hidden(name) if taken or variable in dims else name\n",
+        after="    return name\n",
+        killed_by=f"{NAMES}conversions_carry_names_of_netcdf",
+        why="a variable would be refused, or take the place of a dimension of others",
     ),
     Mutant(
         file=TYPES,

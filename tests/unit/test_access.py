@@ -144,7 +144,7 @@ def test_a_full_disk_is_an_error(tmp_path):
     program = """
 import resource, signal, sys
 import numpy as np, outcore
-a = outcore.create(sys.argv[1], (1000, 1000), "f8", chunks=(1000, 1000))
+a = outcore.create(sys.argv[1], (1000, 1000), "f8", chunks=(1000, 1000), compression=None)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:

@@ -150,7 +150,7 @@ def _array(words: Any) -> dict[str, Any]:
         lengths = parse_lengths(getattr(words, name), name)
         if lengths is not None:
             options[name] = lengths
-    if words.compression not in (None, "none"):
+    if words.compression is not None:
         options["compression"] = words.compression.split(",")
     options |= target_options(words)
     array = outcore.create(words.target, shape, words.dtype, overwrite=words.overwrite, **options)

@@ -22,6 +22,7 @@ import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import DTypeLike
 
 from outcore.errors import (
@@ -220,6 +221,10 @@ def open_infos(
     return [found[place] for place in places]
 
 
+#: What new arrays of a format have unless something else is said, as those of its own library do.
+NEW_CODECS = {"zarr": Codec("zstd", {"level": 0}), "zarr2": Codec("zstd", {"level": 0})}
+
+
 def create_info(
     path: PathArgument,
     shape: int | Sequence[int],
@@ -230,7 +235,7 @@ def create_info(
     order: str = "C",
     chunks: int | Sequence[int | None] | None = None,
     shards: int | Sequence[int | None] | None = None,
-    compression: str | Codec | Sequence[str | Codec] | None = None,
+    compression: str | Codec | Sequence[str | Codec] | None = "auto",
     fill_value: Any = None,
     dims: Sequence[str | None] | None = None,
     attrs: Mapping[str, Any] | None = None,
@@ -249,13 +254,17 @@ def create_info(
     exclusive
         Refuse to replace anything (`StorageError`, ``already-exists``).
     chunks, shards, compression, fill_value, dims, attrs
-        See `outcore.formats.spec.make_spec`. A format refuses what it cannot keep.
+        See `outcore.formats.spec.make_spec`. A format refuses what it cannot keep. The compression
+        ``"auto"`` is that which the library of the format gives new arrays: zstd in Zarr, else none.
     options
         For the format.
     """
     text, options = _path_argument(path, options)
     outer, inner = split_path(text)
     durable.refuse_special(outer)
+    module = _maker(text, format, options)
+    if isinstance(compression, str) and compression == "auto":
+        compression = NEW_CODECS.get(module.NAME)
     spec = make_spec(
         text,
         shape,
@@ -269,12 +278,22 @@ def create_info(
         dims=dims,
         attrs=attrs,
     )
-    module = _by_name(format) if format is not None else _by_suffix(outer, options)
     if options:
         from outcore.formats.known_options import check_options
 
         check_options(module, "create", options)
     return module.create(outer, inner, spec, **options)
+
+
+def takes(format: str, codec: Codec, dtype: np.dtype[Any]) -> bool | None:
+    """Whether a new array of a format can have a codec; None if the format has none."""
+    ask = getattr(_by_name(format), "takes", None)
+    return None if ask is None else bool(ask(codec, dtype))
+
+
+def substitute(format: str) -> Codec:
+    """Return the codec that a format has for arrays whose own it cannot keep."""
+    return NEW_CODECS.get(format) or Codec("deflate", {"level": 4})
 
 
 def check_new(path: PathArgument, format: str | None, options: Mapping[str, Any]) -> None:
@@ -283,7 +302,7 @@ def check_new(path: PathArgument, format: str | None, options: Mapping[str, Any]
     if format is not None:
         _by_name(format)
     else:
-        _by_suffix(split_path(text)[0], options)
+        _maker(text, None, options)
 
 
 def ls(path: str | os.PathLike[str], *, format: str | None = None) -> list[Entry]:
@@ -457,14 +476,14 @@ def staged(path: str, format: str | None = None) -> str | None:
     outer, inner = split_path(path)
     if inner is None or not os.path.lexists(outer):
         return None
-    step = getattr(_maker(outer, format), "staged", None)
+    step = getattr(_maker(path, format), "staged", None)
     return None if step is None else step(outer, inner)
 
 
 def check_place(path: str, *, format: str | None = None, exclusive: bool = False) -> None:
     """Refuse what `publish` would refuse, where the format can say so before."""
     outer, inner = split_path(path)
-    step = getattr(_maker(outer, format), "check_place", None)
+    step = getattr(_maker(path, format), "check_place", None)
     if step is not None:
         step(outer, inner, exclusive)
 
@@ -472,7 +491,7 @@ def check_place(path: str, *, format: str | None = None, exclusive: bool = False
 def prepare(path: str, *, format: str | None = None) -> None:
     """Before an array is created where `staged` says."""
     outer, inner = split_path(path)
-    step = getattr(_maker(outer, format), "prepare", None)
+    step = getattr(_maker(path, format), "prepare", None)
     if step is not None:
         step(outer, inner)
 
@@ -484,7 +503,7 @@ def publish(path: str, *, format: str | None = None, exclusive: bool = False) ->
     Nothing happens if it is not there any more: whoever was killed then has done so.
     """
     outer, inner = split_path(path)
-    _maker(outer, format).publish(outer, inner, exclusive)  # type: ignore[attr-defined]
+    _maker(path, format).publish(outer, inner, exclusive)  # type: ignore[attr-defined]
 
 
 def discard(path: str, *, format: str | None = None) -> None:
@@ -528,7 +547,7 @@ def remove(path: str) -> None:
 
 def format_of_new(path: str, format: str | None = None) -> str:
     """The name of the format that a new array at `path` would have."""
-    return _maker(split_path(path)[0], format).NAME
+    return _maker(path, format).NAME
 
 
 def is_folder_format(outer: str, format: str | None = None) -> bool:
@@ -542,8 +561,21 @@ def format_of(outer: str, format: str | None = None) -> str:
     return _by_name(format).NAME if format is not None else _find(outer, is_folder, {}).NAME
 
 
-def _maker(outer: str, format: str | None) -> Format:
-    return _by_suffix(outer, {}) if format is None else _by_name(format)
+def _maker(path: str, format: str | None, options: Mapping[str, Any] | None = None) -> Format:
+    """The format of a new array: what is said, that of the Zarr group it is in, or the suffix's."""
+    if format is not None:
+        return _by_name(format)
+    outer, inner = split_path(path)
+    likely = None if inner is not None else _OF_SUFFIX.get(_suffix_of(outer))
+    if not options and (likely is None or likely.NAME in _ZARR):
+        group = outer if inner is not None else os.path.dirname(outer.rstrip("/"))
+        found = _marked(group, True) if os.path.isdir(group) else None
+        if found is not None and found.NAME in _ZARR:
+            return found
+    return _by_suffix(outer, options or {})
+
+
+_ZARR = ("zarr", "zarr2")
 
 
 # What a format cannot do if it lacks the function.

@@ -30,8 +30,10 @@ import posixpath
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from outcore.errors import UnsupportedError, UsageError
-from outcore.formats import durable, hdf5_growing, hdf5_virtual, texts
+from outcore.formats import durable, hdf5_growing, hdf5_virtual, netcdf4_names, texts
 from outcore.formats import hdf5_access as access
 from outcore.formats.growing import Growing
 from outcore.formats.hdf5_attrs import write_attrs
@@ -58,7 +60,8 @@ from outcore.formats.hdf5_describe import (
 from outcore.formats.hdf5_guard import rehearse
 from outcore.formats.hdf5_links import follow
 from outcore.formats.hdf5_strings import REFERENCE
-from outcore.formats.layout import ArrayInfo
+from outcore.formats.hdf5_types import add_filter
+from outcore.formats.layout import ArrayInfo, Codec
 from outcore.formats.spec import Entry, Spec
 
 NAME = "hdf5"
@@ -113,6 +116,8 @@ def open_each_as(
     found: list[tuple[str, ArrayInfo | None]] = []
     with access.session(path, "r") as file, Visit(h5py, format, path) as visit:
         for inner in inners:
+            if inner is not None and format == "netcdf4":
+                inner = netcdf4_names.stored(file, inner)
             name, dset = choose(h5py, file, path, inner)
             bare = writable and lacks_space(h5py, dset)
             found.append((name, None if bare else describe(visit, name, dset, writable)))
@@ -230,14 +235,26 @@ def publish(path: str, inner: str, exclusive: bool) -> None:
     publish_as(path, inner, exclusive, lambda file, dset, name: None)
 
 
-def publish_as(path: str, inner: str, exclusive: bool, finish: Finish) -> None:
-    """`publish` for this format and for those built on it; `finish` completes the dataset."""
+def publish_as(
+    path: str,
+    inner: str,
+    exclusive: bool,
+    finish: Finish,
+    name_of: Callable[[Any, Any], str] | None = None,
+) -> None:
+    """
+    `publish` for this format and for those built on it; `finish` completes the dataset.
+
+    `name_of` gives its name from the open file and the dataset; by default it is `inner`.
+    """
     h5py = access.library(path)
     with access.session(path, "r") as file:
         if partial_name(inner) not in file:
             return  # whoever was killed then has done so
     with access.changing(path, partial_name(inner)) as file:
-        name_dataset(h5py, file, path, inner, exclusive, finish)
+        partial = partial_name(inner)
+        name = inner if name_of is None else name_of(file, file[partial])
+        name_dataset(h5py, file, path, (partial, name), exclusive, finish)
 
 
 def discard(path: str, inner: str) -> None:
@@ -261,6 +278,8 @@ def ls_as(format: str, path: str, inner: str | None, keep: Callable[[Any], bool]
     entries: list[Entry] = []
     rehearse(path, inner, "ls")
     with access.session(path, "r") as file, Visit(h5py, format, path) as about:
+        if inner is not None and format == "netcdf4":
+            inner = netcdf4_names.stored(file, inner)
         top = file["/"] if inner is None else follow(file, inner)
         if top is None:
             choose(h5py, file, path, inner)  # raises, and names what there is
@@ -270,7 +289,7 @@ def ls_as(format: str, path: str, inner: str | None, keep: Callable[[Any], bool]
             entries.append(Entry(where, "link", note=f"it is {why}"))
 
         def visit(name: str, item: Any) -> None:
-            where = f"{path}::{item.name}"
+            where = about.where(item.name)
             if final_name(item.name):
                 return
             if isinstance(item, h5py.Group):
@@ -358,3 +377,13 @@ def _entry(visit: Visit, where: str, dset: Any) -> Entry:
     words = ("shape", "dtype") if error.code != "not-regular" else ()
     known = {word: told(dset, word) for word in words}
     return Entry(where, "array", **known, note=error.message)
+
+
+def takes(codec: Codec, dtype: np.dtype[Any]) -> bool:
+    """Whether a new dataset can have a codec: some need a plugin that may not be installed."""
+    h5py = access.library("")
+    try:
+        add_filter(h5py, h5py.h5p.create(h5py.h5p.DATASET_CREATE), codec, dtype.itemsize, "")
+    except (UnsupportedError, UsageError):
+        return False
+    return True

@@ -90,11 +90,11 @@ def _describe(dset: Any, spec: Spec, path: str) -> None:
 
 
 def name_dataset(
-    h5py: Any, file: Any, path: str, name: str, exclusive: bool, finish: Finish
+    h5py: Any, file: Any, path: str, names: tuple[str, str], exclusive: bool, finish: Finish
 ) -> None:
-    """Complete a dataset that has its `partial_name`, and give it its name in place of an older one."""
+    """Complete a dataset that grew under the first name, and give it the second one."""
+    partial, name = names
     taken = _taken(h5py, file, path, name, exclusive)
-    partial = partial_name(name)
     finish(file, file[partial], name)
     if taken:
         _remove(file, path, name)

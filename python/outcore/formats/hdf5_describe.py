@@ -25,7 +25,14 @@ import numpy as np
 
 from outcore import _core
 from outcore.errors import FormatError, StorageError, UnsupportedError
-from outcore.formats import durable, hdf5_filters, hdf5_origin, hdf5_strings, hdf5_virtual
+from outcore.formats import (
+    durable,
+    hdf5_filters,
+    hdf5_origin,
+    hdf5_strings,
+    hdf5_virtual,
+    netcdf4_names,
+)
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import Attributes, describe_axes, is_bare_dimension, is_scale
 from outcore.formats.hdf5_chunks import ChunkTable, no_places, nothing_stored
@@ -207,6 +214,10 @@ class Visit:
         if self._home is not None:
             self._home[1].close()
 
+    def where(self, name: str) -> str:
+        """What opens a dataset, by its name in the file."""
+        return f"{self.named}::{netcdf4_names.shown(name) if self.format == 'netcdf4' else name}"
+
     def home(self, dset: Any) -> Home:
         """The file of a dataset: another one, if an external link led to it."""
         name = access.filename(dset)
@@ -269,7 +280,7 @@ def _opens(visit: Visit, file: Any, name: str) -> bool:
 def refusal(visit: Visit, dset: Any) -> FormatError | StorageError | None:
     """Why a dataset cannot be opened; None if it can."""
     name = str(dset.name)
-    where = f"{visit.named}::{name}"
+    where = visit.where(name)
     try:
         with access.translated(visit.named):
             refuse_special_source(visit.h5py, dset)
@@ -302,7 +313,7 @@ def refuse_null(dset: Any, where: str) -> None:
 def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
     """All about one dataset; refuses what outcore cannot read by its bytes."""
     h5py, path, netcdf = visit.h5py, visit.path, visit.format == "netcdf4"
-    where = f"{visit.named}::{name}"
+    where = visit.where(name)
     refuse_special_source(h5py, dset)
     plist = dset.id.get_create_plist()
     refuse_null(dset, where)

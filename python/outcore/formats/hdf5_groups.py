@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from outcore.errors import FormatError, OutcoreError, StorageError, UsageError
-from outcore.formats import durable, hdf5_links, netcdf4
+from outcore.formats import durable, hdf5_links, netcdf4, netcdf4_names
 from outcore.formats import hdf5_access as access
 from outcore.formats.hdf5_attrs import (
     Attributes,
@@ -42,8 +42,6 @@ from outcore.formats.members import Kind, Member, Members, no_group
 
 # A NetCDF file, whatever its suffix, has this attribute at its root.
 _NETCDF = b"_NCProperties"
-# With this begins, in HDF5, the name of a variable that has the name of a dimension of others.
-_NO_COORDINATE = "_nc4_non_coord_"
 
 
 def kind(format: str, path: str, inner: str | None) -> Kind | None:
@@ -54,7 +52,9 @@ def kind(format: str, path: str, inner: str | None) -> Kind | None:
             return "group"
     rehearse(path, inner, "open")
     with access.session(path, "r") as file:
-        return _kind_of(h5py, _item(file, inner), netcdf=format == "netcdf4")
+        netcdf = format == netcdf4.NAME
+        name = netcdf4_names.stored(file, inner) if netcdf else inner
+        return _kind_of(h5py, _item(file, name), netcdf=netcdf)
 
 
 def _library(path: str) -> Any:
@@ -87,19 +87,20 @@ def members(format: str, path: str, inner: str | None, deep: bool) -> list[tuple
     h5py, netcdf = _library(path), format == "netcdf4"
     rehearse(path, inner, "ls")
     found: list[tuple[str, Kind]] = []
+    shown = netcdf4_names.shown if netcdf else str
     with access.session(path, "r") as file:
         top = _group(h5py, file, path, inner)
         if not deep:
-            found += ((n, kind) for n, _, kind in _listed(h5py, top, netcdf=netcdf) if kind)
+            found += ((shown(n), kind) for n, _, kind in _listed(h5py, top, netcdf=netcdf) if kind)
             return sorted(found)
 
         def visit(name: str, item: Any) -> None:
             what = None if final_name(name) else _kind_of(h5py, item, netcdf=netcdf)
             if what is not None:
-                found.append((name, what))
+                found.append((shown(name), what))
 
         visit_objects(h5py, top, visit)
-    return found
+    return sorted(found) if netcdf else found
 
 
 def broken(format: str, path: str, inner: str | None) -> list[tuple[str, OutcoreError]]:
@@ -120,7 +121,9 @@ def aliases(format: str, path: str, inner: str | None) -> list[tuple[str, str]]:
     h5py, netcdf = _library(path), format == "netcdf4"
     known = {name for name, _ in members(format, path, inner, True)}
     with access.session(path, "r") as file:
-        found = hdf5_links.aliases(h5py, _group(h5py, file, path, inner), known)
+        top = _group(h5py, file, path, inner)
+        known |= {netcdf4_names.stored(top, name) for name in known} if netcdf else set()
+        found = hdf5_links.aliases(h5py, top, known)
         return [(name, how) for name, how, item in found if _kind_of(h5py, item, netcdf=netcdf)]
 
 
@@ -152,7 +155,7 @@ def describe(format: str, path: str, inner: str, drop: Collection[str]) -> Membe
                 if isinstance(item, h5py.Dataset) and is_scale(item):
                     endless = not special_source(h5py, item) and item.maxshape[:1] == (None,)
                     unlimited |= {name} if endless else set()
-                variable = name.removeprefix(_NO_COORDINATE) if format == netcdf4.NAME else name
+                variable = netcdf4_names.shown(name) if format == netcdf4.NAME else name
                 if kind == "group":
                     groups.append(name)
                 elif kind == "array" and variable not in drop:
@@ -166,7 +169,7 @@ def describe(format: str, path: str, inner: str, drop: Collection[str]) -> Membe
 
 def _described(visit: Visit, name: str, dset: Any) -> Member:
     """A dataset, whether it can be read or not."""
-    h5py, path = visit.h5py, f"{visit.named}::{name}"
+    h5py, path = visit.h5py, visit.where(name)
     info, refused = None, None
     try:
         with access.translated(visit.named):

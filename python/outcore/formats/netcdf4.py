@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from outcore.errors import UnsupportedError, UsageError
-from outcore.formats import hdf5
+from outcore.formats import hdf5, netcdf4_names
 from outcore.formats import hdf5_access as access
 from outcore.formats.growing import Growing
 from outcore.formats.hdf5_attrs import (
@@ -86,7 +86,8 @@ def create(
             path=path,
         )
     full = (inner or "/data").rstrip("/")
-    group, variable = posixpath.split(final_name(full) or full)
+    final = final_name(full)
+    group, variable = posixpath.split(final or full)
     dims = tuple(
         name or f"{variable}_dim{k}"
         for k, name in enumerate(spec.dims or (None,) * len(spec.shape))
@@ -102,12 +103,15 @@ def create(
     growing = {*endless, *_unlimited_in(path, group or "/", dims if inner else ())}
     limits = tuple(None if d in growing else n for d, n in zip(dims, spec.shape, strict=True))
     attrs = {k: storable(k, v, path, netcdf=True) for k, v in spec.attrs.items()}
+    hidden = _name_for(path, posixpath.join(group, variable), dims, new=not inner)
+    if inner and not final:
+        inner = hidden
     missing = spec.declared(habit=True)
     spec = replace(spec, dims=dims, attrs=attrs, missing=missing, by_habit=False)
 
     def stage(file: Any, dset: Any, name: str) -> None:
         # What could be refused in the end is refused now.
-        _scales(file, path, name, dims, spec.shape)
+        _scales(file, path, netcdf4_names.for_new(file, name, dims), dims, spec.shape)
         for axis, dim in enumerate(dims):
             dset.dims[axis].label = dim
 
@@ -127,6 +131,14 @@ def create(
     )
 
 
+def _name_for(path: str, name: str, dims: Sequence[str], *, new: bool) -> str:
+    """The name of the dataset of a new variable of a file that may be there."""
+    if new or not os.path.exists(path):
+        return netcdf4_names.for_new(None, name, dims)
+    with access.session(path, "r") as file:
+        return netcdf4_names.for_new(file, name, dims)
+
+
 def _named(unlimited: Any, dims: tuple[str, ...]) -> set[str] | None:
     """Those of the dimensions that `unlimited` says; None if it says nonsense."""
     if isinstance(unlimited, bool | None):
@@ -135,6 +147,9 @@ def _named(unlimited: Any, dims: tuple[str, ...]) -> set[str] | None:
     if not isinstance(names, Collection) or not all(name in dims for name in names):
         return None
     return set(names)
+
+
+takes = hdf5.takes
 
 
 def staged(path: str, inner: str) -> str:
@@ -151,7 +166,10 @@ def publish(path: str, inner: str, exclusive: bool) -> None:
             del dset.attrs["DIMENSION_LABELS"]
         _attach(file, path, dset, name, dims)
 
-    hdf5.publish_as(path, inner, exclusive, finish)
+    def name_of(file: Any, dset: Any) -> str:
+        return netcdf4_names.for_new(file, inner, [dim.label for dim in dset.dims])
+
+    hdf5.publish_as(path, inner, exclusive, finish, name_of)
 
 
 def discard(path: str, inner: str) -> None:
@@ -252,14 +270,21 @@ def _attach(file: Any, path: str, dset: Any, name: str, dims: Sequence[str]) -> 
     # First everything that can be refused, then everything that is made.
     scales = _scales(file, path, name, dims, dset.shape)
     group, variable = posixpath.split(name)
-    if list(dims) == [variable]:
+    first = int(list(dims[:1]) == [variable])
+    if first:
         _become_coordinate(file, dset, posixpath.join(group, variable))
-        return
-    for axis, (dim, scale) in enumerate(zip(dims, scales, strict=True)):
+    for axis, (dim, scale) in list(enumerate(zip(dims, scales, strict=True)))[first:]:
         if scale is None:
             where = posixpath.join(group or "/", dim)
             scale = _new_dimension(file, where, dset.shape[axis], dset.maxshape[axis])
-        dset.dims[axis].attach_scale(scale)
+        if first:
+            scales[axis] = scale
+        else:
+            dset.dims[axis].attach_scale(scale)
+    if first and len(dims) > 1:
+        # No scale can be attached to a scale: it lists the numbers of its dimensions instead.
+        numbers = [_number(file, scale) for scale in (dset, *scales[1:])]
+        dset.attrs["_Netcdf4Coordinates"] = np.array(numbers, np.int32)
     fit_scales(access.library(path), access.filename(file), dset)
 
 
@@ -269,12 +294,11 @@ def _scales(
     """The scales of a new variable, None for those that are missing; refuses what does not fit."""
     group, variable = posixpath.split(name)
     group = group or "/"
-    if list(dims) == [variable]:
-        scales = [file.get(posixpath.join(group, variable))]
-    else:
-        scales = [find_scale(file, group, dim) for dim in dims]
-        if name in file:
-            check_removable(file, path, name)
+    scales = [find_scale(file, group, dim) for dim in dims]
+    if list(dims[:1]) == [variable]:
+        scales[0] = file.get(posixpath.join(group, variable))
+    elif name in file:
+        check_removable(file, path, name)
     for dim, length, scale in zip(dims, shape, scales, strict=True):
         _check_dimension(file, path, posixpath.join(group, dim), length, scale, name)
     return scales
@@ -293,8 +317,8 @@ def _check_dimension(file: Any, path: str, where: str, length: int, scale: Any, 
         there = Lengths(access.library(path), access.filename(file)).of(scale, without=name)
         fits = length >= there
     else:
-        there = scale.shape[0] if len(scale.shape) == 1 else scale.shape
-        fits = scale.shape == (length,)
+        there = scale.shape[0] if scale.shape else scale.shape
+        fits = scale.shape[:1] == (length,)
     if not fits:
         raise UsageError(
             f"{path!r}: dimension {where!r} has length {there} in the file, not {length}; "
@@ -321,6 +345,13 @@ def _new_dimension(file: Any, where: str, length: int, limit: int | None) -> Any
     scale.make_scale(f"{BARE_DIMENSION} {length:9d}")
     scale.attrs["_Netcdf4Dimid"] = np.int32(_next_id(file))
     return scale
+
+
+def _number(file: Any, scale: Any) -> int:
+    """The number of a dimension, which it gets if it has none."""
+    if "_Netcdf4Dimid" not in scale.attrs:
+        scale.attrs["_Netcdf4Dimid"] = np.int32(_next_id(file))
+    return int(np.asarray(scale.attrs["_Netcdf4Dimid"]).flat[0])
 
 
 def _next_id(file: Any) -> int:

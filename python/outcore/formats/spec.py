@@ -96,7 +96,8 @@ class Format(Protocol):
     arrays that grow for hours inside a file that exists, ``staged(path, inner) -> str`` (what to create
     instead), ``publish(path, inner, exclusive)`` (give it its name, if nobody has) and ``discard(path,
     inner)``; if need be also ``check_place(path, inner, exclusive)`` (refuse what `publish` would
-    refuse) and ``prepare(path, inner)`` (before it is created).
+    refuse) and ``prepare(path, inner)`` (before it is created); if arrays can have codecs,
+    ``takes(codec, dtype)``: whether a new one can have that.
     """
 
     @property
@@ -406,7 +407,8 @@ def _codecs(value: str | Codec | Sequence[str | Codec] | None) -> tuple[Codec, .
     if value is None:
         return ()
     items = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
-    return tuple(item if isinstance(item, Codec) else _codec(item) for item in items)
+    found = (item if isinstance(item, Codec) else _codec(item) for item in items)
+    return tuple(codec for codec in found if codec.name != "none")
 
 
 def _codec(text: Any) -> Codec:

@@ -29,7 +29,7 @@ from outcore.formats import (
     zarr_strings,
 )
 from outcore.formats.documents import Document, Judge, Stamp, part_of, read_document, read_stamped
-from outcore.formats.layout import ArrayInfo, Chunked, FileSource
+from outcore.formats.layout import ArrayInfo, Chunked, Codec, FileSource
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
 from outcore.formats.missing_values import of_attribute
 from outcore.formats.spec import Entry, Spec, check_shape
@@ -210,7 +210,7 @@ def describe(name: str, folder: str, document: Document, attrs: Document) -> Arr
     root = os.path.abspath(folder)
     source = FileSource(root, "", separator, os.path.join(root, _ARRAY))
     dims = _dims(attrs.get(_DIMS), len(shape))
-    fill = document.get("fill_value")
+    fill = zarr_dtypes.number_of_text(document.get("fill_value"), dtype)
     info = ArrayInfo(
         path=name,
         format=NAME,
@@ -220,7 +220,7 @@ def describe(name: str, folder: str, document: Document, attrs: Document) -> Arr
         order=pipeline.order,
         fill_value=None if text else zarr_dtypes.read_fill(fill, dtype, judge),
         attrs=part_of(attrs, {k: v for k, v in attrs.items() if k != _DIMS or dims is None}),
-        dims=dims,
+        dims=dims or None,
         extra={"zarr_format": 2, "codecs": list(pipeline.names)},
         declares=functools.partial(_declared, fill, attrs.get(MISSING), dtype, judge),
     )
@@ -374,7 +374,8 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = ".") ->
         "order": spec.order,
         "dimension_separator": separator,
     }
-    attrs = _with_dims(changed_attributes({}, spec.attrs, None, path), spec.dims)
+    dims = _axes(spec.dims, spec.shape)
+    attrs = _with_dims(changed_attributes({}, spec.attrs, None, path), dims)
     # What is made must be readable: every rule for reading is checked here.
     name, target = full_name(path, names), node_folder(path, names)
     describe(name, target, document, attrs)
@@ -384,6 +385,11 @@ def create(path: str, inner: str | None, spec: Spec, *, separator: str = ".") ->
         tell_groups(folder, documents)
     found = _Found(document, os.path.join(target, _ARRAY), made.document)
     return _known(name, target, found, attrs, made.folder)
+
+
+def _axes(dims: Sequence[str | None] | None, shape: Sequence[int]) -> Sequence[str | None] | None:
+    """Names of the axes for the attribute: xarray looks for those of an array without axes, too."""
+    return dims if shape or dims else ()
 
 
 def _with_dims(attrs: Mapping[str, Any], dims: Sequence[str | None] | None) -> Document:
@@ -480,7 +486,8 @@ def set_attrs(
     info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
 ) -> ArrayInfo:
     """Set user attributes and drop others (None: all); the names of the axes stay."""
-    if _DIMS in attrs and info.dims is not None:
+    dims = _axes(info.dims, info.shape)
+    if _DIMS in attrs and dims is not None:
         raise UsageError(
             f"{info.path!r}: attribute {_DIMS!r} holds the names of the axes; use another name",
             code="bad-attribute",
@@ -489,7 +496,7 @@ def set_attrs(
 
     def edit(document: Document) -> Document:
         found = changed_attributes(document, attrs, drop, info.path)
-        return _with_dims(found, info.dims) if drop is None else found
+        return _with_dims(found, dims) if drop is None else found
 
     return _change(info, _ATTRS, edit)
 
@@ -516,3 +523,8 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         return {**document, "shape": list(shape)}
 
     return _change(info, _ARRAY, edit, lambda: remove_shrunk(info, shape))
+
+
+def takes(codec: Codec, dtype: np.dtype[Any]) -> bool:
+    """Whether a new array can have a codec."""
+    return zarr_codecs.takes(codec, dtype, 2)

@@ -24,6 +24,8 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.formats import (
     durable,
@@ -37,6 +39,7 @@ from outcore.formats.documents import Document, Judge, Stamp, part_of, read_docu
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,
+    Codec,
     FileSource,
     ShardSource,
 )
@@ -635,3 +638,8 @@ def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
         document["shape"] = list(shape)
 
     return _change(info, edit, lambda: remove_shrunk(info, shape))
+
+
+def takes(codec: Codec, dtype: np.dtype[Any]) -> bool:
+    """Whether a new array can have a codec."""
+    return zarr_codecs.takes(codec, dtype, 3)

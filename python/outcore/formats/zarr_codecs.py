@@ -421,3 +421,15 @@ def _to_numcodecs(codec: Codec, item: int, path: str) -> Document:
     if "shuffle" in options:
         options["shuffle"] = _SHUFFLES.index(options["shuffle"])
     return {"id": step["name"].removeprefix("numcodecs."), **options}
+
+
+def takes(codec: Codec, dtype: DType, version: int) -> bool:
+    """Whether a new array can have a codec."""
+    try:
+        if version == 2:
+            to_v2((codec,), dtype, "")
+        else:
+            to_v3((codec,), dtype, "C", 1, None, "")
+    except UsageError:
+        return False
+    return True

@@ -259,6 +259,21 @@ def to_v2(dtype: DType) -> tuple[Any, DType]:
     return entries, np.dtype(fields)
 
 
+def number_of_text(value: Any, dtype: DType) -> Any:
+    """
+    Return the number that a text in a document of version 2 is: N5's own writes ``"0"``.
+
+    >>> number_of_text("0", np.dtype("u1")), number_of_text("-1.5", np.dtype("f4"))
+    (0, -1.5)
+    """
+    if isinstance(value, str) and dtype.kind in "biuf" and re.fullmatch(_NUMBER, value):
+        return int(value) if value.lstrip("+-").isdigit() else float(value)
+    return value
+
+
+_NUMBER = r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?"
+
+
 def read_fill(value: Any, dtype: DType, judge: Judge) -> Any:
     """The scalar that a fill value in a document (either version) stands for; None stays None."""
     if value is None:

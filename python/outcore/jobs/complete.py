@@ -184,12 +184,10 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
     if words:
         call = getattr(importlib.import_module("outcore"), operation.name, complete)
         refuse_unknown(call, "create", words, ("out", *_HOW))
-    # None, or no compression, is no option: the format has its own.
-    options = {
-        k: v
-        for k, v in words.items()
-        if k not in _UNSAID or (v is not None and not (isinstance(v, str) and v == "none"))
-    }
+    # None is no option: the format has its own. Of the compression it says that there is to be none.
+    options = {k: v for k, v in words.items() if k not in _UNSAID or v is not None}
+    if "compression" in words:
+        options["compression"] = words["compression"] or "none"
     places = outputs(
         operation.name,
         operation.inputs,

@@ -737,14 +737,13 @@ def _words(output: Named, result: Result) -> dict[str, Any]:
     """How an array is made that has the layout of a result."""
     target = output.target
     format = formats.format_of_new(target.place.final, target.format)
-    kept = {k: v for k, v in result.kept.items() if k in ("order", "chunks") and v is not None}
+    kept, _ = target.kept(format)
+    kept = {k: v for k, v in kept.items() if k in ("order", "chunks", "shards", "compression")}
     # One file stands for several.
     several = ("files", "where", "parts", "stripe")
     options = {k: v for k, v in target.options.items() if k not in several}
     format = "npy" if format == "parts" else format
-    if format in ("npy", "raw"):
-        kept.pop("chunks", None)
-    return {"format": format, **kept, **options}
+    return {"format": format, "compression": "auto", **kept, **options}
 
 
 def _inode(output: Named) -> int:

@@ -528,7 +528,9 @@ def temporary(result: Result, folder: str, options: Mapping[str, Any] | None = N
     name = f".outcore-scratch-{os.getpid()}-{os.urandom(6).hex()}{suffix}"
     path = os.path.join(folder, name)
     hints = Hints.of(Hints(exclusive=True, missing="error"))  # it is read when it is complete
-    array = create(path + inner, result.shape, result.dtype, hints=hints, **{**kept, **words})
+    # It goes away soon: what is not asked for, encoding, would take time for nothing.
+    words = {"compression": None, **kept, **words}
+    array = create(path + inner, result.shape, result.dtype, hints=hints, **words)
     array._gone = weakref.finalize(array, _remove, path, os.getpid())  # type: ignore[attr-defined]
     return array
 
@@ -537,9 +539,14 @@ def name_of_scratch(words: Mapping[str, Any]) -> tuple[str, str]:
     """How the name of an array with these options ends, and its name inside."""
     suffix = {"zarr2": ".zarr", "zarr": ".zarr", "hdf5": ".h5", "netcdf4": ".nc"}.get(
         words.get("format", ""),
-        ".zarr" if {"chunks", "shards", "compression"} & set(words) else ".npy",
+        ".zarr" if {"chunks", "shards"} & set(words) or _encodes(words) else ".npy",
     )
     return suffix, "::/data" if suffix in (".h5", ".nc") else ""
+
+
+def _encodes(words: Mapping[str, Any]) -> bool:
+    """Whether options ask for codecs."""
+    return words.get("compression") not in (None, (), "none")
 
 
 def _keep_together(array: DiskArray) -> None:

@@ -34,7 +34,7 @@ from outcore.formats import durable
 from outcore.formats.zarr_tree import check_replaceable
 from outcore.hints import Hints
 from outcore.jobs.operation import Result
-from outcore.likeness import kept_by, tell_lost
+from outcore.likeness import fitted, kept_by, tell_lost
 from outcore.opening import create, open
 
 __all__ = ["PARTIAL", "WHOLE", "Place", "Target", "discard"]
@@ -279,15 +279,22 @@ class Target:
             errno=2,
         )
 
-    def create(self, memory: int) -> DiskArray:
-        """An empty array that has of what it should keep what its format can."""
-        self.place.prepare()
-        format = formats.format_of_new(self.place.final, self.format)
+    def kept(self, format: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """What it should keep as far as a format can express it, and what that cannot, in words."""
         kept = {
             k: v for k, v in self.result.kept.items() if v is not None and k not in self.options
         }
         if "shards" in self.options:
             kept.pop("chunks", None)
+        elif "chunks" in self.options and not _divides(self.options["chunks"], kept.get("shards")):
+            kept.pop("shards", None)
+        return fitted(kept, format, self.result.dtype)
+
+    def create(self, memory: int) -> DiskArray:
+        """An empty array that has of what it should keep what its format can."""
+        self.place.prepare()
+        format = formats.format_of_new(self.place.final, self.format)
+        kept, unfit = self.kept(format)
 
         def make(words: Mapping[str, Any]) -> DiskArray:
             return create(
@@ -302,5 +309,16 @@ class Target:
             )
 
         target, lost = kept_by(make, kept)
-        tell_lost(target, lost, kept, self.place.final, self.result.source)
+        tell_lost(target, lost, kept, self.place.final, self.result.source, unfit)
         return target
+
+
+def _divides(chunks: Any, shards: Sequence[int] | None) -> bool:
+    """Whether shards hold whole chunks, as the user says these: one length, or one for each axis."""
+    if shards is None or isinstance(chunks, str):
+        return False
+    each = chunks if isinstance(chunks, Sequence) else [chunks] * len(shards)
+    return len(each) == len(shards) and all(
+        isinstance(chunk, int) and chunk > 0 and shard % chunk == 0
+        for chunk, shard in zip(each, shards, strict=True)
+    )

@@ -232,6 +232,9 @@ class _Words:
             return self.options
         said = found["layout"]
         chosen = {"shape": self.shape, "dtype": self.dtype, "format": said["format"]}
+        chosen["compression"] = (
+            "none"  # sections of chunks without codecs are read and written alone
+        )
         if said.get("candidates"):
             chosen["order"] = said["order"]
             if said["chunks"] is not None:

@@ -523,7 +523,9 @@ def _write(
 
         def make() -> None:
             for name, one in kept.items():
-                create(files[name], one.part.shape, one.part.dtype).close()
+                shape, dtype = one.part.shape, one.part.dtype
+                # Ranks write parts of chunks.
+                create(files[name], shape, dtype, compression=None).close()
 
         ranks.once(make)
         arrays: dict[str, Entry] = {}

@@ -33,7 +33,7 @@ from outcore.jobs import Operation, Planned, Result, again, collective, complete
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.target import Place
 from outcore.layouts import ResidentLayout
-from outcore.likeness import description
+from outcore.likeness import description, of_any_size, storage
 from outcore.ooc.copies.convert_group import convert_group, holds_several
 from outcore.ooc.copies.copying import copying
 from outcore.opening import open
@@ -59,7 +59,7 @@ def convert(
     order: str | None = None,
     chunks: int | Sequence[int | None] | Literal["auto"] | None = None,
     shards: int | Sequence[int | None] | None = None,
-    compression: Any = None,
+    compression: Any = "auto",
     memory: int | str | None = None,
     progress: ProgressArgument = None,
     resume: bool = False,
@@ -90,8 +90,10 @@ def convert(
     dtype, order
         Of the new array; by default those of the source. Casting follows NumPy's rule `casting`.
     chunks, shards, compression
-        As for `outcore.create`, ``chunks="auto"`` included. By default the new array has no compression,
-        and the chunks of the source if both formats have chunks.
+        As for `outcore.create`, ``chunks="auto"`` included; ``compression=None`` asks for none. By
+        default they are those of the source as far as the new format can express them; what it cannot
+        is told in a warning, and another compression takes the place of one that it lacks. Of a source
+        without chunks the compression is that which `outcore.create` gives new arrays.
     memory
         Bytes that the copy may hold, as a number or as text (``"256 MiB"``). By default, and at
         most, what `outcore.memory` allows.
@@ -192,7 +194,9 @@ def convert(
             f"source={source!r} is no mapping of options for opening {src!r}, such as {{'dtype': 'f4'}}",
             code="bad-option",
         )
-    new = {"order": order, "chunks": chunks, "shards": shards, "compression": compression}
+    new = {"order": order, "chunks": chunks, "shards": shards}
+    if not (isinstance(compression, str) and compression == "auto"):
+        new["compression"] = "none" if compression is None else compression
     how = {
         "memory": memory,
         "progress": progress,
@@ -243,22 +247,15 @@ def convert(
             )
         selected = None if section is None else Selection.of_disk(array, section)
         shape = array.shape if selected is None else selected.shape
-        kept = {
-            **description(array.info, kind),
-            "dims": _of_axes(array.dims, selected, None),
-            "chunks": _of_axes(array.chunks, selected, 1),
-            "order": "F" if array.order == "F" else None,
-        }
-        if selected is not None and kept["chunks"]:
-            # A section may be shorter than a chunk.
-            pairs = zip(kept["chunks"], shape, strict=True)
-            kept["chunks"] = tuple(min(chunk, max(n, 1)) for chunk, n in pairs)
+        kept = _kept(array, kind, selected, shape)
         layout = None
         if isinstance(chunks, str) or typical is not None:
             words = {"format": format, "order": kept["order"], **_said(new), **options}
             layout = _chosen(dst, shape, kind, words, typical, resume, Ranks.of(comm, "convert"))
             new["chunks"] = layout.chunks
-            kept["chunks"] = None
+            kept["chunks"] = kept["shards"] = None
+            if "compression" not in new and not kept.get("compression"):
+                kept["compression"] = ()  # the layout is that of chunks without
         result = Result(shape, kind, kept, array.path)
         plan = copying("convert", shape, (array.dtype, kind), section=selected)
         arguments: dict[str, Any] = {"dtype": kind, "casting": casting}
@@ -272,6 +269,32 @@ def convert(
         return done
     done.close()
     return None
+
+
+def _kept(
+    array: DiskArray, kind: np.dtype[Any], selected: Selection | None, shape: tuple[int, ...]
+) -> dict[str, Any]:
+    """What the new array should have of the source, or of a section of it."""
+    lies = storage(array.info)
+    chunks, shards = _of_axes(array.chunks, selected, 1), lies.get("shards")
+    if selected is not None and chunks is not None:
+        # A section may be shorter than a chunk.
+        chunks = tuple(min(chunk, max(n, 1)) for chunk, n in zip(chunks, shape, strict=True))
+    if shards is not None and chunks is not None:
+        counts = tuple(s // n for s, n in zip(shards, array.chunks or (), strict=True))
+        each = _of_axes(counts, selected, 1) or ()
+        shards = tuple(n * count for n, count in zip(chunks, each, strict=True))
+    compression = lies.get("compression")
+    if compression is not None and kind != array.dtype:
+        compression = of_any_size(compression)
+    return {
+        **description(array.info, kind),
+        "dims": _of_axes(array.dims, selected, None),
+        "chunks": chunks,
+        "shards": shards,
+        "compression": compression,
+        "order": "F" if array.order == "F" else None,
+    }
 
 
 def _of_axes(each: Sequence[T] | None, section: Selection | None, new: T) -> tuple[T, ...] | None:

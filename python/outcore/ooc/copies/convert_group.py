@@ -21,7 +21,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -90,7 +90,7 @@ def holds_several(
         return True
     if whole is False or not isinstance(src, str | os.PathLike) or set(source) - {"format"}:
         return False
-    target = formats.format_of_new(formats.split_path(one_name(dst))[0], format)
+    target = formats.format_of_new(one_name(dst), format)
     if not (whole or groups.can_hold(target)):
         return False
     path = one_name(src)
@@ -128,7 +128,7 @@ class _Place:
         if os.path.islink(outer):
             outer = os.path.realpath(outer)  # the link stays, as with `create`
         inner = (inside or "").strip("/")
-        name = formats.format_of_new(outer, format)
+        name = formats.format_of_new(f"{outer}::/{inner}" if inner else outer, format)
         if not groups.can_hold(name):
             raise UnsupportedError(
                 f"{dst!r}: a file of the format {name} holds one array, not a group; convert to HDF5, "
@@ -252,6 +252,17 @@ def _text_in(path: str) -> UnsupportedError:
     )
 
 
+def _turn(leaf: str, dims: Any, used: Collection[str | None]) -> int:
+    """
+    When an array is made among the others.
+
+    First what dimensions are made of; last what has the name of one and is not what it is made of.
+    """
+    if tuple(dims or ())[:1] == (leaf,):
+        return 0
+    return 2 if leaf in used else 1
+
+
 @dataclass
 class _Source:
     """The group that is read: what is in it, found out by the first rank."""
@@ -295,7 +306,8 @@ class _Source:
             elif info is not None:
                 self.arrays.append((name, info))
         self.refused += groups.broken(self.path, format=self.format)
-        self.arrays.sort(key=lambda one: one[1].dims != (one[0].rpartition("/")[2],))
+        used = {dim for _, info in self.arrays for dim in info.dims or ()}
+        self.arrays.sort(key=lambda one: _turn(one[0].rpartition("/")[2], one[1].dims, used))
 
     def _try(self, name: str) -> ArrayInfo | None:
         try:

@@ -10,7 +10,7 @@ from outcore.disk import DiskArray
 from outcore.errors import UsageError
 from outcore.formats.spec import in_order
 from outcore.jobs import Operation, Result, Source, collective, complete, opened
-from outcore.likeness import description
+from outcore.likeness import description, storage
 from outcore.ooc.copies.copying import copying
 
 __all__ = ["rechunk", "transpose"]
@@ -69,22 +69,31 @@ def transpose(
     """
     with opened(a) as (source,):
         permutation = _permutation(source.ndim, axes)
-        chunks = getattr(source, "chunks", None)
-        dims = getattr(source, "dims", None)
+        kept = _kept(source)
         kind = in_order(source.dtype)
         result = Result(
             tuple(source.shape[k] for k in permutation),
             kind,
             kept={
-                "chunks": chunks and tuple(chunks[k] for k in permutation),
-                **(description(source.info) if isinstance(source, DiskArray) else {}),
-                "dims": dims and tuple(dims[k] for k in permutation),
+                name: tuple(word[k] for k in permutation) if name in _PER_AXIS and word else word
+                for name, word in kept.items()
             },
             source=source.path,
         )
         plan = copying("transpose", source.shape, (source.dtype, kind), permutation)
         operation = Operation("transpose", (source,), (result,), plan, {"axes": permutation})
         return complete(operation, out, how)  # type: ignore[no-any-return]
+
+
+_PER_AXIS = ("chunks", "shards", "dims")
+
+
+def _kept(source: Any) -> dict[str, Any]:
+    """What the result should have of the source: all but the order."""
+    if not isinstance(source, DiskArray):
+        return {}
+    lies = {name: word for name, word in storage(source.info).items() if name != "order"}
+    return {**lies, **description(source.info)}
 
 
 def _permutation(ndim: int, axes: Sequence[SupportsIndex] | None) -> tuple[int, ...]:
@@ -151,7 +160,7 @@ def rechunk(
     (40, 6)
     """
     with opened(a) as (source,):
-        kept = description(source.info) if isinstance(source, DiskArray) else {}
+        kept = {name: word for name, word in _kept(source).items() if name != "chunks"}
         kind = in_order(source.dtype)
         result = Result(source.shape, kind, kept, source.path)
         plan = copying("rechunk", source.shape, (source.dtype, kind))
