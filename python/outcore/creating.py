@@ -61,12 +61,13 @@ def create(
         ``StringDType``) is refused.
     data
         Array to store: anything NumPy can make an array of, or another `DiskArray`, which is copied
-        block by block.
+        block by block. Of an `xarray.DataArray` names of axes, of coordinates and attributes are kept.
     like
         Take from this array what is not said: shape, dtype, order, chunks, shards, codecs, fill value,
         names of axes, attributes (and the format, if the suffix tells none), but no elements, as
-        `numpy.empty_like` does. An array of outcore, h5py or zarr, or of NumPy and others, of which
-        shape, dtype and order are taken. What the format cannot keep is left out, with a warning unless
+        `numpy.empty_like` does. An array of outcore, h5py or zarr; an `xarray.DataArray`, of which names
+        of axes, of coordinates and attributes are taken; or of NumPy and others, of which shape, dtype
+        and order are. What the format cannot keep is left out, with a warning unless
         it is only a matter of layout.
     typical
         For ``chunks="auto"``: the sections that will be read and written, as for `disk_array`.
@@ -134,6 +135,8 @@ def create(
             code="unknown-option",
         )
     words = words_of(like)
+    model = data if like is None else like
+    named = getattr(model, "path", type(model).__name__)
     if words and options.get("format") is None and not _tells_format(path_names(path)[0]):
         options["format"] = words.get("format")
     if data is not None:
@@ -141,6 +144,7 @@ def create(
         if isinstance(data, DiskArray):
             _refuse_to_replace(data, path)
         else:
+            words = words or _labelled(data)
             data = np.asarray(data, None if dtype is None else as_dtype(dtype, str(path)))
         dtype = data.dtype if dtype is None else dtype
         if shape is None:
@@ -165,7 +169,7 @@ def create(
             from outcore.likeness import tell_lost
 
             name = path_names(path)[0]
-            tell_lost(array, lost, kept, name, getattr(like, "path", type(like).__name__))
+            tell_lost(array, lost, kept, name, named)
         return array
 
     if data is None:
@@ -284,6 +288,16 @@ def words_of(like: Any) -> dict[str, Any]:
     from outcore import likeness
 
     return likeness.words_of(like)
+
+
+def _labelled(data: Any) -> dict[str, Any]:
+    """What an array in memory says of itself beside its elements; most say nothing."""
+    if isinstance(data, np.ndarray) or not hasattr(data, "dims"):
+        return {}
+    from outcore import likeness
+
+    found = likeness.labels(data)
+    return {"shape": data.shape, "dtype": data.dtype, **found} if found else {}
 
 
 def _tells_format(name: str) -> bool:

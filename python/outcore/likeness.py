@@ -31,6 +31,7 @@ __all__ = [
     "description",
     "fitted",
     "kept_by",
+    "labels",
     "of_any_size",
     "storage",
     "tell_lost",
@@ -83,7 +84,32 @@ def words_of(like: Any) -> dict[str, Any]:
         return words | _of_h5py(like)
     if isinstance(like, np.ndarray) and like.flags.fnc:
         words["order"] = "F"
-    return words
+    return words | labels(like)
+
+
+def labels(array: Any) -> dict[str, Any]:
+    """
+    Return names of axes and attributes of an array in memory (xarray), as words for `outcore.create`.
+
+    Names of coordinates other than those of its axes become the attribute ``coordinates``, as in the CF
+    conventions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> labels(np.zeros(3))
+    {}
+    """
+    dims, attrs = getattr(array, "dims", None), getattr(array, "attrs", None)
+    if not isinstance(dims, tuple) or not isinstance(attrs, Mapping):
+        return {}
+    names = tuple(name if isinstance(name, str) else None for name in dims)
+    attrs = dict(attrs)
+    others = sorted(str(name) for name in getattr(array, "coords", ()) if name not in dims)
+    if others:
+        attrs.setdefault("coordinates", " ".join(others))
+    words = {"dims": names if any(names) else None, "attrs": attrs or None}
+    return {name: word for name, word in words.items() if word is not None}
 
 
 def description(info: ArrayInfo, dtype: np.dtype[Any] | None = None) -> dict[str, Any]:
