@@ -46,7 +46,7 @@ def known() -> list[dict[str, Any]]:
 
             document = json.load(stream)
         return [disk for disk in document["disks"] if all(isinstance(disk[n], int) for n in _USED)]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
 
 
@@ -56,7 +56,7 @@ def use() -> None:
     learned: dict[int, tuple[int, int, int, int]] = {}
     for disk in known():
         try:
-            device = os.stat(disk["mount"]).st_dev
+            device = os.stat(os.fspath(disk["mount"])).st_dev  # a number would be a descriptor
         except (OSError, KeyError, TypeError, ValueError):
             continue
         gap, latency, rate, stream = (min(max(disk[name], 0), 2**62) for name in _USED)

@@ -6,6 +6,8 @@ import contextlib
 import io
 import json
 import struct
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import numpy as np
 import outcore
 from fuzz.chance import LIES, Chance
 from fuzz.lane import Files, Target
-from outcore import errors, formats
+from outcore import errors, formats, jobs
 from outcore.formats import whole
 from outcore.jobs.journal import Journal
 
@@ -50,7 +52,7 @@ def npy(chance: Chance) -> Files:
     if chance.one_in(3):  # another text, in a header that is well formed
         start = 10 if version == (1, 0) else 12
         text = good[start : len(good) - array.nbytes]
-        text = _other_words(chance, text.rstrip()) + b"\n"
+        text = other_words(chance, text.rstrip()) + b"\n"
         length = struct.pack("<H" if version == (1, 0) else "<I", len(text))
         return {"a.npy": good[:8] + length + text + bytes(array.nbytes)}
     return {"a.npy": chance.damage(good, 0, len(good) - array.nbytes + 2)}
@@ -62,7 +64,7 @@ WORDS = [b"True", b"None", b"-1", b"9" * 30, b"(3,)", b"()", b"'|O'", b"'<f8'", 
          b"1L " * 4000]  # fmt: skip
 
 
-def _other_words(chance: Chance, text: bytes) -> bytes:
+def other_words(chance: Chance, text: bytes) -> bytes:
     parts = text.split(b" ")
     for _ in range(chance.randint(1, 3)):
         at = chance.randrange(len(parts))
@@ -87,7 +89,14 @@ def raw(chance: Chance) -> Files:
         "shape": (-1,),
         **{k: chance.choice(v) for k, v in RAW_WORDS.items() if chance.one_in(2)},
     }
-    return {"a.raw": bytes(chance.choice([0, 1, 48, 1000])), "options.json": _json(options)}
+    files = {"a.raw": bytes(chance.choice([0, 1, 48, 1000])), "options.json": _json(options)}
+    if chance.one_in(4):  # the note of an append that was interrupted, of this or another file
+        note = struct.pack(
+            "<8sQQqqI", b"outgrow1", *(chance.choice(LIES) % 2**63 for _ in range(4)), 7
+        )
+        note += struct.pack("<I", zlib.crc32(note))
+        files[".a.raw.outcore-growth"] = chance.damage(note) if chance.one_in(2) else note
+    return files
 
 
 def taste_raw(folder: Path) -> None:
@@ -213,8 +222,23 @@ def zarr(chance: Chance) -> Files:
             if not isinstance(document, (dict, list)):
                 break
         data = _json(document)
-    files = {f"a.zarr/{other}": _json(value) for other, value in documents.items()}
-    return {**files, f"a.zarr/{name}": data, "inner": inner.encode()}
+    files = {**{other: _json(value) for other, value in documents.items()}, name: data}
+    if chance.one_in(4):
+        return {"a.zip": _zipped(chance, files), "inner": inner.encode()}
+    return {**{f"a.zarr/{other}": text for other, text in files.items()}, "inner": inner.encode()}
+
+
+def _zipped(chance: Chance, files: Files) -> bytes:
+    """In a zip file, of which headers and directory may be damaged, too."""
+    stream = io.BytesIO()
+    methods = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA
+    with zipfile.ZipFile(stream, "w", chance.choice(methods)) as file:
+        for name, data in files.items():
+            file.writestr(name, data)
+        file.comment = chance.choice([b"", b"PK\5\6", b"PK\5\6" + bytes(18)])
+    good = stream.getvalue()
+    begin = chance.choice([0, good.index(b"PK\1\2"), good.index(b"PK\5\6")])
+    return good if chance.one_in(4) else chance.damage(good, begin)
 
 
 def damaged_text(chance: Chance, good: bytes) -> bytes:
@@ -227,7 +251,19 @@ def damaged_text(chance: Chance, good: bytes) -> bytes:
             case 1:
                 del text[at : at + chance.randint(1, 20)]
             case 2:
-                text[at:at] = chance.choice([b"[", b"{", b'"', b"9" * 30, b"\\ud800", b"-", b"NaN"])
+                text[at:at] = chance.choice(
+                    [
+                        b"[",
+                        b"{",
+                        b'"',
+                        b"9" * 30,
+                        b"\\ud800",
+                        b"-",
+                        b"NaN",
+                        b"[" * 5000,
+                        b'{"a":' * 5000,
+                    ]
+                )
             case _:
                 del text[max(at, 1) :]
     return bytes(text)
@@ -235,9 +271,13 @@ def damaged_text(chance: Chance, good: bytes) -> bytes:
 
 def taste_zarr(folder: Path) -> None:
     path = f"{folder}/a.zarr"
+    if (folder / "a.zip").exists():
+        path = f"{folder}/a.zip"
     try:
         for entry in formats.ls(path):
             repr(entry)
+        for damage in outcore.verify(path):
+            repr(damage)
     except errors.FormatError:
         pass
     taste(path + (folder / "inner").read_text())
@@ -320,12 +360,31 @@ def look(folder: Path) -> None:
 
 # Journals
 
-JOB = {"source": "a.npy", "shape": [3, 4], "dtype": "<f8"}
+JOB = {
+    "operation": "transpose",
+    "source": "a.npy",
+    "shape": [3, 4],
+    "dtype": "<f8",
+    "target": "b.npy",
+}
+CALL = {
+    "function": "transpose",
+    "inputs": [{"mapping": [["path", "a.npy"], ["options", {"mapping": []}]]}],
+    "out": ["b.npy"],
+    "out_name": "out",
+    "in_names": [],
+    "arguments": {"axes": {"tuple": [1, 0]}},
+    "how": {"chunks": {"array": [2, 2], "of": "<i8"}, "order": "C"},
+    "memory": 10**6,
+    "overwrite": False,
+}
 
 
 def journal(chance: Chance) -> Files:
     steps = chance.choice([200, 200, 10**6, 10**8, *LIES])
-    head = {"outcore-journal": 1, "job": JOB, "cut": [1, 4], "steps": steps}
+    head: Any = {"outcore-journal": 1, "job": JOB, "cut": [1, 4], "steps": steps}
+    if chance.one_in(3):
+        head["cut"] = {"partial": [["b.outcore-partial.npy", None]], "call": CALL}
     if chance.one_in(4):
         head = changed(head, chance.choice(list(paths_of(head))), chance.choice(HURTFUL), False)
     lines = [json.dumps(head)]
@@ -342,6 +401,15 @@ def journal(chance: Chance) -> Files:
 
 
 def resume(folder: Path) -> None:
+    # What lists jobs and goes on with them sees the same, and gives up nothing but the journal.
+    work = folder / "jobs"
+    work.mkdir(exist_ok=True)
+    (work / "b.npy.outcore-journal").write_bytes((folder / "journal").read_bytes())
+    with contextlib.chdir(work), contextlib.suppress(errors.OutcoreError):
+        np.save("a.npy", np.zeros((3, 4)))
+        for one in jobs.unfinished(work):
+            repr(one)
+        jobs.resume(work)
     with Journal(str(folder / "journal")) as found:
         count = 0
         for step in range(100):

@@ -6,6 +6,7 @@ import functools
 import io
 import json
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 import outcore
 from fuzz.chance import LIES, Chance
-from fuzz.documents import HURTFUL, damaged, saved
+from fuzz.documents import HURTFUL, damaged, other_words, saved
 from fuzz.lane import Files, Target
 
 # Placements
@@ -74,7 +75,29 @@ def schedule(chance: Chance) -> Files:
     stream = io.BytesIO()
     np.savez(stream, schedule=np.frombuffer(said, np.uint8), **members)
     data = stream.getvalue()
+    if chance.one_in(3):  # a member with another header, and the CRC of what it has
+        data = _with_another_header(chance, data)
     return {"s.npz": chance.damage(data) if chance.one_in(4) else data}
+
+
+def _with_another_header(chance: Chance, good: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(good)) as file, zipfile.ZipFile(stream, "w") as other:
+        changed = chance.choice(file.namelist())
+        for name in file.namelist():
+            data = file.read(name)
+            if name == changed:
+                length = int.from_bytes(data[8:10], "little")
+                text = other_words(chance, data[10 : 10 + length].rstrip()) + b"\n"
+                text = chance.damage(text) if chance.one_in(2) else text
+                data = (
+                    data[:8]
+                    + min(len(text), 2**16 - 1).to_bytes(2, "little")
+                    + text
+                    + data[10 + length :]
+                )
+            other.writestr(name, data)
+    return stream.getvalue()
 
 
 def use_schedule(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import zipfile
 
 import numpy as np
 import pytest
@@ -526,3 +527,22 @@ def test_runs_of_indices():
     assert indices_of(starts, lengths).tolist() == [3, 4, 5, 9, 8, 9]
     assert (starts.tolist(), lengths.tolist()) == ([3, 9, 8], [3, 1, 2])
     assert runs_of(np.array([], np.int64))[1].size == 0
+
+
+def test_members_whose_header_is_no_text_of_numpy_are_damage(tmp_path):
+    """NumPy parses it in ways that raise what zip files never do: TokenError, SyntaxError."""
+    np.save(tmp_path / "a.npy", np.zeros((6, 5)))
+    with outcore.open(tmp_path / "a.npy") as array:
+        array.schedule([4, 2, 4]).save(tmp_path / "good")
+        texts = (b"{(", b'"' * 3, b"{'descr': '<i8", b"\\", b"1L", b"(" * 300, b"\xff\xfe", b"")
+        for text in (*texts, b"{'descr': '<i8', 'fortran_order': 1L, 'shape': (", b"    {\n  }("):
+            with (
+                zipfile.ZipFile(tmp_path / "good") as good,
+                zipfile.ZipFile(tmp_path / "bad", "w") as bad,
+            ):
+                for name in good.namelist():
+                    head = good.read(name)[:8] + len(text).to_bytes(2, "little")
+                    bad.writestr(name, head + text)
+            with pytest.raises(outcore.FormatError) as caught:
+                outcore.IndexSchedule.open(tmp_path / "bad", array)
+            assert caught.value.code == "bad-schedule", text

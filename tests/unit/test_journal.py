@@ -1,12 +1,19 @@
 """A journal tells the truth about what is done, for one job, to one process."""
 
+import contextlib
+import json
 import multiprocessing
 import os
 import threading
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import outcore
+from fuzz import documents
+from outcore import errors, jobs
 from outcore.errors import FormatError, StorageError, UsageError
 from outcore.jobs.journal import Journal, gather, held, of_rank
 
@@ -175,3 +182,42 @@ def test_a_job_on_which_a_rank_is_at_work_is_held(path):
         with pytest.raises(UsageError, match="held by another process"):
             held(path)
     held(path).close()
+
+
+def test_a_journal_that_makes_no_sense_is_refused_by_all_who_read_it(tmp_path, monkeypatch):
+    """Each value of the head and of the call is replaced, or nested too deeply: no raw exception."""
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", np.zeros((3, 4)))
+    cut = {"partial": [["b.outcore-partial.npy", None]], "call": documents.CALL}
+    good = {"outcore-journal": 1, "job": documents.JOB, "cut": cut, "steps": 9}
+    tried = 0
+    for where in documents.paths_of(good):
+        for value in (None, 5, "x", [], {}, [1], {"a": 1}, -1, 1e400, "\ud800", "nested"):
+            document = documents.changed(good, where, value, False)
+            text = json.dumps(document).replace('"nested"', "[" * 3000 + "]" * 3000)
+            Path("b.npy.outcore-journal").write_text(f"{text}\n1\n")
+            with contextlib.suppress(errors.OutcoreError):
+                for one in jobs.unfinished("."):
+                    repr(one)
+            with contextlib.suppress(errors.OutcoreError):
+                jobs.resume(".")
+            for name in os.listdir():
+                if name != "a.npy":
+                    Path(name).unlink()
+            tried += 1
+    assert tried > 300
+
+
+def test_what_a_function_of_the_user_raises_is_no_fault_of_the_journal(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", np.zeros((600, 700)))
+
+    def stop(done, total):
+        if done:
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        outcore.transpose("a.npy", out="b.npy", memory="600 kB", progress=stop)
+    with pytest.raises(KeyError, match="mine"):
+        jobs.resume(".", progress=stop)
+    assert jobs.resume(".") == [str(tmp_path / "b.npy")]

@@ -2,11 +2,13 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import outcore
+from fuzz import documents
 from outcore import _core, measured
 
 FIGURES = {"gap": 5, "latency_ns": 9000, "device": 2 * 10**9, "stream": 2 * 10**9}
@@ -114,3 +116,20 @@ def test_collectives_are_priced_for_the_disk_of_the_array(tmp_path, monkeypatch,
         assert a._core.price(np.s_[::64], False, True) == (expected, 0)
     with outcore.open(f"{tmp_path}/{name}", hints={"cache": "bypass"}) as a:
         assert a._core.price(...)[1] == 0, "past the page cache nothing is cached"
+
+
+def test_figures_that_make_no_sense_are_none(cache):
+    """``import outcore`` reads them: it must not raise, whatever they are."""
+    path = Path(measured.figures_path())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    disk = {"gap": 1, "latency_ns": 2, "device": 10**9, "stream": 10**9, "mount": "/"}
+    good = {"version": 1, "disks": [disk]}
+    for where in documents.paths_of(good):
+        for value in (None, 5, "x", [], {}, [1], -1, True, 1e400, "\ud800", "a\0b", 10**30):
+            path.write_text(json.dumps(documents.changed(good, where, value, False)))
+            measured.known()
+            measured.use()
+    for text in (b"[" * 100_000, b'{"a":' * 50_000, b"", b"\xff\xfe"):
+        path.write_bytes(text)
+        measured.use()
+        assert measured.known() == []

@@ -19,6 +19,8 @@ import json
 import math
 import operator
 import os
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -54,7 +56,9 @@ _MOST = 1 << 63
 # What reading a file raises that is damaged.
 _DAMAGED = (
     *(ValueError, LookupError, TypeError, ArithmeticError, EOFError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+    # Of headers of members, which NumPy parses as text.
+    *(tokenize.TokenError, SyntaxError, MemoryError),
 )
 
 

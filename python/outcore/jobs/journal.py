@@ -181,7 +181,7 @@ class Journal:
                     if head["outcore-journal"] != _VERSION:
                         raise ValueError(line)
                     self.job, self.cut, self.steps = head["job"], head["cut"], head["steps"]
-                    if type(self.steps) is not int:
+                    if type(self.steps) is not int or not isinstance(self.job, dict):
                         raise ValueError(line)
                     done = []
                     continue
