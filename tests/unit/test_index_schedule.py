@@ -535,7 +535,13 @@ def test_members_whose_header_is_no_text_of_numpy_are_damage(tmp_path):
     with outcore.open(tmp_path / "a.npy") as array:
         array.schedule([4, 2, 4]).save(tmp_path / "good")
         texts = (b"{(", b'"' * 3, b"{'descr': '<i8", b"\\", b"1L", b"(" * 300, b"\xff\xfe", b"")
-        for text in (*texts, b"{'descr': '<i8', 'fortran_order': 1L, 'shape': (", b"    {\n  }("):
+        slow = b"{'descr': 1, } False, " + b" " * 9000 + b"$"  # for minutes, in Python's tokenizer
+        for text in (
+            *texts,
+            slow,
+            b"{'descr': '<i8', 'fortran_order': 1L, 'shape': (",
+            b"    {\n  }(",
+        ):
             with (
                 zipfile.ZipFile(tmp_path / "good") as good,
                 zipfile.ZipFile(tmp_path / "bad", "w") as bad,

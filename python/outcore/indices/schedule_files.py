@@ -54,6 +54,8 @@ _STEP = 1 << 16
 # Lengths are below.
 _MOST = 1 << 63
 # What reading a file raises that is damaged.
+# Bytes of a header of NumPy, which parses a long one for minutes; that of a list takes 118.
+_LONGEST_HEADER = 256
 _DAMAGED = (
     *(ValueError, LookupError, TypeError, ArithmeticError, EOFError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
@@ -271,7 +273,7 @@ class ScheduleFile:
                 if version == (1, 0)
                 else np.lib.format.read_array_header_2_0
             )
-            shape, _, found = read(stream)
+            shape, _, found = read(stream, max_header_size=_LONGEST_HEADER)
             if len(shape) != 1 or found != np.dtype(dtype):
                 raise ValueError(f"{name} has shape {shape} and dtype {found}")
             yield stream, shape[0]

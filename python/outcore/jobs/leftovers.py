@@ -266,7 +266,8 @@ def _check_call(journal: str, call: Mapping[str, Any], where: Sequence[str]) -> 
             {"resume", "memory", "overwrite", "progress", "how"} & {*parameters} != set()
             and call["out_name"] == target
             and len(outs) > 0
-            and all(isinstance(path, str) for path in makes)
+            # Text that no file can be named by makes `realpath` raise.
+            and all(isinstance(path, str) and os.path.realpath(path) for path in makes)
             and all(isinstance(decoded(one)["path"], str) for one in call["inputs"])
         )
     except _RAW:
