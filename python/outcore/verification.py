@@ -13,6 +13,7 @@ Invariants. Every stored chunk is visited, whatever was found before. Memory sta
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +33,7 @@ from outcore.formats.texts import Texts
 from outcore.formats.zarr_chunks import chunk_path
 from outcore.formats.zarr_shards import shared_in_file
 from outcore.hints import Hints
-from outcore.opening import open
+from outcore.opening import open, open_many
 from outcore.report.progress import Progress, ProgressArgument, progress_of
 from outcore.tiling import Side, Tiling
 
@@ -45,6 +46,8 @@ _Piece = tuple[Key, Iterable[Key]]
 _Run = tuple[Key | None, Iterator[_Piece]]
 # A tile of which less than this part is stored is read chunk by chunk.
 _SPARSE = 16
+# So many arrays of a file are opened in one visit.
+_AT_ONCE = 256
 # The code of chunks that share bytes, as reads of both together raise it.
 _SHARED = "chunk-table-damaged"
 
@@ -131,12 +134,7 @@ def verify(
     refuse_unknown(verify, "open", options)
     shown = progress_of(progress, "verifying")
     found: list[Damage] = []
-    for name in _arrays(text, options, found):
-        try:
-            array = open(name, hints=hints, **options)
-        except (FormatError, StorageError) as error:
-            found.append(_cannot_open(name, error))
-            continue
+    for array in _arrays(text, hints, options, found):
         if isinstance(array.info, Texts):
             with array:
                 words: Any = array
@@ -147,16 +145,40 @@ def verify(
     return found
 
 
-def _arrays(path: str, options: Mapping[str, Any], found: list[Damage]) -> Iterator[str]:
+def _arrays(
+    path: str,
+    hints: Hints | Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+    found: list[Damage],
+) -> Iterator[DiskArray]:
+    """The arrays of a container, open; those that cannot be opened go to `found`."""
+
+    def alone(name: str) -> Iterator[DiskArray]:
+        try:
+            array = open(name, hints=hints, **options)
+        except (FormatError, StorageError) as error:
+            found.append(_cannot_open(name, error))
+        else:
+            yield array
+
     if options:
-        yield path
+        yield from alone(path)
         return
     try:
         entries = formats.ls(path)
     except FormatError as error:
         found.append(_cannot_open(path, error))
         return
-    yield from (entry.path for entry in entries if entry.kind == "array")
+    arrays = [entry for entry in entries if entry.kind == "array"]
+    for first in range(0, len(arrays), _AT_ONCE):
+        some = arrays[first : first + _AT_ONCE]
+        names = [entry.path for entry in some if not entry.note]
+        opened: dict[str, DiskArray] = {}
+        with contextlib.suppress(FormatError, StorageError):  # then each is opened alone
+            opened = dict(zip(names, open_many(names, hints=hints), strict=True))
+        for entry in some:
+            array = opened.get(entry.path)
+            yield from alone(entry.path) if array is None else (array,)
 
 
 def _cannot_open(path: str, error: FormatError | StorageError) -> Damage:

@@ -8,8 +8,10 @@ import sys
 import numpy as np
 import pytest
 
+import outcore
 from conformance import elements
 from outcore import errors, formats
+from outcore.formats import hdf5_access, hdf5_attrs, hdf5_heaps
 
 h5py = pytest.importorskip("h5py")
 netCDF4 = pytest.importorskip("netCDF4")
@@ -176,3 +178,43 @@ def test_ncdump_agrees(tmp_path):
         [tool, "-h", tmp_path / "a.nc"], capture_output=True, text=True, check=True
     )
     assert "double v(y, x)" in shown.stdout
+
+
+def counted(call, calls):
+    def count(*words, **more):
+        calls.append(call.__name__)
+        return call(*words, **more)
+
+    return count
+
+
+def test_verify_visits_a_file_of_many_variables_a_few_times(tmp_path, monkeypatch):
+    """Each visit asks for the name of the scale, for which the library searches all of the file."""
+    path, visits = tmp_path / "a.nc", []
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("x", 3)
+        for number in range(600):
+            file.createVariable(f"v{number}", "f4", ("x",))[:] = [1, 2, 3]
+    places = [(hdf5_access, "_open"), (hdf5_heaps, "_opened"), (hdf5_attrs.Scales, "__init__")]
+    for owner, name in places:
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name), visits))
+    assert outcore.verify(path) == []
+    assert len(visits) < 20, visits
+
+
+def test_verify_opens_what_is_sound_beside_what_is_not(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        for number in range(20):
+            file[f"v{number:02d}"] = np.arange(3)
+        file["v05a"] = h5py.Empty("f4")
+        file.create_dataset("v07a", (3,), h5py.vlen_dtype("i4"))
+        file.create_dataset("v09a", (40,), "f8", chunks=(10,), fletcher32=True)[...] = 1.5
+        offset = file["v09a"].id.get_chunk_info(1).byte_offset
+    with open(path, "r+b") as file:
+        file.seek(offset + 3)
+        file.write(b"\x55")
+    found = [(one.path.rpartition("/")[2], one.code, one.section) for one in outcore.verify(path)]
+    assert found == [
+        ("v05a", "cannot-open", ""), ("v07a", "cannot-open", ""), ("v09a", "codec-failure", "[10:20]")
+    ]  # fmt: skip

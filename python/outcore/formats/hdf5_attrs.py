@@ -12,6 +12,7 @@ References: HDF5 dimension scales specification; NetCDF4's appendix "File Format
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import reprlib
 from collections.abc import Collection, Iterator, Mapping
@@ -21,7 +22,8 @@ import numpy as np
 
 from outcore.errors import FormatError, UsageError
 from outcore.formats import hdf5_access as access
-from outcore.formats.hdf5_heaps import check_attributes, is_readable
+from outcore.formats import hdf5_origin
+from outcore.formats.hdf5_heaps import Checker, check_attributes, is_readable
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
 from outcore.formats.missing_values import of_attribute
 
@@ -159,8 +161,35 @@ def _refused(path: str, name: str, value: Any, why: str) -> UsageError:
     )
 
 
-def describe_axes(dset: Any) -> tuple[str | None, ...] | None:
+class Scales:
+    """
+    Dimension scales of the datasets of one file.
+
+    The library searches all of a file for the name of a scale, so it is asked once for each of them.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._names: dict[int, str] = {}
+        self._checker = Checker(path)
+        self.close = self._checker.close
+
+    def check(self, name: str) -> None:
+        """Raise `FormatError` if a dataset's references to scales cannot be read."""
+        self._checker.check(name, ["DIMENSION_LIST"])
+
+    def name(self, scale: Any) -> str:
+        """The path of a scale; empty if it has none."""
+        at = hdf5_origin.address(access.library(""), scale)
+        if at not in self._names:
+            self._names[at] = str(scale.name or "")
+        return self._names[at]
+
+
+def describe_axes(dset: Any, scales: Scales | None = None) -> tuple[str | None, ...] | None:
     """Names of the axes: of their dimension scales, else their labels."""
+    if scales is None:
+        with contextlib.closing(Scales(dset.file.filename)) as alone:
+            return describe_axes(dset, alone)
     names: list[str | None] = []
     listed = _has(dset, b"DIMENSION_LIST")
     if listed:
@@ -170,10 +199,10 @@ def describe_axes(dset: Any) -> tuple[str | None, ...] | None:
                 "file is damaged, copy it again",
                 code="hdf5-refused",
             )
-        check_attributes(dset.file.filename, dset.name, ["DIMENSION_LIST"])
+        scales.check(dset.name)
     if listed or _has(dset, b"DIMENSION_LABELS"):
         for dim in dset.dims:
-            scale = dim[0].name if len(dim) else None
+            scale = scales.name(dim[0]) if len(dim) else None
             names.append(posixpath.basename(scale) if scale else dim.label or None)
     elif is_scale(dset) and dset.ndim == 1:
         names.append(posixpath.basename(dset.name))

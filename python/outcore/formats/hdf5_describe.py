@@ -34,7 +34,13 @@ from outcore.formats import (
     netcdf4_names,
 )
 from outcore.formats import hdf5_access as access
-from outcore.formats.hdf5_attrs import Attributes, describe_axes, is_bare_dimension, is_scale
+from outcore.formats.hdf5_attrs import (
+    Attributes,
+    Scales,
+    describe_axes,
+    is_bare_dimension,
+    is_scale,
+)
 from outcore.formats.hdf5_chunks import ChunkTable, no_places, nothing_stored
 from outcore.formats.hdf5_create import final_name
 from outcore.formats.hdf5_elsewhere import refuse_special_source
@@ -141,6 +147,7 @@ class Home:
 
     def __init__(self, h5py: Any, path: str, dset: Any) -> None:
         self.path = path
+        self.scales = Scales(path)
         self.userblock = access.userblock(dset)
         self.guard = access.guard(path)
         self.h5py = h5py
@@ -149,6 +156,7 @@ class Home:
             held.callback(os.close, self._fd)
             self.size = os.fstat(self._fd).st_size
             self._id = _core.file_id(self._fd)
+            held.callback(self.scales.close)
             self.close = held.pop_all().close
 
     def seen(self, dset: Any) -> hdf5_origin.Seen:
@@ -321,7 +329,8 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
     axes = visit.shape(dset)
     layout = storage(visit, name, dset, plist, dtype, writable, axes)
     base, below = dtype.subdtype or (dtype, ())
-    dims, most, home = describe_axes(dset), dset.maxshape, visit.home(dset)
+    most, home = dset.maxshape, visit.home(dset)
+    dims = describe_axes(dset, home.scales)
     text = base is hdf5_strings.REFERENCE
     if text and writable:
         refuse_writing(where)

@@ -189,7 +189,9 @@ def _described(visit: Visit, name: str, dset: Any) -> Member:
         return Member(path, (), None, attrs, fill, None, refused, told(dset, "dtype"))
     shape = () if dset.shape is None else tuple(dset.shape)
     kind = told(dset, "dtype")
-    return Member(path, shape, describe_axes(dset), attrs, fill, None, refused, kind)
+    return Member(
+        path, shape, describe_axes(dset, visit.home(dset).scales), attrs, fill, None, refused, kind
+    )
 
 
 def _attributes(h5py: Any, path: str, item: Any) -> dict[str, Any]:

@@ -48,23 +48,62 @@ def check_attributes(path: str, name: str, only: Iterable[str] | None = None) ->
     only
         The attributes; None for all.
     """
-    h5py = access.library(path)
-    with access.turn(), _opened(h5py, path) as (file, reader):
-        item = file[name]
-        wanted = set(item.attrs) if only is None else set(only)
-        for attribute in wanted:
-            if attribute not in item.attrs:
-                continue
-            check_size(path, item, attribute)
-            if _of_variable_length(path, item, attribute):
-                try:
-                    item.attrs[attribute]
-                except Exception:
-                    # The library's own refusal comes again, in its own words, at the real reading.
-                    if reader.found is not None:
-                        raise reader.found from None
-        if reader.found is not None:
-            raise reader.found
+    with Checker(path) as checker:
+        checker.check(name, only)
+
+
+class Checker:
+    """`check_attributes` for several objects of one file, which is opened once; closed by `close`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._held = contextlib.ExitStack()
+        self._opened: tuple[Any, _Reader] | None = None
+
+    def __enter__(self) -> Checker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, if it is open."""
+        with access.turn():
+            self._opened = None
+            self._held.close()
+
+    def check(self, name: str, only: Iterable[str] | None = None) -> None:
+        """Raise `FormatError` if reading these attributes (None: all) would not end."""
+        h5py = access.library(self._path)
+        with access.turn():
+            try:
+                if self._opened is None:
+                    self._opened = self._held.enter_context(_opened(h5py, self._path))
+                _check(self._path, *self._opened, name, only)
+            except BaseException as error:
+                # What was wrong is remembered by the reader: another object has another one.
+                self._opened = None
+                held, self._held = self._held, contextlib.ExitStack()
+                if not held.__exit__(type(error), error, error.__traceback__):
+                    raise
+
+
+def _check(path: str, file: Any, reader: _Reader, name: str, only: Iterable[str] | None) -> None:
+    item = file[name]
+    wanted = set(item.attrs) if only is None else set(only)
+    for attribute in wanted:
+        if attribute not in item.attrs:
+            continue
+        check_size(path, item, attribute)
+        if _of_variable_length(path, item, attribute):
+            try:
+                item.attrs[attribute]
+            except Exception:
+                # The library's own refusal comes again, in its own words, at the real reading.
+                if reader.found is not None:
+                    raise reader.found from None
+    if reader.found is not None:
+        raise reader.found
 
 
 def is_readable(path: str, item: Any, attribute: str) -> bool:
