@@ -234,6 +234,24 @@ class Group(StaysInProcess):
         """Whether this rank has left."""
         return self._closed
 
+    # For the end of the program
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a rank has given it up, or is gone."""
+        return self._node_barrier.stopped() is not None
+
+    def waiting_ranks(self) -> tuple[int, ...]:
+        """Ranks of this node that wait in a step that this one has not made."""
+        here, seen = self.place.here, self._node_barrier.seen()
+        mine = seen[here.index(self.rank)][0]
+        return tuple(here[k] for k, one in enumerate(seen) if one[0] > mine)
+
+    @property
+    def far_tag(self) -> int | None:
+        """The tag with which leaders of other nodes tell this one of a step; None if they do not."""
+        return self.place.tag(at.TAG_GATHER) if self._far and self.place.leads else None
+
     # --------------------------------------------------------------------------------- steps
 
     def gather_here(self, call: int, said: bytes) -> bytearray:

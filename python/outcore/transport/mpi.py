@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.errors import CollectiveError, UsageError
+from outcore.transport.ending import watch_end
 from outcore.transport.group import Group, found
 from outcore.transport.nodememory import MappedMemory, identity
 from outcore.transport.place import seat
@@ -80,8 +81,10 @@ def _found(MPI: Any, comm: Any, patience: Patience) -> Group:
         node += f":{own.Get_rank() // count}"
     nodes = boot.allgather_bytes(node.encode())
     place = seat(own.Get_rank(), range(own.Get_size()), nodes, 0)
-    group = found(boot, place, MpiWire(MPI, own), MappedMemory(), patience)
+    wire = MpiWire(MPI, own)
+    group = found(boot, place, wire, MappedMemory(), patience)
     assert isinstance(group, Group)
+    watch_end(wire)
     return group
 
 
@@ -126,6 +129,37 @@ class MpiWire:
         self.threads = MPI.Query_thread() == MPI.THREAD_MULTIPLE
         self._MPI = MPI
         self._comm = comm
+        self._end: Any = None
+
+    # The end of the program
+
+    def begin_end(self) -> bool:
+        """Say that this rank has come to its end; False if nobody has to be told."""
+        if self._MPI.Is_finalized() or not self.groups or any(one.stopped for one in self.groups):
+            return False
+        self._end = self._comm.Ibarrier()
+        return True
+
+    def all_ended(self) -> bool:
+        """Whether all ranks have said so."""
+        return bool(self._end.Test())
+
+    def waiting_ranks(self) -> tuple[int, ...]:
+        """Ranks that wait for this one in a call that it has not made."""
+        for group in self.groups:
+            if waiting := group.waiting_ranks():
+                return tuple(group.place.processes[rank] for rank in waiting)
+            tag = group.far_tag
+            status = self._MPI.Status()
+            if tag is not None and self._comm.Iprobe(self._MPI.ANY_SOURCE, tag, status):
+                return (status.Get_source(),)
+        return ()
+
+    def abort(self) -> None:
+        """End all ranks of the job."""
+        self._comm.Abort(1)
+
+    # Messages
 
     def send(self, peer: int, tag: int, data: Bytes) -> MpiRequest:
         """Start sending."""
