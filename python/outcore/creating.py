@@ -15,11 +15,12 @@ import contextlib
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+import outcore
 from outcore import formats
 from outcore.disk import DiskArray, Mode
 from outcore.errors import OutcoreError, UsageError
@@ -37,6 +38,7 @@ __all__ = ["create", "words_of"]
 Path = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
+@overload
 def create(
     path: Path,
     shape: int | Sequence[int] | None = None,
@@ -47,10 +49,40 @@ def create(
     typical: Any = None,
     overwrite: bool = False,
     hints: Hints | Mapping[str, Any] | None = None,
+    comm: None = None,
+    **options: Any,
+) -> DiskArray: ...
+@overload
+def create(
+    path: Path,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    data: Any = None,
+    like: Any = None,
+    typical: Any = None,
+    overwrite: bool = False,
+    hints: Hints | Mapping[str, Any] | None = None,
+    comm: outcore.Communicator | outcore.Transport,
+    **options: Any,
+) -> outcore.CollectiveArray: ...
+def create(
+    path: Path,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    data: Any = None,
+    like: Any = None,
+    typical: Any = None,
+    overwrite: bool = False,
+    hints: Hints | Mapping[str, Any] | None = None,
+    comm: outcore.Communicator | outcore.Transport | None = None,
     **options: Any,
 ) -> DiskArray:
     """
     Create an array on disk. An array that exists already is replaced only with ``overwrite=True``.
+
+    Collective with `comm`.
 
     Parameters
     ----------
@@ -77,6 +109,9 @@ def create(
         array or the new one. (A raw array in several files changes file by file.)
     hints
         Hints; they never change results.
+    comm
+        A communicator of mpi4py, or a transport: all its ranks make the same call. The first rank
+        creates the array, with its `data`, and all open it.
     options
         ``format`` (a name, instead of the suffix); ``order`` (``"C"`` or ``"F"``); ``chunks`` and
         ``shards`` (an integer per axis, -1 or None for the whole axis; one integer counts for all axes),
@@ -91,8 +126,8 @@ def create(
     Returns
     -------
     DiskArray
-        Open for reading and writing. Elements not written yet read as the fill value (zero, without
-        `like`).
+        Open for reading and writing; with `comm` a `CollectiveArray`. Elements not written yet read as
+        the fill value (zero, without `like`).
 
     Raises
     ------
@@ -103,6 +138,9 @@ def create(
         `overwrite` is not set.
     UnsupportedError
         The format cannot keep what was asked.
+    CollectiveError
+        With `comm`, on all ranks: one of them failed, with its failure as the cause, or they made
+        different calls.
 
     Notes
     -----
@@ -134,6 +172,11 @@ def create(
             "create() has no option 'exclusive'; it replaces an array only with overwrite=True",
             code="unknown-option",
         )
+    if comm is not None:
+        said = {"shape": shape, "dtype": dtype, "data": data, "like": like, "typical": typical}
+        options |= {name: value for name, value in said.items() if value is not None}
+        mode_of_ranks: Mode = "w" if overwrite else "x"
+        return outcore.open(path, mode_of_ranks, hints=hints, comm=comm, **options)
     words = words_of(like)
     model = data if like is None else like
     named = getattr(model, "path", type(model).__name__)

@@ -511,7 +511,8 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         options = {"hints": self._hints, "format": self.format, **options}
         where = self._where(name)
         if self._transport is None:
-            return create(where, shape, dtype, data=data, overwrite=overwrite, **options)
+            made: DiskArray = create(where, shape, dtype, data=data, overwrite=overwrite, **options)
+            return made
         words = {"shape": shape, "dtype": dtype, "data": data, **options}
         said = {name: value for name, value in words.items() if value is not None}
         if "compression" in options:

@@ -164,7 +164,8 @@ def _create_by_mode(
             "open() takes no overwrite=; mode 'w' replaces an array, mode 'x' does not",
             code="unknown-option",
         )
-    return create(path, overwrite=mode == "w", hints=hints, **options)
+    made: DiskArray = create(path, overwrite=mode == "w", hints=hints, **options)
+    return made
 
 
 def _open_or_create(
@@ -222,14 +223,19 @@ def _is_raw(path: Path, format: str | None) -> bool:
     return format == "raw"
 
 
-def _must_be(found: DiskArray, options: Mapping[str, Any]) -> None:
-    """Refuse an array that is there with another shape or dtype than was asked for."""
+def _with_data(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What options say of a new array, and beside that what its data, or another array, says."""
     words = words_of(options.get("like"))
     data = options.get("data")
     if data is not None:
         data = data if hasattr(data, "dtype") else np.asarray(data)
-        words = {"shape": data.shape, "dtype": data.dtype}
-    words |= {k: options[k] for k in ("shape", "dtype") if options.get(k) is not None}
+        words |= {"shape": data.shape, "dtype": data.dtype}
+    return words | {k: v for k, v in options.items() if v is not None}
+
+
+def _must_be(found: DiskArray, options: Mapping[str, Any]) -> None:
+    """Refuse an array that is there with another shape or dtype than was asked for."""
+    words = _with_data(options)
     kind, shape = words.get("dtype"), words.get("shape")
     below: tuple[int, ...] = ()
     if kind is not None:
@@ -395,8 +401,8 @@ def _open_together(
             name = _FORMATS[made.setting(0)[0]]
             # What it takes to open it again; the rest was only for creating it. A raw file does not
             # say what it holds.
-            raw = name == "raw"
-            known = {k: v for k, v in options.items() if raw and k in _RAW} | {"format": name}
+            said = _with_data(options) if name == "raw" else {}
+            known = {k: v for k, v in said.items() if k in _RAW} | {"format": name}
         return [path], [formats.open_info(path, writable=mode != "r", **known)], known
 
     return _join(group, "outcore.open", mode, hints, options, look)[0]

@@ -163,6 +163,11 @@ def making(word, values, t, folder, x):
     return lambda: outcore.open(folder / "n.zarr", "w", comm=t, **words)
 
 
+def creating(word, values, t, folder, x):
+    words = {"shape": SHAPE, "dtype": "f8", word: values[x]}
+    return lambda: outcore.create(folder / "n.zarr", comm=t, **words)
+
+
 def making_in_group(word, values, t, folder, x):
     words = {"shape": SHAPE, "dtype": "f8", word: values[x]}
     group = outcore.open_group(folder / "g.zarr", "w", comm=t)
@@ -171,7 +176,9 @@ def making_in_group(word, values, t, folder, x):
 
 for word, values in WORDS.items():
     case(f"open to create {word}", word, values)(making)
+    case(f"create {word}", word, values)(creating)
     case(f"Group.create {word}", word, values)(making_in_group)
+case("create overwrite", "overwrite", (False, True))(creating)
 
 
 def of_groups(name, call):

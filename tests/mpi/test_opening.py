@@ -245,3 +245,30 @@ def test_ranks_that_mean_other_elements(world, folder):
             assert a.chunks == (2, 2)
 
     world.run(body)
+
+
+@ranks(1, 2, 3)
+def test_create_with_ranks(world, folder):
+    """As `create` without: in each format, with data, like another one, and nothing is replaced."""
+    data = np.arange(12.0).reshape(3, 4)
+
+    def body(t):
+        for name in ("a.npy", "a.h5::/x", "a.nc::/x", "a.zarr", "a.zarr2", "a.raw", "a.parts"):
+            with outcore.create(folder / name, (3, 4), "f8", comm=t) as a:
+                assert isinstance(a, outcore.CollectiveArray), name
+                assert (a.shape, a.dtype, a.writable) == ((3, 4), np.dtype("f8"), True), name
+                a.write_all(np.s_[t.rank :: t.size], data[t.rank :: t.size])
+                assert np.array_equal(a.read_all(), data), name
+            with pytest.raises(CollectiveError) as caught:
+                outcore.create(folder / name, data=data, comm=t)
+            assert isinstance(caught.value.__cause__, AlreadyExistsError), name
+            with outcore.create(folder / name, data=data + 1, overwrite=True, comm=t) as a:
+                assert np.array_equal(a.read_all(), data + 1), name
+        with outcore.create(folder / "b.zarr", like=a, chunks=2, comm=t) as b:
+            assert (b.shape, b.chunks) == ((3, 4), (2, 2))
+        with pytest.raises(CollectiveError, match="missing-argument"):
+            outcore.create(folder / "c.npy", comm=t)
+        with pytest.raises(UsageError, match="exclusive"):
+            outcore.create(folder / "c.npy", (3,), "f8", exclusive=True, comm=t)
+
+    world.run(body)

@@ -19,8 +19,8 @@ MUTANTS = [
     # Replaced
     Mutant(
         file=CREATING,
-        before="    overwrite: bool = False,\n",
-        after="    overwrite: bool = True,\n",
+        before='    mode: Mode = "w" if overwrite else "x"\n',
+        after='    overwrite, mode = True, "w"\n',
         killed_by=f"{REPLACING}::test_what_exists_is_refused_unless_overwrite_says_so",
         why="a program would lose an array whose name it uses twice",
     ),

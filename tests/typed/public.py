@@ -35,6 +35,8 @@ def opened(
         assert_type(array.explain_all(...), outcore.CollectiveReport)
         assert_type(array.transport, outcore.Transport)
     either: outcore.DiskArray = outcore.open("a.npy", comm=perhaps)
+    assert_type(outcore.create("a.npy", (3,), comm=comm), outcore.CollectiveArray)
+    assert_type(outcore.create("a.npy", (3,)), outcore.DiskArray)
     either.close()
 
 

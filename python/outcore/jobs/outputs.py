@@ -530,7 +530,7 @@ def temporary(result: Result, folder: str, options: Mapping[str, Any] | None = N
     hints = Hints.of(Hints(exclusive=True, missing="error"))  # it is read when it is complete
     # It goes away soon: what is not asked for, encoding, would take time for nothing.
     words = {"compression": None, **kept, **words}
-    array = create(path + inner, result.shape, result.dtype, hints=hints, **words)
+    array: DiskArray = create(path + inner, result.shape, result.dtype, hints=hints, **words)
     array._gone = weakref.finalize(array, _remove, path, os.getpid())  # type: ignore[attr-defined]
     return array
 

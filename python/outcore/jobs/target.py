@@ -297,7 +297,7 @@ class Target:
         kept, unfit = self.kept(format)
 
         def make(words: Mapping[str, Any]) -> DiskArray:
-            return create(
+            made: DiskArray = create(
                 self.place.partial,
                 self.result.shape,
                 self.result.dtype,
@@ -307,6 +307,7 @@ class Target:
                 **words,
                 **self.options,
             )
+            return made
 
         target, lost = kept_by(make, kept)
         tell_lost(target, lost, kept, self.place.final, self.result.source, unfit)
