@@ -41,6 +41,7 @@ from outcore.formats.hdf5_create import (
     Finish,
     add_dataset,
     check_limits,
+    check_name,
     final_name,
     name_dataset,
     partial_name,
@@ -209,6 +210,7 @@ def create_as(
             code="bad-name",
             path=path,
         )
+    check_name(path, name)
     if inner is not None and os.path.exists(path):
         with access.changing(path, name) as file:
             add_dataset(h5py, file, path, name, spec, limits, finish, stage)

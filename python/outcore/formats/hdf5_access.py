@@ -457,7 +457,7 @@ def leads_elsewhere(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
     """Whether a part of a path is an external link, directly or through soft links."""
     at = file
     for part in name.split("/"):
-        if not part:
+        if part in ("", "."):  # the group itself
             continue
         link = at.get(part, getlink=True) if isinstance(at, h5py.Group) else None
         if isinstance(link, h5py.ExternalLink):

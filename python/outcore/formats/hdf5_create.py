@@ -89,6 +89,18 @@ def _describe(dset: Any, spec: Spec, path: str) -> None:
         dset.attrs[MISSING] = np.full(shape, missing, spec.dtype)
 
 
+def check_name(path: str, name: str) -> None:
+    """Refuse a new name with a part of only dots: the library takes ``.`` for the group itself."""
+    whole = final_name(name) or name
+    if any(part and not part.strip(".") for part in whole.split("/")):
+        raise UsageError(
+            f"{path!r}: {whole!r} is not a valid name for a new array or group: a part of it is only "
+            "dots; leave that part out, or choose another name",
+            code="bad-name",
+            path=path,
+        )
+
+
 def name_dataset(
     h5py: Any, file: Any, path: str, names: tuple[str, str], exclusive: bool, finish: Finish
 ) -> None:

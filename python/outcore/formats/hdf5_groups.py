@@ -31,7 +31,7 @@ from outcore.formats.hdf5_attrs import (
     read_attrs,
     write_attrs,
 )
-from outcore.formats.hdf5_create import final_name
+from outcore.formats.hdf5_create import check_name, final_name
 from outcore.formats.hdf5_describe import Visit, told, visit_objects
 from outcore.formats.hdf5_describe import describe as describe_array
 from outcore.formats.hdf5_elsewhere import special_source
@@ -243,6 +243,7 @@ def create(
 ) -> None:
     """Make a group, and those above it and the file if they are missing."""
     h5py, netcdf = _library(path), format == "netcdf4"
+    check_name(path, inner or "/")
 
     def make(file: Any) -> None:
         group = make_groups(h5py, file, path, inner or "/", netcdf=netcdf)
