@@ -227,8 +227,8 @@ MUTANTS = [
     ),
     Mutant(
         file=REDO,
-        before="            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)\n        except OSError:\n            return",
-        after="            pass\n        except OSError:\n            return",
+        before="        alone = locks.lock_file(log)\n",
+        after="        alone = True\n",
         killed_by=f"{KILLED}::test_the_log_of_a_change_that_is_being_made_is_left_alone",
         why="the log of a change that is being made would be taken for that of a killed process",
     ),

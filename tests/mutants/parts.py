@@ -32,7 +32,7 @@ MUTANTS = [
     ),
     Mutant(
         file=FILES,
-        before="                fcntl.flock(fd, fcntl.LOCK_EX)\n",
+        before="                locks.lock_file(fd, wait=True)\n",
         after="                pass\n",
         killed_by=f"{TESTS}::test_many_make_the_same_array_at_once",
         why="who makes an array would remove the parts that another is making",

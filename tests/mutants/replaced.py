@@ -43,7 +43,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/replacing.py",
-        before="            fcntl.flock(fd, fcntl.LOCK_EX)\n",
+        before="            locks.lock_file(fd, wait=True)\n",
         after="            pass\n",
         killed_by=f"{REPLACING}::test_two_that_replace_an_array_of_a_file_take_turns",
         why="one of two programs would name the array that the other one has just begun",

@@ -12,6 +12,42 @@ ENDS = "a_transfer_that_the_system_cuts_short_goes_on_and_one_that_ends_is_an_er
 
 MUTANTS = [
     Mutant(
+        file="crates/io/src/backend/uring.rs",
+        before="                result if result == -libc::ECANCELED => {\n",
+        after="                result if result == 1 => {\n",
+        killed_by="tests/crash/test_few_processes.py::test_all_goes_on_without_workers",
+        why="writes would fail where the kernel can start no thread for io_uring",
+    ),
+    Mutant(
+        file="crates/io/src/lock.rs",
+        before="        Err(libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL) => match mode {\n",
+        after="        Err(libc::EXDEV) => match mode {\n",
+        killed_by="tests/crash/test_lacking.py::test_all_goes_on_where_the_file_system_lacks",
+        why="no array with a codec could be written on a file system without locks",
+    ),
+    Mutant(
+        file="crates/io/src/lock_table.rs",
+        before="        if held.iter().any(blocks) {\n",
+        after="        if held.iter().all(blocks) && !held.is_empty() {\n",
+        killed_by="cargo outcore-io lock_table::tests"
+        "::ranges_exclude_each_other_as_those_of_the_kernel",
+        why="two threads would store the same chunk at once where the file system has no locks",
+    ),
+    Mutant(
+        file="crates/access/src/indexed.rs",
+        before="        if !self.open.found.mappable(files) {\n",
+        after="        if false {\n",
+        killed_by="tests/crash/test_lacking.py::test_all_goes_on_where_the_file_system_lacks",
+        why="indices could not be read on a file system without shared mappings",
+    ),
+    Mutant(
+        file="python/outcore/formats/locks.py",
+        before="            lacks = _lacking_locks(folder)\n",
+        after="            lacks = []\n",
+        killed_by="tests/crash/test_lacking.py::test_all_goes_on_where_the_file_system_lacks",
+        why="nobody would be told that programs are not kept apart",
+    ),
+    Mutant(
         file="crates/access/src/part.rs",
         before="dense || self.touches(cell)",
         after="dense && self.touches(cell)",

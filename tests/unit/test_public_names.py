@@ -105,7 +105,7 @@ AT_OPEN = {
     *(f"disk.{name}" for name in ("array", "attributes", "described", "growth", "operators")),
     *(f"disk.{name}" for name in ("selecting", "walking")),
     *("report.access", "report.bars", "report.phases"),
-    *(f"formats.{name}" for name in ("durable", "growing", "layout", "paths", "spec")),
+    *(f"formats.{name}" for name in ("durable", "growing", "layout", "locks", "paths", "spec")),
 }
 # Libraries that are long to import, beside those that NumPy brings.
 LONG = ("ctypes.util", "difflib", "h5py", "hashlib", "json", "mpi4py", "scipy", "secrets", "shutil")

@@ -421,6 +421,9 @@ impl One<'_> {
         if self.access.direction == Direction::Write || hints.cache == Cache::Bypass {
             return false;
         }
+        if !self.open.found.mappable(files) {
+            return false;
+        }
         // All of the array may be resident at once then.
         let bytes = layout.parts.iter().fold(0_i64, |all, part| all.saturating_add(part.len));
         let many = (cached.number as i64).saturating_mul(LOOK) >= bytes;

@@ -41,6 +41,7 @@ pub struct Found {
     block: OnceLock<Option<i64>>,
     device: OnceLock<Option<u64>>,
     scarce: OnceLock<bool>,
+    mappable: OnceLock<bool>,
 }
 
 impl Found {
@@ -57,6 +58,15 @@ impl Found {
             let alignment = probe::direct_alignment(path)?;
             Some(i64::from(alignment.memory.max(alignment.offset)).max(512))
         })
+    }
+
+    /// Whether the first of these files can be mapped: some network and FUSE file systems refuse it.
+    pub fn mappable(&self, files: &FileTable) -> bool {
+        if files.is_empty() {
+            return true; // Nothing to ask yet.
+        }
+        let Ok(file) = files.open(0) else { return true };
+        *self.mappable.get_or_init(|| probe::can_be_mapped(file.fd(), file.writable()))
     }
 
     /// Whether the page cache is too small for an array of so many bytes; asked once, so that writes do
@@ -176,6 +186,10 @@ pub fn terms(
     terms.method = hints.method.filter(|_| codecs.is_none());
     terms.cached_permille = i64::from(cached.unwrap_or(0));
     terms.mapping = hints.cache != Cache::Bypass || terms.method == Some(Method::Mapped);
+    if terms.mapping && codecs.is_none() && !found.mappable(files) {
+        terms.mapping = false;
+        terms.method = terms.method.filter(|method| *method != Method::Mapped);
+    }
     if hints.cache == Cache::Bypass {
         terms.cached_permille = 0;
     }

@@ -29,6 +29,7 @@ mod futex;
 pub mod gaps;
 mod lease;
 pub mod lock;
+mod lock_table;
 pub mod lookup3;
 pub mod mapping;
 pub mod measure;

@@ -18,7 +18,8 @@
 //! both, for readers that no HDF5 library may disturb.
 //!
 //! Waiting is polling (1 to 20 ms), so that a timeout and Ctrl-C work; waiters are not queued in
-//! order of arrival. Elsewhere than on Linux the whole file is locked with `flock`.
+//! order of arrival. Elsewhere than on Linux the whole file is locked with `flock`. Where the file system
+//! has no locks, only threads of this process are kept apart (`lock_table`).
 
 #![allow(unsafe_code)]
 
@@ -29,6 +30,8 @@ use std::time::{Duration, Instant};
 
 use crate::backend::sys;
 use crate::error::StorageError;
+#[cfg(target_os = "linux")]
+use crate::lock_table;
 
 /// Who may hold a range at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -262,8 +265,35 @@ fn flock(fd: RawFd, operation: libc::c_int) -> Result<(), i32> {
     }
 }
 
+/// Locks a range, or releases it (no mode). Where the file system has no such locks, threads of this
+/// process still exclude each other ([`lock_table`]).
 #[cfg(target_os = "linux")]
 fn set(fd: RawFd, range: Range, mode: Option<Mode>) -> Result<(), i32> {
+    match set_in_kernel(fd, range, mode) {
+        Err(libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL) => match mode {
+            Some(mode) => lock_table::lock(fd, bytes(range), mode == Mode::Shared),
+            None => {
+                lock_table::release(fd, bytes(range));
+                Ok(())
+            }
+        },
+        Ok(()) if mode.is_none() => {
+            lock_table::release(fd, bytes(range));
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// First byte, and the one behind the last.
+#[cfg(target_os = "linux")]
+fn bytes(range: Range) -> (i64, i64) {
+    let end = if range.len == 0 { i64::MAX } else { range.start.saturating_add(range.len) };
+    (range.start, end)
+}
+
+#[cfg(target_os = "linux")]
+fn set_in_kernel(fd: RawFd, range: Range, mode: Option<Mode>) -> Result<(), i32> {
     // SAFETY: all zeroes is a valid `flock`; `l_pid` has to be 0 for this kind of lock.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = match mode {

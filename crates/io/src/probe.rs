@@ -51,6 +51,22 @@ pub fn direct_alignment(_path: &Path) -> Option<DirectAlignment> {
     None
 }
 
+/// Whether an open file can be mapped and shared with others.
+pub fn can_be_mapped(fd: RawFd, writable: bool) -> bool {
+    let access = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
+    let bytes = usize::try_from(page_size()).unwrap_or(COMMON_BLOCK as usize);
+    // SAFETY: a fresh mapping that is never touched, and removed below.
+    unsafe {
+        let map = libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, fd, 0);
+        if map == libc::MAP_FAILED {
+            // Without memory, or too many mappings: that says nothing of the file.
+            return matches!(crate::error::errno(), libc::ENOMEM | libc::EAGAIN);
+        }
+        libc::munmap(map, bytes);
+    }
+    true
+}
+
 /// How much of `offset..offset + len` is in the page cache, in thousandths; `None` where the system
 /// does not say. Bytes past the end of the file count as not cached. An empty range is cached.
 ///

@@ -32,7 +32,7 @@ from outcore.errors import (
     UnsupportedError,
     UsageError,
 )
-from outcore.formats import durable
+from outcore.formats import durable, locks
 from outcore.formats.growing import Growing, by_metadata
 from outcore.formats.layout import ArrayInfo, Codec
 from outcore.formats.paths import one_name, path_names
@@ -170,6 +170,8 @@ def open_info(
     text, options = _path_argument(path, options)
     outer, inner = split_path(text)
     is_folder = durable.refuse_special(outer)
+    if writable:
+        locks.tell_what_lacks(outer)
     if format is None and inner is None and not options:
         info = _open_likely(outer, writable)
         if info is not None:
@@ -265,6 +267,7 @@ def create_info(
     module = _maker(text, format, options)
     if isinstance(compression, str) and compression == "auto":
         compression = NEW_CODECS.get(module.NAME)
+    locks.tell_what_lacks(outer)
     spec = make_spec(
         text,
         shape,

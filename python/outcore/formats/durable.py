@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import stat
@@ -26,6 +25,7 @@ from types import TracebackType
 
 from outcore import _core
 from outcore.errors import OutcoreError, StorageError, UsageError
+from outcore.formats import locks
 
 _CODES = {
     errno.ENOENT: "not-found",
@@ -351,15 +351,14 @@ def hold(path: str, *, look: bool = False) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locked = locks.lock_file(fd)
+        if locked is None and not look:
+            return fd
         mine, there = os.fstat(fd), os.stat(path)
-        if (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
+        if locked and (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
             return fd
-    except (BlockingIOError, FileNotFoundError):
+    except OSError:
         pass
-    except OSError as error:
-        if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK) and not look:
-            return fd
     os.close(fd)
     return None
 

@@ -400,7 +400,7 @@ def _lock_now(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno in (errno.ENOSYS, errno.EOPNOTSUPP)
+        return error.errno in locks.LACKING
     return True
 
 
@@ -479,17 +479,35 @@ def _open(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:
     while True:
         try:
             # While another thread holds the lock, the library must not want it too.
-            unlocked = {"locking": False} if mode == "r" and _is_held(path) else {}
+            held = mode == "r" and _is_held(path)
+            unlocked = {"locking": False} if held or _lacks_locks(path) else {}
             with translated(path):
                 if mode == "r" and not unlocked and not settings:
                     # As `File` would, without the lists of properties that it makes first.
                     return h5py.File(h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY))
                 return h5py.File(path, mode, **unlocked, **settings)
         except StorageError as error:
+            if error.errno in locks.LACKING and "lock" in str(error) and not unlocked:
+                # The library has no other lock, and other libraries of HDF5 have none there either.
+                with contextlib.suppress(OSError):
+                    _without_locks.add(os.stat(path).st_dev)
+                    continue
             if error.code != "locked" or time.monotonic() + pause > give_up:
                 raise
         time.sleep(pause)
         pause = min(2 * pause, 0.05)
+
+
+# Devices whose file systems have no lock that the library knows.
+_without_locks: set[int] = set()
+
+
+def _lacks_locks(path: str) -> bool:
+    if not _without_locks:
+        return False
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_dev in _without_locks
+    return False
 
 
 @contextlib.contextmanager

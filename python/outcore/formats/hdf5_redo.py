@@ -33,7 +33,7 @@ from typing import Any
 
 from outcore import _core
 from outcore.errors import StorageError
-from outcore.formats import durable
+from outcore.formats import durable, locks
 from outcore.formats.side_files import create_side_file, open_side_file
 
 _MAGIC = b"outcred3"
@@ -262,7 +262,7 @@ def _open_log(path: str, file: int) -> int:
     # Who may read the file may complete the change, if he may write, too.
     fd = create_side_file(log_of(path), found, 0o600 | (found.st_mode & 0o044))
     with contextlib.suppress(OSError):  # a file system without locks
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locks.lock_file(fd)
     return fd
 
 
@@ -312,17 +312,16 @@ def recover(path: str, locked: int | None = None) -> None:
             ) from error
         if locked is None:
             held.callback(os.close, fd)
-        try:
-            if locked is None:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return  # its owner lives, or others read
-        if not _is_still(name, log):
-            return
+        if locked is None and locks.lock_file(fd) is False:
+            return  # others read
+        alone = locks.lock_file(log)
+        if alone is False or not _is_still(name, log):
+            return  # its owner lives
         found = _read_log(log, os.fstat(fd))
         if found is not None:
             _apply(log, fd, *found, sync=True)
+        elif alone is None and locked is None:
+            return  # without locks nobody knows whether its owner lives, and is writing it
         os.unlink(name)
 
 
@@ -342,9 +341,7 @@ def _is_held(path: str) -> bool:
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+            return locks.lock_file(fd, fcntl.LOCK_SH) is False
         finally:
             os.close(fd)
     return False

@@ -81,7 +81,7 @@ class Change:
             fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             try:
                 with contextlib.suppress(OSError):  # a file system without locks
-                    fcntl.flock(fd, fcntl.LOCK_EX)
+                    locks.lock_file(fd, wait=True)
                 mine, there = os.fstat(fd), os.stat(file)
                 if (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino):
                     return fd
@@ -97,7 +97,7 @@ class Change:
             os.unlink(self._beside("lock"))
         # Closing would not do: a child that was forked meanwhile has the description, too.
         with contextlib.suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_UN)
+            locks.lock_file(fd, fcntl.LOCK_UN)
         os.close(fd)
 
     def refuse_existing(self, *, exclusive: bool) -> None:

@@ -13,7 +13,6 @@ left. Inside a container only one array at a time is replaced in this way, by wh
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -171,5 +170,5 @@ def _alone(outer: str) -> Iterator[None]:
         with contextlib.suppress(OSError):  # a folder that cannot be read, or locked
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, fd)
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            locks.lock_file(fd, wait=True)
         yield

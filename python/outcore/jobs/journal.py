@@ -17,7 +17,6 @@ from __future__ import annotations
 import bisect
 import contextlib
 import errno
-import fcntl
 import itertools
 import json
 import os
@@ -28,7 +27,7 @@ from typing import Any, Self, TypeVar
 
 from outcore import _core
 from outcore.errors import FormatError, UsageError
-from outcore.formats import durable
+from outcore.formats import durable, locks
 from outcore.formats.side_files import open_side_file
 
 __all__ = ["SUFFIX", "Journal", "Steps", "gather", "held", "of_rank", "of_ranks"]
@@ -148,9 +147,7 @@ class Journal:
     def _lock(self, give_up: float) -> bool:
         """False if the file was removed meanwhile."""
         while True:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if locks.lock_file(self._fd) is False:
                 if time.monotonic() < give_up:
                     time.sleep(_MOMENT)
                     continue
@@ -158,7 +155,7 @@ class Journal:
                     f"{self.path!r} is held by another process that makes the same file; wait for it",
                     code="in-use",
                     path=self.path,
-                ) from None
+                )
             return os.fstat(self._fd).st_nlink > 0
 
     def _read(self) -> None:
