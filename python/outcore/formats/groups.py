@@ -54,6 +54,7 @@ _MODULES = {
     "netcdf4": "hdf5_groups",
     "zarr": "zarr_groups",
     "zarr2": "zarr_groups",
+    "zarrzip": "zarr_zip_groups",
 }
 
 

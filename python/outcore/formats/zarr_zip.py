@@ -39,6 +39,7 @@ from outcore.formats.layout import (
     ShardSource,
     TableSource,
 )
+from outcore.formats.members import Kind
 from outcore.formats.spec import Entry, Spec
 from outcore.formats.zarr_chunks import COORDINATE
 from outcore.formats.zarr_tree import full_name, missing_node, split_node
@@ -93,26 +94,27 @@ def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
 def open_each(path: str, inners: Sequence[str | None], writable: bool) -> list[ArrayInfo]:
     """`open` for several arrays of a file, whose directory is read once."""
     if writable:
-        _refuse_writing(path)
-    tree = _Tree(path)
+        refuse_writing(path)
+    tree = Tree(path)
     return [tree.array(inner) for inner in inners]
 
 
 def create(path: str, inner: str | None, spec: Spec) -> ArrayInfo:
     """Refuse: a member of a zip file cannot be written in place."""
-    _refuse_writing(path)
+    refuse_writing(path)
 
 
 def ls(path: str, inner: str | None) -> list[Entry]:
     """Groups and arrays below a group, or the array itself."""
-    tree = _Tree(path)
+    tree = Tree(path)
     names = split_node(inner, path)
     if tree.document(names, _V3, _ARRAY) is None and not tree.below(names):
         raise missing_node(path, names, tree.arrays(tree.deepest(names)))
     return [tree.entry(node) for node in tree.below(names)]
 
 
-def _refuse_writing(path: str) -> NoReturn:
+def refuse_writing(path: str) -> NoReturn:
+    """Raise what to do instead of changing a zip file."""
     raise UnsupportedError(
         f"{path!r} is a zip file, whose members cannot be changed in place; unzip it and open the "
         "folder, or write a new store and zip that (zip -0 -r)",
@@ -124,7 +126,7 @@ def _refuse_writing(path: str) -> NoReturn:
 _Names = tuple[str, ...]
 
 
-class _Tree:
+class Tree:
     """The nodes in a zip file, of either version of Zarr."""
 
     def __init__(self, path: str) -> None:
@@ -150,6 +152,29 @@ class _Tree:
             if found is not None:
                 return mark, found
         return None
+
+    def kind(self, names: _Names) -> Kind | None:
+        """What a node is; None if there is nothing of that name."""
+        own = self.document(names, *_MARKS)
+        if own is None:
+            return "group" if self.below(names) else None
+        is_group = own[0] == _GROUP or (own[0] == _V3 and own[1].get("node_type") == "group")
+        return "group" if is_group else "array"
+
+    def version(self, names: _Names) -> str:
+        """The format of a node, or of those below it, as in a folder."""
+        own = self.document(names, *_MARKS)
+        if own is None and (below := self.below(names)):
+            return self.version(below[0])
+        return zarr3.NAME if own is None or own[0] == _V3 else zarr2.NAME
+
+    def attrs(self, names: _Names) -> Document:
+        """Attributes of a group."""
+        own = self.document(names, _V3)
+        found = None if own is None else own[1].get("attributes")
+        if own is None and (beside := self.document(names, _ATTRS)):
+            found = beside[1]
+        return dict(found) if isinstance(found, dict) else {}
 
     def below(self, names: _Names) -> list[_Names]:
         """Nodes below a node, or an array itself, by name."""
