@@ -28,6 +28,21 @@ MUTANTS = [
         why="a chunk of a temporary array that is gone would be read as zeros",
     ),
     Mutant(
+        file="python/outcore/disk/array.py",
+        before="                self._remove()\n",
+        after="                pass\n",
+        killed_by="tests/crash/test_termination.py"
+        "::test_a_temporary_array_gives_its_disk_space_back_when_it_is_closed",
+        why="the disk would fill up with results that the program has closed",
+    ),
+    Mutant(
+        file="python/outcore/formats/scratch.py",
+        before="            action()\n",
+        after="            pass\n",
+        killed_by="tests/crash/test_termination.py::test_sigterm_removes_temporary_arrays",
+        why="a job that a batch system ends would leave its temporary arrays",
+    ),
+    Mutant(
         file="python/outcore/jobs/leftovers.py",
         before="        if (_operation_of(journal), _targets_of(journal)) != (one.operation, one.targets):\n",
         after="        if False:\n",

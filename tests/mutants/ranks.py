@@ -75,7 +75,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/jobs/outputs.py",
-        before="    fcntl.flock(lock, fcntl.LOCK_SH)\n",
+        before="    locks.lock_file(lock, fcntl.LOCK_SH, wait=True)\n",
         after="",
         killed_by=f"{ALGORITHMS}::test_a_result_without_a_name_stays_until_the_last_rank_lets_go",
         why="a result would be removed while other ranks read it",

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -72,6 +72,9 @@ class DiskArray(Selecting, Walking, Described, Operators):
 
     #: What `stats` tells the seconds of.
     _phases: tuple[str, ...] = ("read", "write", "flush")
+
+    #: What removes it from the disk when it is closed, of a temporary array.
+    _remove: Callable[[], object] | None = None
 
     def __init__(
         self, info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any]
@@ -643,7 +646,8 @@ class DiskArray(Selecting, Walking, Described, Operators):
         Wait for started requests and release the files. Closing twice does nothing.
 
         Raises what a started write raised, if nobody has seen it yet. Does not wait for the disk;
-        see `flush`.
+        see `flush`. A temporary array (the result of a computation without ``out=``) is removed from
+        the disk.
 
         Examples
         --------
@@ -658,6 +662,8 @@ class DiskArray(Selecting, Walking, Described, Operators):
         finally:
             self._core.close()
             self._info.forget()
+            if self._remove is not None:
+                self._remove()
 
     def __enter__(self) -> Self:
         return self

@@ -11,12 +11,15 @@ beginning. Reads and writes say where (`pread`, `pwrite`): threads do not distur
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import signal
 import tempfile
+import threading
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +28,12 @@ from outcore import _core
 from outcore.errors import StorageError
 from outcore.formats import durable, split_path
 
-__all__ = ["ScratchFile", "scratch_folder"]
+__all__ = ["ScratchFile", "at_termination", "forget_termination", "scratch_folder"]
+
+Action = TypeVar("Action", bound=Callable[[], object])
+
+# What removes temporary arrays, by their paths.
+_at_termination: dict[str, Callable[[], object]] = {}
 
 # What open() says where a file system has no files without a name.
 _NAMELESS_REFUSED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
@@ -46,6 +54,51 @@ def scratch_folder(near: Sequence[str]) -> str:
         if os.access(folder, os.W_OK):
             return folder
     return tempfile.gettempdir()
+
+
+def at_termination(action: Action, path: str) -> Action:
+    """
+    Have the temporary array at `path` removed by `action` if SIGTERM ends the process.
+
+    The system ends a process without a word otherwise, as batch systems do when time is up. A handler
+    of the program's own is left alone: it may end the program in the usual way, which removes them, too.
+    """
+    _at_termination[path] = action
+    _install()
+    return action
+
+
+def forget_termination(path: str) -> None:
+    """The temporary array at `path` is gone."""
+    _at_termination.pop(path, None)
+
+
+def _install() -> None:
+    """Handle SIGTERM if there is something to remove, and nobody else handles it."""
+    here = threading.current_thread() is threading.main_thread()
+    if here and _at_termination and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _end)
+
+
+def _uninstall() -> None:
+    """Before a fork: a child has nothing to remove, and Python forgets signals that it gets at once."""
+    here = threading.current_thread() is threading.main_thread()
+    if here and signal.getsignal(signal.SIGTERM) is _end:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+os.register_at_fork(
+    before=_uninstall, after_in_parent=_install, after_in_child=_at_termination.clear
+)
+
+
+def _end(number: int, frame: object) -> None:
+    """Remove temporary arrays, then end as the signal asks for."""
+    for action in list(_at_termination.values()):
+        with contextlib.suppress(Exception):
+            action()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 class ScratchFile:

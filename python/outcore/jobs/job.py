@@ -175,7 +175,6 @@ class Job:
                 beside = []
                 for result in settled.program.temporaries:
                     beside.append(temporary(result, self._scratch()))
-                    stack.callback(beside[-1]._gone)  # type: ignore[attr-defined]
                     stack.callback(beside[-1].close)
                 arrays = self._handles([*self.operation.inputs, *made, *beside], settled)
                 arrays += self._views(arrays, settled)
@@ -206,8 +205,7 @@ class Job:
                 made.append(output.like(words))
                 if output.stays and not isinstance(output, Named):
                     continue  # the user's own
-                if hasattr(made[-1], "_gone"):
-                    stack.callback(made[-1]._gone)
+                if getattr(made[-1], "_remove", None) is not None:
                     stack.callback(made[-1].close)
             yield made
 
@@ -688,8 +686,6 @@ class _Begun:
         """All of them; temporary ones without a name are gone then."""
         for array in (*self.arrays, *self.temporaries):
             array.close()
-            if hasattr(array, "_gone"):
-                array._gone()
         self.arrays, self.temporaries = [], []
 
     def close(self) -> None:

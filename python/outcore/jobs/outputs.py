@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from outcore import _core, formats
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, StorageError, UsageError
-from outcore.formats import durable
+from outcore.formats import durable, locks
 from outcore.formats.layout import file_of
 from outcore.formats.paths import one_name
-from outcore.formats.scratch import scratch_folder
+from outcore.formats.scratch import at_termination, forget_termination, scratch_folder
 from outcore.hints import Hints
 from outcore.jobs.changed import Files, containers
 from outcore.jobs.memory import InMemory
@@ -314,11 +314,12 @@ class _Temporary:
         if ranks.size > 1:
             mine = self.array
             self.array = found = ranks.open(ranks.told(lambda: mine.path), hints=_COMPLETE)
-            mine.close()
             # Before anybody may release it.
             ranks.together(lambda: _keep_together(found))
-            if hasattr(mine, "_gone"):
-                mine._gone.detach()
+            if isinstance(mine._remove, weakref.finalize):
+                mine._remove.detach()
+                mine._remove = None
+            mine.close()
         return self.array
 
     def leave(self) -> None:
@@ -326,9 +327,7 @@ class _Temporary:
             self.array.close()
 
     def discard(self) -> None:
-        self.leave()
-        if hasattr(self.array, "_gone"):
-            self.array._gone()  # type: ignore[union-attr]
+        self.leave()  # it goes when it is closed
 
 
 def small(outputs: Sequence[Output], budget: int) -> bool:
@@ -531,7 +530,7 @@ def temporary(result: Result, folder: str, options: Mapping[str, Any] | None = N
     # It goes away soon: what is not asked for, encoding, would take time for nothing.
     words = {"compression": None, **kept, **words}
     array: DiskArray = create(path + inner, result.shape, result.dtype, hints=hints, **words)
-    array._gone = weakref.finalize(array, _remove, path, os.getpid())  # type: ignore[attr-defined]
+    array._remove = at_termination(weakref.finalize(array, _remove, path, os.getpid()), path)
     return array
 
 
@@ -552,10 +551,11 @@ def _encodes(words: Mapping[str, Any]) -> bool:
 def _keep_together(array: DiskArray) -> None:
     """A temporary array stays as long as any rank has a handle: each has a lock on it."""
     path = formats.split_path(array.path)[0]
-    lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    array._gone = weakref.finalize(  # type: ignore[attr-defined]
-        array, _remove_as_last, path, lock, os.getpid()
+    access = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR
+    lock = os.open(path, access | os.O_CLOEXEC)
+    locks.lock_file(lock, fcntl.LOCK_SH, wait=True)
+    array._remove = at_termination(
+        weakref.finalize(array, _remove_as_last, path, lock, os.getpid()), path
     )
 
 
@@ -563,11 +563,9 @@ def _remove_as_last(path: str, lock: int, owner: int) -> None:
     if os.getpid() != owner:
         return
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pass  # another rank has it still
-    else:
-        _remove(path, owner)
+        # Another rank may have it still; without locks nobody knows, and it stays for `jobs.clean`.
+        if locks.lock_file(lock):
+            _remove(path, owner)
     finally:
         os.close(lock)
 
@@ -575,6 +573,7 @@ def _remove_as_last(path: str, lock: int, owner: int) -> None:
 def _remove(path: str, owner: int) -> None:
     if os.getpid() != owner:
         return  # a child after a fork
+    forget_termination(path)
     with contextlib.suppress(OSError):
         if os.path.isdir(path):
             shutil.rmtree(path)

@@ -15,14 +15,14 @@ removed: no file is ever without a lock file. Names are random, and never used a
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import re
 import shutil
 from collections.abc import Iterator
 
-from outcore.formats import durable
+from outcore.formats import durable, locks
+from outcore.formats.scratch import at_termination, forget_termination
 
 __all__ = ["Hold", "is_lock", "left_over", "remove_left", "sweep"]
 
@@ -44,6 +44,9 @@ class Hold:
 
     def __init__(self, lock: str, fd: int) -> None:
         self.lock, self._fd, self._pid = lock, fd, os.getpid()
+        # Of one process several ranks may have it, each with a hold of its own.
+        self._key = f"{lock}:{fd}"
+        at_termination(self.release, self._key)
 
     @classmethod
     def new(cls, folder: str) -> Hold:
@@ -91,6 +94,7 @@ class Hold:
         fd, self._fd = self._fd, -1
         if fd < 0 or os.getpid() != self._pid:
             return
+        forget_termination(self._key)
         try:
             if stays or _is_last(fd):
                 _remove(self.lock)
@@ -142,21 +146,16 @@ def is_lock(path: str) -> bool:
 
 
 def _share(fd: int) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH)
-    except OSError as error:
-        # A file system without locks: arrays of killed processes stay there.
-        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
-            raise
+    # On a file system without locks arrays of killed processes stay.
+    locks.lock_file(fd, fcntl.LOCK_SH, wait=True)
 
 
 def _is_last(fd: int) -> bool:
     # What fails here lets its own lock go in any case: of two that try at once one is the last.
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return locks.lock_file(fd) is True
     except OSError:
         return False
-    return True
 
 
 def _remove(lock: str) -> None:

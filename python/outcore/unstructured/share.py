@@ -23,6 +23,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 
 import outcore
 from outcore.errors import UsageError
-from outcore.formats.scratch import scratch_folder
+from outcore.formats.scratch import at_termination, forget_termination, scratch_folder
 from outcore.jobs.ranks import Ranks
 from outcore.opening import create, open
 from outcore.unstructured.tables import Table, new_table
@@ -195,6 +196,7 @@ class Share:
             def made() -> str:
                 self._folder = scratch_name(self.near)
                 os.makedirs(self._folder)
+                at_termination(partial(shutil.rmtree, self._folder, True), self._folder)
                 return self._folder
 
             self._folder = str(self.ranks.told(made))
@@ -207,6 +209,7 @@ class Share:
         self._tables.clear()
         if self._folder is not None and self.ranks.first:
             shutil.rmtree(self._folder, ignore_errors=True)
+            forget_termination(self._folder)
 
     def __enter__(self) -> Self:
         return self
