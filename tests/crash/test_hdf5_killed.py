@@ -91,8 +91,9 @@ def test_killed_before_each_step_of_naming_what_is_whole(tmp_path):
     def fresh(step):
         (tmp_path / str(step)).mkdir()
         path = prepare(tmp_path / str(step) / "a.h5")
-        final = formats.staged(f"{path}::/a")
-        with outcore.create(final, data=OLD[::-1], overwrite=True) as staged:
+        with outcore.create(
+            formats.staged(f"{path}::/a"), data=OLD[::-1], overwrite=True
+        ) as staged:
             staged.flush()
         return path
 
