@@ -10,6 +10,13 @@ STEPS = "tests/mpi/test_each_step_fails.py::test_placed_arrays"
 MUTANTS = [
     Mutant(
         file=FOLDER + "making.py",
+        before="            _take_back(manifest.file(group.rank))\n",
+        after="            pass\n",
+        killed_by="tests/mpi/test_placed_full_disk.py::test_a_full_disk_leaves_no_files",
+        why="an array that one rank could not make would leave the files of the others",
+    ),
+    Mutant(
+        file=FOLDER + "making.py",
         before='    together(group, "copy_placed", close, lambda: "the end of a copy", same=0)\n',
         after="    close()\n",
         killed_by=TESTS + "test_a_copy_has_its_name_when_all_ranks_have_written",

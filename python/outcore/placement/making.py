@@ -24,7 +24,13 @@ from outcore.collective.agreement import together
 from outcore.collective.items import number_of
 from outcore.disk import DiskArray
 from outcore.distribution import Distribution, Ghosts, widths
-from outcore.errors import AlreadyExistsError, DistributionError, FormatError, UsageError
+from outcore.errors import (
+    AlreadyExistsError,
+    CollectiveError,
+    DistributionError,
+    FormatError,
+    UsageError,
+)
 from outcore.formats import durable, homes
 from outcore.formats.known_options import refuse_unknown
 from outcore.formats.paths import one_name
@@ -216,9 +222,28 @@ def _made(
         )
         return []
 
-    _all_or_none(group, make, disks)
     manifest = manifests[0] if manifests else None
+    try:
+        _all_or_none(group, make, disks)
+    except BaseException:
+        if manifest is not None and disks:
+            _take_back(manifest.file(group.rank))
+        if manifest is not None:
+            _taken_back(group)
+        raise
     return PlacedArray(group, distribution, pairs, disks[0], placement, name, manifest)
+
+
+def _take_back(file: str) -> None:
+    """Remove the file of this rank, of an array that could not be made."""
+    with contextlib.suppress(OSError):
+        os.unlink(file)
+
+
+def _taken_back(group: Transport) -> None:
+    """Wait until all ranks have removed theirs; the first one removes the folder then."""
+    with contextlib.suppress(CollectiveError):  # the first error is the one to tell
+        together(group, "create_placed", lambda: [], lambda: "the end of create_placed", same=0)
 
 
 def _name(group: Transport, made: PlacedArray) -> None:
@@ -231,7 +256,13 @@ def _name(group: Transport, made: PlacedArray) -> None:
                 os.unlink(os.path.join(made.path, UNFINISHED))
         return []
 
-    _all_or_none(group, write, [made])
+    try:
+        _all_or_none(group, write, [made])
+    except BaseException:
+        if not is_local(made.path):
+            _take_back(made._manifest.file(group.rank))
+        _taken_back(group)
+        raise
 
 
 def open_placed(
@@ -501,6 +532,9 @@ def copy_placed(
                 return made
         except BaseException:
             made.close()
+            if placement == "local" and not is_local(name):
+                _take_back(made._manifest.file(group.rank))
+                _taken_back(group)
             raise
 
         def close() -> list[int]:
@@ -611,7 +645,8 @@ def _room(name: str, overwrite: bool, where: Sequence[Path]) -> Iterator[None]:
     """A folder for the manifest, without one, which is the caller's alone; what had the name goes."""
     note = os.path.join(name, UNFINISHED)
     with durable.os_errors("making", name), contextlib.ExitStack() as stack:
-        if os.path.lexists(name):
+        there = os.path.lexists(name)
+        if there:
             if not overwrite and (is_local(name) or not os.path.isdir(name)):
                 raise _exists(name)
             if not os.path.isdir(name) or not is_local(name):
@@ -636,7 +671,15 @@ def _room(name: str, overwrite: bool, where: Sequence[Path]) -> Iterator[None]:
                 os.unlink(os.path.join(name, file))
         kept = stack.pop_all()
     with kept:
-        yield
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(OSError):
+                if os.listdir(name) == [UNFINISHED]:
+                    os.unlink(note)
+                    if not there:
+                        os.rmdir(name)
+            raise
 
 
 def _refuse_foreign(name: str) -> None:
