@@ -33,8 +33,14 @@ REFUSED = {
     "zarr": lambda dtype: dtype == NESTED,
     "zarr2": lambda dtype: dtype == NESTED,
 }
-# How it is made, and the keyword of the format that lets it grow.
-WAYS = [{}, {"chunks": 2}, {"chunks": 2, "compression": "gzip"}, {"grows": True}]
+# How it is made, and the keyword of the format that lets it grow. tensorstore does not read what zarr
+# says of its own default codec in version 2.
+WAYS = [
+    {"compression": None},
+    {"chunks": 2, "compression": None},
+    {"chunks": 2, "compression": "gzip"},
+    {"grows": True, "compression": None},
+]
 GROWS = {"h5": "resizable", "nc": "unlimited"}
 
 
