@@ -4,7 +4,9 @@ What is removed as somebody's leftover is looked at again under its lock.
 Each test lets another process finish, or begin, between the look and the lock.
 """
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,8 +17,14 @@ import pytest
 
 import outcore
 from outcore import _core, jobs
-from outcore.errors import CollectiveError, UsageError
-from outcore.formats import durable, locks, part_files, unfinished, zarr_store
+from outcore.errors import (
+    CollectiveError,
+    FormatError,
+    OutcoreError,
+    UnsupportedError,
+    UsageError,
+)
+from outcore.formats import durable, locks, part_files, parts, unfinished, zarr_store
 from outcore.jobs.journal import Journal
 from outcore.placement import making
 from outcore.restart.calls import checkpoint, restore
@@ -256,3 +264,138 @@ def test_growth_that_ended_by_then_is_not_cut_off(monkeypatch):
     monkeypatch.setattr(locks, "growing", late)
     with outcore.open("a.raw", "r+", dtype="f8", shape=(-1,)) as a:
         assert a[...].tolist() == [0, 1, 2, 3, 7, 7, 7, 7, 9, 9]
+
+
+# What is on the disk before something counts, or goes
+
+
+def recorded(monkeypatch):
+    """The syncs of files and folders from here on: kind, and names below the working folder."""
+    calls, fsync, fsync_folder = [], os.fsync, _core.fsync_folder
+    here = os.path.join(os.getcwd(), "")
+
+    def file(fd):
+        calls.append(("file", os.readlink(f"/proc/self/fd/{fd}").removeprefix(here)))
+        fsync(fd)
+
+    def folder(path):
+        calls.append(("folder", os.path.dirname(os.path.realpath(path)).removeprefix(here[:-1])))
+        fsync_folder(path)
+
+    monkeypatch.setattr(os, "fsync", file)
+    monkeypatch.setattr(_core, "fsync_folder", folder)
+    return calls
+
+
+def test_note_of_parts_is_durable_before_a_part_is_made(monkeypatch):
+    calls, create = recorded(monkeypatch), parts.npy.create
+
+    def made(path, *words):
+        calls.append(("part", path))
+        return create(path, *words)
+
+    monkeypatch.setattr(parts.npy, "create", made)
+    outcore.create("a.parts", data=np.ones(4), parts=2).close()
+    (note, name), (folder, _), (part, _) = calls[:3]
+    assert (note, folder, part) == ("file", "folder", "part")
+    assert name.startswith(".a.parts.") and name.endswith(".outcore-parts"), calls
+
+
+def test_names_of_a_checkpoint_are_durable_before_its_manifest(monkeypatch):
+    calls, create = recorded(monkeypatch), durable.create_file
+
+    def made(path, *words, **more):
+        if path.endswith("checkpoint.json"):
+            calls.append(("manifest", ""))
+        return create(path, *words, **more)
+
+    monkeypatch.setattr(durable, "create_file", made)
+    outcore.checkpoint("state", {"u": np.ones(3), "z.zarr": np.ones(3)})
+    before = calls[: calls.index(("manifest", ""))]
+    assert before[-1] == ("folder", "/state/arrays-1"), before
+
+
+def test_damaged_manifest_of_parts_is_not_taken_for_none():
+    """It may name parts of which there is a note."""
+    outcore.create("a.parts", data=np.ones(4), parts=2).close()
+    said = json.loads(Path("a.parts").read_text())
+    place = os.path.realpath("a.parts")
+    with part_files.Change(place, place) as change:
+        change.note(said["id"], [os.path.realpath(part) for part in said["parts"]])
+        Path("a.parts").write_text('{"format": "outcore parts", "ver')
+    with part_files.Change(place, place):
+        pass
+    assert all(os.path.exists(part) for part in said["parts"])
+    Path("a.parts").write_text(json.dumps(said))
+    with part_files.Change(place, place):
+        pass
+    assert outcore.open("a.parts")[...].tolist() == [1] * 4
+    assert sorted(os.listdir()) == sorted(["a.parts", *said["parts"]])
+
+
+def test_size_that_was_taken_within_an_append_is_taken_again(monkeypatch):
+    """The append ends between the look at the size and the look for its record."""
+    outcore.create("a.raw", data=np.arange(4.0)).close()
+    unfinished.begin("a.raw", 32, 64)
+    read = unfinished._read
+
+    def late(path, **words):
+        monkeypatch.setattr(unfinished, "_read", read)
+        unfinished.end("a.raw", 64)
+        return read(path, **words)
+
+    monkeypatch.setattr(unfinished, "_read", late)
+    assert unfinished.size_of("a.raw") == 64
+
+
+# Manifests that are damaged
+
+
+def test_checkpoint_over_a_damaged_manifest_is_written():
+    """As the message says; not over what may be somebody else's."""
+    for text in ("", "{", "[]", '{"format": "outcore checkpoint"}', "[" * 10_000):
+        checkpoint("state", {"u": np.zeros(3)})
+        (old,) = (name for name in os.listdir("state") if name.startswith("arrays-"))
+        Path("state/checkpoint.json").write_text(text)
+        with pytest.raises(FormatError, match="make the checkpoint again"):
+            restore("state")
+        mine = Folder("state")
+        number = mine.begin()
+        assert os.path.exists(f"state/{old}/u.npy"), "it may be the one that counts"
+        mine.end()
+        checkpoint("state", {"u": np.ones(3)})
+        assert restore("state")["u"].sum() == 3, text
+        assert not os.path.exists(f"state/{old}") and number != int(old[7:]), text
+    for text in ('{"format": "mine"}', "{}", "{"):
+        shutil.rmtree("state")
+        os.mkdir("state")
+        Path("state/checkpoint.json").write_text(text)
+        with pytest.raises(FormatError, match="metadata"):
+            checkpoint("state", {"u": np.ones(3)})
+        assert Path("state/checkpoint.json").read_text() == text
+    Path("state/checkpoint.json").write_text('{"format": "outcore checkpoint", "version": 2}')
+    with pytest.raises(UnsupportedError):
+        checkpoint("state", {"u": np.ones(3)})
+    Path("state/checkpoint.json").write_text("")
+    Path("state/thesis.tex").touch()
+    with pytest.raises(UsageError, match=r"thesis\.tex"):
+        checkpoint("state", {"u": np.ones(3)})
+
+
+def test_halves_of_characters_are_refused_in_checkpoints():
+    """They have no form in UTF-8, in which the manifest is."""
+    checkpoint("state", {"u": np.zeros(3)})
+    for arrays in (
+        {"\ud800": np.ones(3)},
+        {"u\udcff.zarr": np.ones(3)},
+        {"\ud800": 5},
+        {"step": "\ud800"},
+        {"step": {"\udfff": [1]}},
+        {"step": ["a", ("\ud800",)]},
+    ):
+        with pytest.raises(UsageError) as caught:
+            checkpoint("state", arrays)
+        assert caught.value.code == "bad-checkpoint", ascii(arrays)
+        with pytest.raises(OutcoreError):
+            restore("state", names=list(arrays)[:1] + ["\ud800"])
+    assert restore("state")["u"].tolist() == [0] * 3

@@ -1,9 +1,11 @@
-"""Lines that decide whether files beside data, and manifests, are believed."""
+"""Lines that decide whether files beside data, and manifests, are believed; and their syncs."""
 
 from mutants import Mutant
 
 FORMATS = "python/outcore/formats"
 FORGED = "tests/crash/test_forged_files.py"
+MEANWHILE = "tests/crash/test_removed_meanwhile.py"
+SCHEDULES = "tests/unit/test_index_schedule.py::test_damaged_lists_of_a_schedule_file_are_refused"
 RECEIVED = "tests/crash/test_received_folders.py"
 TRUSTED = f"{FORGED}::test_what_is_not_to_be_trusted_is_told_and_left_alone"
 PARTS_OF_OTHERS = f"{FORGED}::test_notes_of_parts_name_parts_of_their_array_alone"
@@ -93,5 +95,76 @@ MUTANTS = [
         after="",
         killed_by=JOURNALS,
         why="a journal could have an array elsewhere replaced, by another name for the result",
+    ),
+    Mutant(
+        file="python/outcore/jobs/journal.py",
+        before="        os.fdatasync(self._fd)\n",
+        after="",
+        killed_by="tests/unit/test_journal.py::test_lines_are_on_the_disk_before_they_count",
+        why="after a power cut a journal could lack lines of what was done in place since",
+    ),
+    Mutant(
+        file="python/outcore/jobs/journal.py",
+        before="            if journal.job == other.job and _program(journal) == _program(other):\n",
+        after="            if journal.job == other.job:\n",
+        killed_by="tests/unit/test_journal.py"
+        "::test_what_another_rank_has_noted_of_other_steps_does_not_count",
+        why="steps that another rank did of another cut of the job would count, and never be done",
+    ),
+    Mutant(
+        file="python/outcore/jobs/journal.py",
+        before="                    if type(self.job) is not dict or",
+        after="                    if",
+        killed_by="tests/unit/test_journal.py::test_what_is_no_journal_is_refused",
+        why="a damaged journal would end jobs.unfinished for the whole folder",
+    ),
+    Mutant(
+        file=f"{FORMATS}/part_files.py",
+        before="                os.fsync(fd)\n",
+        after="                pass\n",
+        killed_by=f"{MEANWHILE}::test_note_of_parts_is_durable_before_a_part_is_made",
+        why="after a power cut nothing would say which parts are nobody's",
+    ),
+    Mutant(
+        file=f"{FORMATS}/part_files.py",
+        before="            return  # perhaps it is damaged, and names some of them\n",
+        after="            named = None\n",
+        killed_by=f"{MEANWHILE}::test_damaged_manifest_of_parts_is_not_taken_for_none",
+        why="the parts of an array whose manifest is damaged would be removed",
+    ),
+    Mutant(
+        file="python/outcore/restart/folder.py",
+        before="            _core.fsync_folder(self.file(manifest.generation, MANIFEST))\n",
+        after="            pass\n",
+        killed_by=f"{MEANWHILE}::test_names_of_a_checkpoint_are_durable_before_its_manifest",
+        why="after a power cut a manifest could name files that are not there",
+    ),
+    Mutant(
+        file="python/outcore/restart/folder.py",
+        before="            return os.path.getsize(file) == 0 or bool(self._generations(None))\n",
+        after="            return True\n",
+        killed_by=f"{MEANWHILE}::test_checkpoint_over_a_damaged_manifest_is_written",
+        why="a file of somebody else that is called checkpoint.json would be replaced",
+    ),
+    Mutant(
+        file="python/outcore/indices/schedule_files.py",
+        before="            if number != same:\n",
+        after="            if False:\n",
+        killed_by=SCHEDULES,
+        why="indices of a damaged file would be whatever the memory held",
+    ),
+    Mutant(
+        file="python/outcore/indices/schedule_files.py",
+        before="            or (not outer and len(set(lengths)) > 1)\n",
+        after="",
+        killed_by=SCHEDULES,
+        why="lists of different lengths in a damaged file would be paired",
+    ),
+    Mutant(
+        file=f"{FORMATS}/unfinished.py",
+        before="        if record is None and os.stat(path).st_size == before:\n",
+        after="        if record is None:\n",
+        killed_by=f"{MEANWHILE}::test_size_that_was_taken_within_an_append_is_taken_again",
+        why="who opens a raw file just when an append ends would find a row that nobody wrote",
     ),
 ]

@@ -1,6 +1,7 @@
 """Schedules of accesses by indices: gather, scatter, files; against NumPy."""
 
 import contextlib
+import io
 import json
 import os
 import zipfile
@@ -157,6 +158,47 @@ def test_what_a_schedule_file_says_is_checked_before_it_is_believed(tmp_path, nu
     with pytest.raises(outcore.OutcoreError) as caught:
         outcore.IndexSchedule.open(path, a)
     assert caught.value.code in ("bad-schedule", "schedule-shape")
+
+
+def header(text):
+    """A member with a header that NumPy does not write."""
+    raw = text.ljust(117).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(raw).to_bytes(2, "little") + raw
+
+
+def test_damaged_lists_of_a_schedule_file_are_refused(tmp_path):
+    """Lists that are longer, or shorter, than others; headers that Python's tokenizer refuses."""
+    a = outcore.create(str(tmp_path / "a.npy"), data=DATA)
+    path = tmp_path / "a.npz"
+    lists = {"points": ([4, 2, 4], [1, 0, 3]), "runs": np.r_[4:24, 26:33]}
+    odd = {
+        "a list that is shorter": ("points", {"indices1": np.array([1, 0])}),
+        "a list that is longer": ("points", {"indices1": np.array([1, 0, 3, 1])}),
+        "more lengths than runs": ("runs", {"lengths0": np.array([20, 6, 1])}),
+        "more runs than lengths": ("runs", {"starts0": np.array([4, 26, 5])}),
+        "an open string": ("points", {"indices0": header('{\'descr\': """')}),
+        "an open bracket": ("points", {"indices0": header("{'descr': (")}),
+        "deep": ("points", {"indices0": header("(" * 110)}),
+        "deep signs": ("points", {"indices0": header("-" * 110 + "1")}),
+    }
+    for name, (kind, change) in odd.items():
+        a.schedule(lists[kind]).save(path)
+        with zipfile.ZipFile(path) as file:
+            members = {one: file.read(one) for one in file.namelist()}
+        for member, data in change.items():
+            assert f"{member}.npy" in members, (name, sorted(members))
+            raw = io.BytesIO()
+            if isinstance(data, bytes):
+                raw.write(data)
+            else:
+                np.save(raw, data)
+            members[f"{member}.npy"] = raw.getvalue()
+        with zipfile.ZipFile(path, "w") as file:
+            for member, stored in members.items():
+                file.writestr(member, stored)
+        with pytest.raises(outcore.OutcoreError) as caught:
+            outcore.IndexSchedule.open(path, a)
+        assert caught.value.code == "bad-schedule", name
 
 
 def test_what_is_wrong_is_said_and_nothing_is_written(tmp_path):

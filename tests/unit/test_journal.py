@@ -13,7 +13,7 @@ import pytest
 
 import outcore
 from fuzz import documents
-from outcore import errors, jobs
+from outcore import _core, errors, jobs
 from outcore.errors import FormatError, StorageError, UsageError
 from outcore.jobs.journal import Journal, gather, held, of_rank
 
@@ -95,7 +95,16 @@ def test_a_torn_last_line_is_not_done(path, cut):
     "text",
     ["hello\n", "{}\n", '{"outcore-journal": 99, "job": {}, "cut": 1}\n', "[]\n", "\0" * 100]
     + ['{"outcore-journal": 1, "job": {}, "cut": 1, "steps": 9}\n' + line for line in BAD_LINES]
-    + ['{"outcore-journal": 1, "job"'],
+    + ['{"outcore-journal": 1, "job"']
+    + [
+        '{"outcore-journal": 1, "cut": 1, "steps": 9, "job": ' + odd + "}\n"
+        for odd in ("[" * 100_000, '{"a":' * 100_000, "5", "[1]", '"x"', "null")
+    ]
+    + [
+        '{"outcore-journal": 1, "cut": 1, "job": {}, "steps": ' + odd + "}\n"
+        for odd in ("Infinity", "NaN", "-1", "1.5", "true", '"9"', "null", "[]", "9" * 5000)
+    ],
+    ids=lambda text: f"{len(text)} {text[:60]!r}",
 )
 def test_what_is_no_journal_is_refused(path, text):
     with open(path, "w") as stream:
@@ -170,6 +179,40 @@ def test_what_another_rank_has_noted_counts_while_it_is_at_work(path):
         other.commit([])
     with open(other.path) as stream:
         assert stream.read().endswith("\n1"), "only its owner cuts it"
+
+
+def test_what_another_rank_has_noted_of_other_steps_does_not_count(path):
+    """The same job, cut differently: its numbers mean other steps."""
+    for program, expected in (("one", {1}), ("two", {1, 2})):
+        with Journal(path) as journal, Journal(of_rank(path, 1)) as other:
+            journal.begin(JOB, {"program": "two"}, 5)
+            journal.commit([1])
+            other.begin(JOB, {"program": program}, 5)
+            other.commit([2])
+            gather(journal)
+            assert journal.done == expected, program
+
+
+def test_lines_are_on_the_disk_before_they_count(path, monkeypatch):
+    """As what they say, and the name of the journal."""
+    calls, fdatasync, fsync_folder = [], os.fdatasync, _core.fsync_folder
+
+    def synced(fd):
+        calls.append(("lines", os.fstat(fd).st_size))
+        fdatasync(fd)
+
+    def folder(name):
+        calls.append(("name", os.path.basename(name)))
+        fsync_folder(name)
+
+    monkeypatch.setattr(os, "fdatasync", synced)
+    monkeypatch.setattr(_core, "fsync_folder", folder)
+    with Journal(path) as journal:
+        journal.begin(JOB, None, 5)
+        first = os.path.getsize(path)
+        journal.commit([1])
+        last = os.path.getsize(path)
+    assert calls == [("lines", first), ("name", os.path.basename(path)), ("lines", last)]
 
 
 def test_a_job_on_which_a_rank_is_at_work_is_held(path):

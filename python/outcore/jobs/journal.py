@@ -178,7 +178,7 @@ class Journal:
                     if head["outcore-journal"] != _VERSION:
                         raise ValueError(line)
                     self.job, self.cut, self.steps = head["job"], head["cut"], head["steps"]
-                    if type(self.steps) is not int or not isinstance(self.job, dict):
+                    if type(self.job) is not dict or type(self.steps) is not int or self.steps < 0:
                         raise ValueError(line)
                     done = []
                     continue

@@ -410,7 +410,7 @@ def _kept(group: Transport, arrays: Mapping[str, Any]) -> dict[str, _Kept | Any]
 
 
 def _checked_name(name: Any) -> str:
-    fits = isinstance(name, str) and name and not name.startswith(".")
+    fits = isinstance(name, str) and name and not name.startswith(".") and _is_text(name)
     if not fits or set(name) & {"/", "\0"} or "::" in name or len(name.encode()) > _LONGEST_NAME:
         raise UsageError(
             f"{name!r:.300} cannot be a name in a checkpoint, as it is that of a file; pass text of at "
@@ -418,6 +418,15 @@ def _checked_name(name: Any) -> str:
             code="bad-checkpoint",
         )
     return str(name)
+
+
+def _is_text(value: str) -> bool:
+    """Whether it has a form in UTF-8: halves of characters have none."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _file_of(name: str) -> str:
@@ -445,6 +454,7 @@ def _as_json(name: str, value: Any) -> Any:
                 code="bad-checkpoint",
             )
     try:
+        json.dumps(value, ensure_ascii=False).encode()  # halves of characters have no UTF-8 form
         return json.loads(json.dumps(value))
     except (ValueError, RecursionError) as error:  # it has itself in it; a number of 5000 digits
         raise UsageError(

@@ -16,6 +16,8 @@ Invariants.
   at the manifest again when he has read.
 - Who makes a generation holds a lock (``flock``) on its folder; what nobody holds and the manifest does
   not name was left by a killed process, and goes with the next checkpoint.
+- A damaged manifest is replaced by the next checkpoint, if nothing but generations is beside it, which
+  stay until then.
 - Nothing outside of ``PATH`` is opened, whatever the manifest says.
 
 One process does all of this: of several ranks the first.
@@ -33,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outcore import _core
-from outcore.errors import FormatError, OutcoreError, UsageError
+from outcore.errors import FormatError, OutcoreError, UnsupportedError, UsageError
 from outcore.formats import durable
 from outcore.formats.documents import Judge, read_document
 
@@ -157,7 +159,13 @@ class Folder:
         """Make the folder of a new generation, and hold it; remove what killed processes left."""
         with durable.os_errors("making the checkpoint", self.path):
             self._make()
-            named = self.manifest()
+            try:
+                named = self.manifest()
+            except FormatError as error:
+                # Nothing tells which generation counts: all stay until the new manifest is there.
+                if isinstance(error, UnsupportedError) or not self._is_damaged():
+                    raise
+                named = None
             others = self._generations(None if named is None else named.generation)
             if named is None:
                 self._refuse_others()
@@ -182,12 +190,25 @@ class Folder:
             return
         _core.fsync_folder(self.path)
 
+    def _is_damaged(self) -> bool:
+        """Whether a manifest that makes no sense was ours, and not a file of somebody else."""
+        file = os.path.join(self.path, MANIFEST)
+        if not os.path.isfile(file):
+            return False
+        try:
+            document = read_document(file, _judge(file))
+        except FormatError:
+            return os.path.getsize(file) == 0 or bool(self._generations(None))
+        return document is not None and document.get("format") == FORMAT
+
     def _refuse_others(self) -> None:
         """A folder with other things in it is somebody's, and no checkpoint."""
         found = [
             name
             for name in os.listdir(self.path)
-            if not _GENERATION.fullmatch(name) and not _TEMPORARY.fullmatch(name)
+            if name != MANIFEST
+            and not _GENERATION.fullmatch(name)
+            and not _TEMPORARY.fullmatch(name)
         ]
         if found:
             raise UsageError(
