@@ -357,7 +357,8 @@ def _check_many(paths: Iterable[str | os.PathLike[str]], mode: str) -> None:
         )
     if isinstance(paths, str | os.PathLike):
         raise PathTypeError(
-            f"open_many() takes a list of paths, not {paths!r} alone; call open() for one",
+            f"open_many() takes a list of paths, not {paths!r} alone; call open() for one, and "
+            "sorted(glob.glob(...)) for the names of a pattern",
             code="bad-path",
         )
 

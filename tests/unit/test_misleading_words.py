@@ -147,6 +147,8 @@ def test_patterns_are_advised_to_open_many(name: str) -> None:
         for call in (outcore.open, outcore.ls, outcore.sum, outcore.open_group, outcore.verify):
             with pytest.raises(errors.NotFoundError, match=r"open_many\(sorted\(glob.glob\("):
                 call(name)  # type: ignore[operator]
+    with pytest.raises(errors.PathTypeError, match=r"glob.glob\("):
+        outcore.open_many(name)
 
 
 # Progress

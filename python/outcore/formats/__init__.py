@@ -682,7 +682,8 @@ def _find(path: str, is_folder: bool, options: Mapping[str, Any]) -> Format:
             os.close(os.open(path, os.O_RDONLY))
     if os.path.isdir(path):
         raise FormatError(
-            f"{path!r} is a folder and no Zarr store; name a file in it, or a store",
+            f"{path!r} is a folder and no Zarr store; name a file in it, or a store (outcore.ls lists "
+            "them)",
             code="unknown-format",
             path=path,
         )

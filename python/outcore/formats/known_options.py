@@ -76,7 +76,8 @@ def refuse_unknown(
         parameters = inspect.signature(call).parameters.values()
         own = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
         own = list(dict.fromkeys([*(name for name in own if name != "self"), *more]))
-        takes = f"It takes {', '.join(own)}; and as outcore.{verb} {', '.join(sorted(known))}"
+        others = sorted(known - {*own})
+        takes = f"It takes {', '.join(own)}; and as outcore.{verb} {', '.join(others)}"
         raise unknown_option(call.__qualname__, wrong[0], {*known, *own}, takes)
 
 
