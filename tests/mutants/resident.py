@@ -4,9 +4,31 @@ from mutants import Mutant
 
 RESIDENT = "python/outcore/resident"
 TESTS = "tests/mpi/test_resident.py::"
+GUARDS = "tests/mpi/test_resident_guards.py::"
 RANDOM = TESTS + "test_random_sections_equal_numpy"
 
 MUTANTS = [
+    Mutant(
+        file=f"{RESIDENT}/movement.py",
+        before="        self._must_fit(partner)\n",
+        after="        pass\n",
+        killed_by=GUARDS + "test_a_cast_that_cannot_be_is_refused_before_anything_is_moved",
+        why="a section would be moved before its cast is refused",
+    ),
+    Mutant(
+        file=f"{RESIDENT}/movement.py",
+        before="            group.in_flight.finish(group)\n",
+        after="            pass\n",
+        killed_by=GUARDS + "test_what_was_started_ends_before_memory_for_a_cast_is_taken",
+        why="a cast would be refused memory that a started call is about to release",
+    ),
+    Mutant(
+        file=f"{RESIDENT}/temporary.py",
+        before="            left = True\n",
+        after="            left = False\n",
+        killed_by=GUARDS + "test_files_that_cannot_be_removed_are_removed_with_the_next_array",
+        why="files that could not be removed once would never be",
+    ),
     Mutant(
         file="crates/plan/src/distribution/patches.rs",
         before="    let start = strip.local.index(numbers.start);\n",
