@@ -23,7 +23,7 @@ import numpy as np
 
 from outcore import formats
 from outcore.errors import UnsupportedError, UsageError, callers_line
-from outcore.formats.layout import ArrayInfo, Chunked, Codec, ShardSource, VirtualSource
+from outcore.formats.layout import ArrayInfo, Chunked, Codec, ShardSource, VirtualSource, is_text
 from outcore.formats.missing_values import ATTRIBUTE, Fill, cast, of_attribute
 
 __all__ = [
@@ -119,7 +119,9 @@ def description(info: ArrayInfo, dtype: np.dtype[Any] | None = None) -> dict[str
     These are ``dims``, ``attrs`` and ``fill_value``, a `Fill`: it also says which value means "missing".
     `dtype` is that to which elements are cast, if they are.
     """
-    fill, attrs = info.fill, dict(info.attrs)
+    # The fill value of text is a reference, or text: no element of what stands for it.
+    fill = Fill(None, None) if is_text(info) else info.fill
+    attrs = dict(info.attrs)
     if fill.missing is not None:
         attrs.pop(ATTRIBUTE, None)  # in the form of this format
     return {

@@ -344,7 +344,7 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
         layout=layout,
         fill_value=None if text else _fill_value(h5py, dset, plist, base),
         attrs=attrs,
-        declares=functools.partial(attrs.missing, base),
+        declares=None if text else functools.partial(attrs.missing, base),
         dims=None if dims is None else (*dims, *(None for _ in below)),
         extra={
             "file": path,

@@ -222,7 +222,9 @@ def describe(name: str, folder: str, document: Document, attrs: Document) -> Arr
         attrs=part_of(attrs, {k: v for k, v in attrs.items() if k != _DIMS or dims is None}),
         dims=dims or None,
         extra={"zarr_format": 2, "codecs": list(pipeline.names)},
-        declares=functools.partial(_declared, fill, attrs.get(MISSING), dtype, judge),
+        declares=None
+        if text
+        else functools.partial(_declared, fill, attrs.get(MISSING), dtype, judge),
     )
     if text:
         return zarr_strings.described(info, document["filters"][0]["id"], fill, judge)
