@@ -3,8 +3,7 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -173,20 +172,47 @@ def test_side_files_are_never_writable_by_groups(monkeypatch):
         os.umask(old)
 
 
-def test_another_user_completes_what_the_owner_left():
+def as_another_user(work):
+    """Do something in a child that is another user, who may use no rights of this one."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setgroups([])
+            os.setgid(OTHER)
+            os.setuid(OTHER)
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_another_user_completes_what_the_owner_left_and_nobody_elses(monkeypatch):
     """A user who may write the data, but does not own it."""
-    side, data = growth()
-    os.chmod(".", 0o777)
-    os.chmod(data, 0o666)
-    for above in Path.cwd().parents:
-        if not above.stat().st_mode & 0o001:
-            pytest.skip("the other user cannot enter the folder of the tests")
-    script = (
-        f"import os; os.setuid({OTHER}); import outcore\n"
-        "assert outcore.open('a.raw', 'r+', dtype='f8', shape=(-1,)).shape == (4,)"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
-    assert not os.path.exists(side) and os.path.getsize(data) == 32
+    with tempfile.TemporaryDirectory() as folder:  # that of the tests is closed to others
+        os.chmod(folder, 0o777)
+        monkeypatch.chdir(folder)
+        side, data = growth()
+        os.chmod(data, 0o666)
+        whole = Path(data).read_bytes()
+
+        def opened(mode):
+            with outcore.open("a.raw", mode, dtype="f8", shape=(-1,)) as a:
+                return a.shape
+
+        def refused():
+            for mode in ("r", "r+"):
+                with pytest.raises(OutcoreError) as caught:
+                    opened(mode)
+                assert caught.value.code == side_files.UNTRUSTED
+
+        os.chown(side, OTHER + 1, -1)
+        as_another_user(refused)
+        assert os.path.exists(side) and Path(data).read_bytes() == whole
+        os.chown(side, 0, -1)
+        as_another_user(lambda: opened("r+") == (4,) or os._exit(2))
+        assert not os.path.exists(side) and os.path.getsize(data) == 32
 
 
 def test_notes_of_parts_name_parts_of_their_array_alone(tmp_path, monkeypatch):
