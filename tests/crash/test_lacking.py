@@ -21,11 +21,14 @@ import killed
 COMPILER = shutil.which("cc")
 #: The calls, the error, and whether something is not guaranteed then, of which one warning tells.
 LACKING = {
+    "all locks": ("flock,ofd", errno.ENOLCK, True),
+    "shared mappings": ("mmap", errno.ENODEV, False),
+}
+ONE_BY_ONE = {
     "flock": ("flock", errno.ENOLCK, True),
     "flock at all": ("flock", errno.ENOSYS, True),
     "locks of ranges": ("ofd", errno.EINVAL, True),
-    "all locks": ("flock,ofd", errno.ENOLCK, True),
-    "shared mappings": ("mmap", errno.ENODEV, False),
+    "all locks at all": ("flock,ofd", errno.EOPNOTSUPP, True),
     "nothing": ("none", errno.ENODEV, False),
 }
 
@@ -43,7 +46,16 @@ def lacking_calls(tmp_path_factory):
 
 @pytest.mark.parametrize("lack", LACKING)
 def test_all_goes_on_where_the_file_system_lacks(lack, lacking_calls, tmp_path):
-    calls, error, warned = LACKING[lack]
+    goes_on(*LACKING[lack], lacking_calls, tmp_path)
+
+
+@pytest.mark.parametrize("lack", ONE_BY_ONE)
+def test_all_goes_on_where_the_file_system_lacks_one_call_slow(lack, lacking_calls, tmp_path):
+    goes_on(*ONE_BY_ONE[lack], lacking_calls, tmp_path)
+
+
+def goes_on(calls, error, warned, lacking_calls, tmp_path):
+    """A child does everything without these calls, and warns once if it has to."""
     with killed.quick_folder(tmp_path) as folder:
         words = {
             "LD_PRELOAD": str(lacking_calls),

@@ -28,10 +28,7 @@ MUTANTS = [
         file=CREATING,
         before="    if overwrite and (fresh := _beside(path, options)) is not None:\n",
         after="    if overwrite and (fresh := None):\n",
-        killed_by=(
-            f"{REPLACING}::test_a_full_disk_leaves_the_old_array_or_the_new_one",
-            f"{REPLACING}::test_a_kill_leaves_the_old_array_or_the_new_one",
-        ),
+        killed_by=f"{REPLACING}::test_a_full_disk_leaves_the_old_array_or_the_new_one",
         why="after a full disk or a kill there would be neither the old array nor the new one",
     ),
     Mutant(

@@ -15,14 +15,14 @@ MUTANTS = [
         file="crates/io/src/backend/uring.rs",
         before="                result if result == -libc::ECANCELED => {\n",
         after="                result if result == 1 => {\n",
-        killed_by="tests/crash/test_few_processes.py::test_all_goes_on_without_workers",
+        killed_by="tests/crash/test_few_processes.py::test_all_goes_on_without_workers[1]",
         why="writes would fail where the kernel can start no thread for io_uring",
     ),
     Mutant(
         file="crates/io/src/lock.rs",
         before="        Err(libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL) => match mode {\n",
         after="        Err(libc::EXDEV) => match mode {\n",
-        killed_by="tests/crash/test_lacking.py::test_all_goes_on_where_the_file_system_lacks",
+        killed_by="tests/crash/test_lacking.py::test_all_goes_on_where_the_file_system_lacks[all locks]",
         why="no array with a codec could be written on a file system without locks",
     ),
     Mutant(
@@ -37,14 +37,14 @@ MUTANTS = [
         file="crates/access/src/indexed.rs",
         before="        if !self.open.found.mappable(files) {\n",
         after="        if false {\n",
-        killed_by="tests/crash/test_lacking.py::test_all_goes_on_where_the_file_system_lacks",
+        killed_by="tests/crash/test_lacking.py::test_all_goes_on_where_the_file_system_lacks[shared mappings]",
         why="indices could not be read on a file system without shared mappings",
     ),
     Mutant(
         file="python/outcore/formats/locks.py",
         before="            lacks = _lacking_locks(folder)\n",
         after="            lacks = []\n",
-        killed_by="tests/crash/test_lacking.py::test_all_goes_on_where_the_file_system_lacks",
+        killed_by="tests/crash/test_lacking.py::test_all_goes_on_where_the_file_system_lacks[all locks]",
         why="nobody would be told that programs are not kept apart",
     ),
     Mutant(
