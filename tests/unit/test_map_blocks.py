@@ -247,3 +247,26 @@ def test_lines_that_are_long_runs_are_read_and_written_once(tmp_path, order):
     assert planned.report.read_bytes + planned.report.written_bytes == 2 * x.nbytes
     with planned.run() as found:
         np.testing.assert_array_equal(np.cumsum(x, axis), found[...])
+
+
+def test_chunks_are_not_cut_where_a_block_of_one_copy_holds_them(tmp_path):
+    """With two copies of each block they were: 2.2 times as much was read, and 2.3 times written."""
+    data = np.random.default_rng(3).integers(0, 50, (600, 600)).astype("f8")
+    for number, chunks in enumerate(((100, 600), (600, 100), (300, 210))):
+        options = {"chunks": chunks, "compression": "gzip"}
+        a = outcore.create(tmp_path / f"a{number}.h5::/a", data=data, **options)
+        out = tmp_path / f"b{number}.h5::/b"
+        budget = 6_200_000
+        for halo, more in ((0, lambda block: block + 1), (1, lambda block: block[1:-1] + 1)):
+            words = {"halo": (halo, 0), "boundary": "nearest", "out": out, "overwrite": True}
+            planned = outcore.map_blocks(
+                more, a, dtype="f8", memory=budget, explain=True, **words, **options
+            )
+            with planned.run() as b:
+                np.testing.assert_array_equal(data + 1, b[...])
+                written = sum(one.stat().st_size for one in tmp_path.glob(f"b{number}.h5"))
+            measured = planned.report.measured
+            assert measured.peak_bytes <= budget, (chunks, halo)
+            assert measured.written_bytes <= written, (chunks, halo)
+            stored = (tmp_path / f"a{number}.h5").stat().st_size
+            assert measured.read_bytes <= stored * (1 + 2 * halo), (chunks, halo)

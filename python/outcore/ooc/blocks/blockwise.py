@@ -196,13 +196,27 @@ def blockwise(
     native = [dtype.newbyteorder("=") for _, dtype in sources]
 
     def plan(terms: Terms) -> Program:
-        per_element = 2 * (sum(d.itemsize for d in native) + sum(d.itemsize for d in results))
+        # What a block has of the one before is taken from there, so that only one can be loaded ahead.
+        alone = any(around.widths)
         own = scratch(terms) if scratch else ()
-        per_element += sum(one.dtype.itemsize for one in own if one.elements is None)
+        besides = sum(one.dtype.itemsize for one in own if one.elements is None)
         fixed = sum(one.elements * one.dtype.itemsize for one in own if one.elements is not None)
+        left = replace(terms, room=max(terms.room - fixed, 0))
+        sides = [terms.side(n) for n in range(made + len(results))]
+
+        def tiled(ahead: int) -> Tiling:
+            loaded, stored = 2 if alone else 1 + ahead, 1 + ahead
+            each = loaded * sum(d.itemsize for d in native) + besides
+            each += stored * sum(d.itemsize for d in results)
+            return _tiles(left, shape, around, each, given, made)
+
         try:
-            left = replace(terms, room=max(terms.room - fixed, 0))
-            tiles = _tiles(left, shape, around, per_element, given, made)
+            tiles, ahead = tiled(1), 1
+            if given is None and not _keeps_chunks(tiles, sides):
+                # To code chunks twice takes longer than to wait for them.
+                larger = tiled(0)
+                if _keeps_chunks(larger, sides):
+                    tiles, ahead = larger, 0
         except TooLittle as error:
             raise TooLittle(error.needed + fixed) from None
         largest = tuple(
@@ -210,9 +224,6 @@ def blockwise(
             for n, w, length in zip(tiles.largest, around.widths, shape, strict=True)
         )
         most = around.held(tiles.largest)
-
-        # What a block has of the one before is taken from there, so that only one can be loaded ahead.
-        alone = any(around.widths)
 
         def memory(ahead: int) -> tuple[Buffer, ...]:
             loaded, stored = 2 if alone else 1 + ahead, 1 + ahead
@@ -235,9 +246,9 @@ def blockwise(
 
         # Two stores on their way leave the disk something to do while the kernel works; what codes has
         # something to do anyway, and each operation holds much.
-        sides = [terms.side(n) for n in range(made + len(results))]
         coded = any(side is not None and side.whole for side in sides)
-        ahead = 2 if not coded and _held(memory(2)) <= terms.room else 1
+        if ahead and not coded and _held(memory(2)) <= terms.room:
+            ahead = 2
         steps = _Steps(
             terms.ranks,
             shape,
@@ -256,8 +267,8 @@ def blockwise(
             make=steps,
             restart=steps.restart,
             kernels=(kernel,),
-            reading=1 if alone else ahead,
-            writing=ahead,
+            reading=1 if alone else max(ahead, 1),
+            writing=max(ahead, 1),
             rate=rate,
         )
         sizes = [math.prod(one) * dtype.itemsize for one, dtype in sources]
@@ -271,6 +282,18 @@ def blockwise(
         )
 
     return plan
+
+
+def _keeps_chunks(tiles: Tiling, sides: Sequence[Side | None]) -> bool:
+    """Whether no chunk that is encoded lies in two tiles."""
+    for side in sides:
+        chunks = side.chunks if side is not None and side.whole else None
+        if chunks is None or len(chunks) != len(tiles.shape):
+            continue
+        each = zip(tiles.tile, tiles.shape, chunks, strict=True)
+        if any(tile < length and tile % chunk for tile, length, chunk in each):
+            return False
+    return True
 
 
 def _held(buffers: Sequence[Buffer]) -> int:
