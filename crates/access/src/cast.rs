@@ -74,6 +74,19 @@ impl Cast<'_> {
         size: i64,
         interrupts: &dyn Interrupts,
     ) -> Result<(), Fault> {
+        let done = self.write_parts(section, size, interrupts);
+        done.map_err(|fault| {
+            let cast = self.open.described.item().max(PAGE as i64);
+            fault.at_least(self.open.enough(Direction::Write, self.hints, cast))
+        })
+    }
+
+    fn write_parts(
+        &self,
+        section: &Section,
+        size: i64,
+        interrupts: &dyn Interrupts,
+    ) -> Result<(), Fault> {
         let mut limit = self.elements(section, Arena::global().limit()).min(size);
         self.open.write_in_parts(|| {
             let most = limit;

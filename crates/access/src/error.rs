@@ -96,6 +96,7 @@ struct Inner {
     path: Option<String>,
     hints: Vec<String>,
     beside: i64,
+    enough: i64,
 }
 
 impl Fault {
@@ -118,6 +119,15 @@ impl Fault {
     pub fn beside(mut self, what: &str, bytes: i64) -> Fault {
         self.0.beside = self.0.beside.saturating_add(bytes);
         self.hint(&format!("Add {bytes} bytes for {what}."))
+    }
+
+    /// Of a refusal: no budget below this does, whatever was refused first.
+    #[must_use]
+    pub fn at_least(mut self, bytes: i64) -> Fault {
+        if self.is_about_memory() && bytes > self.0.enough {
+            self.0.enough = bytes;
+        }
+        self
     }
 
     /// Whether memory was refused, which may be different a moment later.
@@ -162,6 +172,11 @@ impl Fault {
         &self.0.hints
     }
 
+    /// A budget below which another part of the same access would be refused.
+    pub fn enough_bytes(&self) -> i64 {
+        self.0.enough
+    }
+
     /// Bytes that are needed beside those that the reason tells.
     pub fn beside_bytes(&self) -> i64 {
         self.0.beside
@@ -179,7 +194,7 @@ impl std::error::Error for Fault {}
 
 impl From<Reason> for Fault {
     fn from(reason: Reason) -> Fault {
-        Fault(Box::new(Inner { reason, path: None, hints: vec![], beside: 0 }))
+        Fault(Box::new(Inner { reason, path: None, hints: vec![], beside: 0, enough: 0 }))
     }
 }
 

@@ -35,6 +35,8 @@ use crate::terms;
 const COPIED: usize = 1 << 18;
 /// Bytes that ordering takes for each point: addresses on both sides, and as many while they are sorted.
 const ORDERED: u64 = 48;
+/// Points that are ordered at once, at least.
+const FEWEST: usize = 1 << 8;
 /// Windows of strided arrays, as a power of two: some megabytes, which the caches of two processors hold.
 const WINDOW: u32 = 22;
 /// Blocks of so many bytes are sections: each keeps a disk busy by itself.
@@ -182,7 +184,7 @@ impl Open {
         let IndexSchedule { slabs, cell, strides, reach, .. } = schedule;
         let access = Access { direction, section: cell, strides, data, hints };
         let one = One { open: self, access: &access, reach: *reach, mode: Mode::Run, interrupts };
-        self.counted(direction, || {
+        let done = self.counted(direction, || {
             for (points, _) in slabs {
                 let looks = |k: usize| (self.described.files.len() < 2).then(|| points.address(k));
                 one.slab(points, &mut Cached::of(&looks, points.runs()), &mut |access, step| {
@@ -190,7 +192,8 @@ impl Open {
                 })?;
             }
             Ok(())
-        })?;
+        });
+        done.map_err(|fault| fault.at_least(self.enough(direction, hints, 0)))?;
         if direction == Direction::Read {
             let item = self.described.item();
             self.finish_strings_at(data, &[(data.bounds().1 / item.max(1), item)])?;
@@ -219,6 +222,23 @@ impl Open {
     }
 
     fn each_indexed(
+        &self,
+        asked: &IndexedAccess,
+        mode: Mode,
+        interrupts: &dyn Interrupts,
+        work: &mut dyn FnMut(&Access, Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let done = self.each_indexed_step(asked, mode, interrupts, work);
+        match mode {
+            Mode::Run => done.map_err(|fault| {
+                let lists = (FEWEST as u64 * ORDERED) as i64;
+                fault.at_least(self.enough(asked.direction, asked.hints, lists))
+            }),
+            Mode::Look | Mode::Nested => done,
+        }
+    }
+
+    fn each_indexed_step(
         &self,
         asked: &IndexedAccess,
         mode: Mode,
@@ -290,7 +310,7 @@ impl AllLists<'_> {
     /// Stretches of the list whose ordered points fit a quarter of the budget.
     fn slabs(&self, number: usize) -> impl Iterator<Item = Range<usize>> {
         let most = terms::budget(self.hints).max(0) as u64 / 4 / ORDERED;
-        let most = usize::try_from(most).unwrap_or(usize::MAX).clamp(1 << 8, u32::MAX as usize);
+        let most = usize::try_from(most).unwrap_or(usize::MAX).clamp(FEWEST, u32::MAX as usize);
         pieces(0..number, most)
     }
 

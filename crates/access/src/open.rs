@@ -67,6 +67,10 @@ pub(crate) enum Place {
     Chunks(Box<Chunks>),
 }
 
+/// Pages that a budget which does for any access has beside the least one: of files, and of chunks.
+const PLAIN_SLACK: i64 = 4;
+const CODED_SLACK: i64 = 16;
+
 /// Writes of this process, begun and ended.
 static WRITES: AtomicU64 = AtomicU64::new(0);
 
@@ -353,9 +357,39 @@ impl Open {
         fault.at(&self.described.path)
     }
 
+    /// A budget that does for a chunk of an access, with `more` bytes that it holds besides, and for what
+    /// others hold.
+    pub(crate) fn enough(&self, direction: Direction, hints: &Hints, more: i64) -> i64 {
+        let least = terms::pages(self.least(direction)).saturating_add(terms::pages(more));
+        // What threads and tables hold for a moment depends on the budget: this does for both.
+        let pages = if self.is_plain() { PLAIN_SLACK } else { CODED_SLACK };
+        let least = least.saturating_add(least / 8).saturating_add(pages * PAGE as i64);
+        let arena = Arena::global();
+        let by_hint = hints.memory.is_some_and(|hint| hint <= arena.available());
+        let others = if by_hint { 0 } else { i64::try_from(arena.used()).unwrap_or(i64::MAX) };
+        least.saturating_add(others)
+    }
+
     /// Calls `work` for each step of the access. Unless it only looks, chunks to be written are
     /// locked and created.
     pub(crate) fn each(
+        &self,
+        access: &Access,
+        mode: Mode,
+        interrupts: &dyn Interrupts,
+        work: &mut dyn FnMut(Step) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let done = self.each_step(access, mode, interrupts, work);
+        match mode {
+            // Its turn is over, so what is held now others hold.
+            Mode::Run => {
+                done.map_err(|fault| fault.at_least(self.enough(access.direction, access.hints, 0)))
+            }
+            Mode::Look | Mode::Nested => done,
+        }
+    }
+
+    fn each_step(
         &self,
         access: &Access,
         mode: Mode,

@@ -464,6 +464,11 @@ impl Array {
     fn budget(&self) -> u64 {
         self.hints.budget()
     }
+
+    /// Bytes of buffer with which any section can be read.
+    fn least(&self) -> PyResult<i64> {
+        Ok(self.open()?.least(Direction::Read))
+    }
 }
 
 impl Array {

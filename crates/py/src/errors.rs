@@ -114,10 +114,15 @@ impl From<outcore_access::Fault> for Fault {
         if let Some(path) = fault.path() {
             found = found.at(path);
         }
+        let mut more = None;
         for (_, value) in found.0.details.iter_mut().filter(|(name, _)| *name == "needed") {
             *value = value.saturating_add(fault.beside_bytes());
+            if *value < fault.enough_bytes() {
+                *value = fault.enough_bytes();
+                more = Some(format!("All of the access needs a budget of {value} bytes."));
+            }
         }
-        fault.hints().iter().fold(found, |found, hint| found.hint(hint))
+        fault.hints().iter().chain(&more).fold(found, |found, hint| found.hint(hint))
     }
 }
 

@@ -38,6 +38,7 @@ from outcore.disk.walking import Walking
 from outcore.errors import BudgetError, UsageError
 from outcore.formats.layout import ArrayInfo, virtual_source
 from outcore.hints import Hints, check_environment
+from outcore.hints import memory as promise
 from outcore.report import BlocksReport, Report, human
 from outcore.report.phases import Seconds
 from outcore.requests import IORequest, Started
@@ -479,16 +480,23 @@ class DiskArray(Selecting, Walking, Described, Operators):
                 "an array on disk cannot become a NumPy array without a copy; leave copy= out"
             )
         if self.nbytes > self.budget:
+            needed = self._enough_for(self.nbytes)
             raise BudgetError(
                 f"{self.path!r} holds {human(self.nbytes)}, the memory budget is "
                 f"{human(self.budget)}. Walk through it with blocks(), read a section, or raise "
-                f"outcore.memory() to {self.nbytes} bytes",
+                f"outcore.memory() to {needed} bytes",
                 code="array-too-large",
                 path=self.path,
-                needed=self.nbytes,
+                needed=needed,
             )
         whole = np.asarray(self._core.read(...))
         return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    def _enough_for(self, nbytes: int) -> int:
+        """Return a budget with which `budget` is so many bytes, and any section can be read."""
+        held = _core.memory_state()[0]
+        limited = self._hints.memory is not None and self._hints.memory <= int(promise()) - held
+        return max(nbytes, self._core.least()) + (0 if limited else held)
 
     # Changing its shape
 

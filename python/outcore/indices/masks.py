@@ -330,13 +330,14 @@ def nonzero(array: DiskArray) -> tuple[NDArray[np.int64], ...]:
     each = INDEX * array.ndim
     lists, count = indices_on_disk(array, array.budget // each)
     if lists is None:
+        needed = array._enough_for(each * count)
         raise BudgetError(
             f"{count} elements of {array.path!r} are not zero; their indices along {array.ndim} axes "
             f"take {human(each * count)}, the memory budget is {human(array.budget)}. Walk through the "
-            f"array with blocks(), or raise outcore.memory() to {each * count} bytes",
+            f"array with blocks(), or raise outcore.memory() to {needed} bytes",
             code="array-too-large",
             path=array.path,
-            needed=each * count,
+            needed=needed,
         )
     flat = _joined(lists, count)
     return tuple(np.unravel_index(flat, array.shape))

@@ -214,11 +214,14 @@ def multiply_in_memory(a: Any, b: Any) -> Any:
         what = _axes(x.shape, y.shape)
         operation = _operation(what, (x, y), "auto", True, small=True)
         (result,), limit = operation.results, int(memory())
-        if result.nbytes > limit // 2:
+        try:
+            return complete(operation, None, {})[()]
+        except BudgetError as error:
+            if result.nbytes <= limit // 2:
+                raise
             raise BudgetError(
                 f"a @ b of shapes {x.shape} and {y.shape} holds {human(result.nbytes)}, more than half "
                 f"of the memory budget of {human(limit)}; outcore.matmul(a, b, out=) puts it on disk",
                 code="array-too-large",
-                needed=2 * result.nbytes,
-            )
-        return complete(operation, None, {})[()]
+                needed=error.needed,
+            ) from None
