@@ -190,7 +190,8 @@ def make(folder, name, value):
     for one in ("one", "two", "there"):
         (folder / one).mkdir(exist_ok=True)
     where = [folder / "one", folder / "two", folder]
-    outcore.create(folder / name, data=np.full((6, 3), float(value)), where=where).close()
+    data = np.full((6, 3), float(value))
+    outcore.create(folder / name, data=data, where=where, overwrite=True).close()
 
 
 def value_of(path):
@@ -230,7 +231,7 @@ def parts(act, before, after, *, first=False):
 def renamed(new):
     def act(folder, t):
         with outcore.disk_array(folder / "a.parts", comm=t) as d:
-            d.rename(folder / new)
+            d.rename(folder / new, overwrite=True)
 
     return act
 
