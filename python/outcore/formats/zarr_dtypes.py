@@ -267,7 +267,7 @@ def number_of_text(value: Any, dtype: DType) -> Any:
     (0, -1.5)
     """
     if isinstance(value, str) and dtype.kind in "biuf" and re.fullmatch(_NUMBER, value):
-        return int(value) if value.lstrip("+-").isdigit() else float(value)
+        return int(value) if re.fullmatch(r"[+-]?[0-9]+", value) else float(value)
     return value
 
 
