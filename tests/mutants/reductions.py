@@ -127,4 +127,19 @@ MUTANTS = [
         killed_by=f"{ARGUMENTS}::test_beyond_an_end_is_the_constant_for_each_axis_anew",
         why="the second axis of a filter would find other elements beyond an end than SciPy does",
     ),
+    Mutant(
+        file=WINDOWS,
+        before="zip(self.axes if listed else sorted(self.axes), window.shape, strict=True)",
+        after="zip(self.axes, window.shape, strict=True)",
+        killed_by="tests/unit/test_like_numpy.py::test_axes_of_filters_in_any_order",
+        why="a window would lie along other axes than SciPy's",
+    ),
+    Mutant(
+        file=BLOCKWISE,
+        before="                if _keeps_chunks(larger, sides):\n",
+        after="                if False:\n",
+        killed_by="tests/unit/test_map_blocks.py"
+        "::test_chunks_are_not_cut_where_a_block_of_one_copy_holds_them",
+        why="chunks would be decoded and encoded several times",
+    ),
 ]
