@@ -56,7 +56,8 @@ def folder(tmp_path, monkeypatch):
 def compute(source, out, **how):
     if isinstance(source, str) and source.endswith("raw"):
         source = outcore.open(source, shape=DATA.shape, dtype="f8")
-    words = {"chunks": (70, 50)} if isinstance(out, str) and not out.endswith("npy") else {}
+    words = {"chunks": (70, 50), "compression": None}
+    words = words if isinstance(out, str) and not out.endswith("npy") else {}
     outcore.transpose(source, out=out, memory="600 KiB", **words, **how).close()
 
 
