@@ -154,6 +154,15 @@ def _remove_abandoned(final: str) -> None:
         for path in found:
             if durable.is_begun(os.path.basename(path)):
                 _core.remove_orphan(path)
+        # The name that files of all formats are made under: whoever makes one now looks, once it has the
+        # lock, whether the file still has that name. So it may be young.
+        common = _core.temporary_name(final, "")
+        fd = durable.hold(common, look=True)
+        if fd is not None:
+            try:
+                os.unlink(common)
+            finally:
+                os.close(fd)
 
 
 @contextlib.contextmanager
