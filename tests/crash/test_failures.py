@@ -198,7 +198,7 @@ def test_a_creation_that_fails(tmp_path, kind, inject, over):
         pytest.skip("nothing is allocated")
     if over:
         outcore.create(tmp_path / file, data=DATA, **options).close()
-    script = "outcore.create(path, (500, 400), '<i4', **options)"
+    script = f"outcore.create(path, (500, 400), '<i4', overwrite={over}, **options)"
     name = inject.partition("error=")[2]
     check(fail(tmp_path / file, script, inject, options), name, tmp_path / file)
     assert os.listdir(tmp_path) == ([file] if over else [])

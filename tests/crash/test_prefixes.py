@@ -25,7 +25,7 @@ def test_create(tmp_path, kind):
 
 
 def test_create_in_place_of_other_parts(tmp_path):
-    script = "outcore.create(path, (60, 40), '<i4', **options).flush()"
+    script = "outcore.create(path, (60, 40), '<i4', overwrite=True, **options).flush()"
     run(tmp_path, "parts", script, True, old_or(np.zeros_like(OLD)), MADE)
 
 

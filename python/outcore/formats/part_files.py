@@ -191,6 +191,12 @@ class Change:
             finally:
                 os.close(fd)
             parts = _parts_of(raw, Judge(note, "outcore", "the array"))
+            # Parts that are gone harm nobody, and the mark of their folder goes after them.
+            parts = [
+                part
+                for part in parts
+                if os.path.lexists(part) or homes.outside([part], id, self._folder) is None
+            ]
             odd = homes.outside(parts, id, self._folder)
             if odd is not None or not all(is_part(part, id) for part in parts):
                 raise distrusted(
