@@ -28,7 +28,8 @@ def test_create_exclusively(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "h5"])
 def test_create_over_an_old_array(tmp_path, kind):
-    script = "a = outcore.create(path, (60, 40), '<i4', hints=hints, overwrite=True, **options)\na.flush()"
+    words = "'<i4', hints=hints, overwrite=True, **options"
+    script = f"a = outcore.create(path, (60, 40), {words})\na.flush()"
     run(tmp_path, kind, script, True, old_or(np.zeros_like(OLD)))
 
 
