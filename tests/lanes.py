@@ -1,10 +1,11 @@
 """
 Choose the tests of a lane and of a part.
 
-The fast lane (``./x test``) has every variant of a test that kills a mutant (`mutants`), every test of the
-documents, and one variant of every other test: with two ranks where it has ranks, the first one elsewhere. Tests with ``_slow`` in
-their name are not in it. Everything else is in the long lane only (``./x test all``), which can be cut
-into parts (``./x test all --part 2/8``): a test belongs to the part that follows from its name alone.
+The fast lane (``./x test``) has every variant of a test that kills a mutant (`mutants`), every test of
+the documents, and one variant of every other test: with two ranks where it has ranks, the first one
+elsewhere. Tests with ``_slow`` in their name are not in it. Everything else is in the long lane only
+(``./x test all``), which can be cut into parts (``./x test all --part 2/8``): a test belongs to the part
+that follows from its name alone.
 """
 
 from __future__ import annotations
