@@ -224,11 +224,8 @@ def test_notes_of_parts_name_parts_of_their_array_alone(tmp_path, monkeypatch):
     monkeypatch.chdir("here")
     outcore.create("a.parts", data=np.arange(4.0)).close()
     victims = [str(tmp_path / "other" / name) for name in said["parts"]]
-    for parts in (
-        victims,
-        [str(tmp_path / "x.npy")],
-        [f"../{tmp_path.name}/other/{said['parts'][0]}"],
-    ):
+    (tmp_path / "x.npy").touch()
+    for parts in (victims, [str(tmp_path / "x.npy")], [f"../other/{said['parts'][0]}"]):
         note = {"id": said["id"], "parts": parts}
         path = Path(f".a.parts.{said['id']}.outcore-parts")
         path.write_text(json.dumps({**note, "check": part_files._check(note)}))
@@ -243,6 +240,7 @@ def test_notes_of_parts_name_parts_of_their_array_alone(tmp_path, monkeypatch):
         with outcore.open("a.parts", "r+") as a:
             a.append([1.0])
         assert not path.exists() and all(os.path.exists(one) for one in victims)
+    assert (tmp_path / "x.npy").exists()
 
 
 def forged_journal(folder, partial=(), call=None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from traced import Trace
 import outcore
 from cases import CONVERT, GROWING, MADE, MORE, NEW, OLD, OPEN, START, look, old_or, run
 from outcore import FormatError
+from outcore.formats import homes
 
 pytestmark = pytest.mark.skipif(
     shutil.which("strace") is None, reason="strace is not installed: crashes are NOT tested"
@@ -86,9 +88,14 @@ def test_parts_under_another_name(tmp_path, call):
 
 
 def adopt_parts(folder, copy):
-    """Absolute paths in the manifests of a copy lead into the copy."""
+    """Absolute paths in the manifests of a copy lead into the copy, which their marks name as home."""
     for manifest in copy.rglob("*.parts"):
         manifest.write_text(manifest.read_text().replace(f"{folder}/", f"{copy}/"))
+        before = folder / manifest.parent.relative_to(copy)
+        for mark in list(copy.rglob(".outcore-home-*")):
+            id = mark.name.split("-")[2]
+            if mark.name == os.path.basename(homes._mark("", id, str(before))):
+                mark.rename(homes._mark(str(mark.parent), id, str(manifest.parent)))
 
 
 CARELESS = {

@@ -34,11 +34,12 @@ def part(t, data, ghosts=0):
 
 
 def files(folder):
-    """All files below a folder, and in it."""
+    """All files below a folder, and in it, but for the marks of arrays that may have parts there."""
     return sorted(
         os.path.relpath(os.path.join(above, name), folder)
         for above, _, names in os.walk(folder)
         for name in names
+        if not name.startswith(".outcore-home-")
     )
 
 

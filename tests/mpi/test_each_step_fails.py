@@ -28,8 +28,9 @@ MEMORY = words("copy empty empty_like zeros")
 SPARED = re.compile(
     r"(flock|listdir|own_price|rmdir|unlink) in |Reservation in .*/(traffic|movement|products)\.py"
     # The format that the suffix tells is tried first; what is removed is opened for the background;
-    # a file that cannot be opened cannot be locked, which its writing says.
-    r"|open in .*/formats/(npy|durable|locks)\.py|mkdir in <frozen os>"
+    # a file that cannot be opened cannot be locked, which its writing says; what a manifest that cannot
+    # be read again may name stays.
+    r"|open in .*/formats/(npy|durable|locks|documents)\.py|mkdir in <frozen os>"
 )
 
 

@@ -14,10 +14,11 @@ import outcore
 from outcore import formats, transport
 from outcore.formats import layout
 
-# Of `Chunked.source`: what a format tells the core about its chunks. Whoever needs them writes a format.
+# Of `ArrayInfo`: what a format tells others about its elements and chunks. Whoever needs them writes a
+# format.
 SOURCES = {
     *("FileSource", "Identity", "Pieces", "ShardSource", "TableGuard", "TableSource"),
-    "VirtualSource",
+    *("Fill", "Strings", "VirtualSource"),
 }
 SPECIAL = {"__enter__", "__getitem__", "__iter__", "__next__"}
 
@@ -101,11 +102,12 @@ def test_what_is_imported_later_is_what_type_checkers_see():
 AT_IMPORT = {"_core", "errors", "measured"}
 AT_OPEN = {
     *AT_IMPORT,
-    *("creating", "disk", "formats", "hints", "opening", "report", "requests"),
+    *("casting", "creating", "disk", "formats", "hints", "opening", "report", "requests"),
     *(f"disk.{name}" for name in ("array", "attributes", "described", "growth", "operators")),
     *(f"disk.{name}" for name in ("selecting", "walking")),
     *("report.access", "report.bars", "report.phases"),
-    *(f"formats.{name}" for name in ("durable", "growing", "layout", "locks", "paths", "spec")),
+    *(f"formats.{name}" for name in ("durable", "fill_values", "growing", "layout", "locks")),
+    *(f"formats.{name}" for name in ("missing_values", "paths", "spec")),
 }
 # Libraries that are long to import, beside those that NumPy brings.
 LONG = ("ctypes.util", "difflib", "h5py", "hashlib", "json", "mpi4py", "scipy", "secrets", "shutil")

@@ -572,13 +572,17 @@ def _maker(path: str, format: str | None, options: Mapping[str, Any] | None = No
     likely = None if inner is not None else _OF_SUFFIX.get(_suffix_of(outer))
     if not options and (likely is None or likely.NAME in _ZARR):
         group = outer if inner is not None else os.path.dirname(outer.rstrip("/"))
-        found = _marked(group, True) if os.path.isdir(group) else None
+        # Looked for here: modules of formats are imported only where one of them is meant.
+        there = any(os.path.lexists(os.path.join(group, mark)) for mark in _ZARR_GROUPS)
+        found = _marked(group, True) if there else None
         if found is not None and found.NAME in _ZARR:
             return found
     return _by_suffix(outer, options or {})
 
 
 _ZARR = ("zarr", "zarr2")
+# Documents that make a folder a group of Zarr.
+_ZARR_GROUPS = ("zarr.json", ".zgroup", ".zmetadata")
 
 
 # What a format cannot do if it lacks the function.
