@@ -19,7 +19,7 @@ SIZE = 512
 MOST = {
     "cached read": (4, 5),
     "two-phase read": (8, 40),
-    "two-phase write": (8, 40),
+    "two-phase write": (9, 40),  # values are cast in a module that all writes share
     "redistribution": (16, 16),
 }
 

@@ -241,7 +241,7 @@ def writing(array: DiskArray, key: Any, value: Any) -> Item:
         cast = np.empty(data.shape, array._info.dtype)
         cast[...] = data
         data = cast
-    given = as_section(data, array._info.dtype, shape, array.path)
+    given = as_section(data, array._info.dtype, shape, array._info.path)
     return Item(array, key, section, given, axes)
 
 

@@ -29,6 +29,7 @@ from outcore.errors import (
     CollectiveError,
     DistributionError,
     FormatError,
+    OutcoreError,
     UsageError,
 )
 from outcore.formats import durable, homes
@@ -580,9 +581,11 @@ def _announced(place: Place) -> Iterator[None]:
         try:
             yield
         finally:
-            # Nobody goes on with a copy that failed.
-            place.discard()
-            journal.remove()
+            # Nobody goes on with a copy that failed. What cannot be removed stays in the list of jobs: only
+            # this rank comes here, and the others do not wait for it any more.
+            with contextlib.suppress(OSError, OutcoreError):
+                place.discard()
+                journal.remove()
 
 
 def _opened(path: Path, mode: str, options: dict[str, Any]) -> DiskArray:
