@@ -26,7 +26,8 @@ OWN = re.compile(r"outcore/(dist/(?!sums)|resident/|restart/|placement/)")
 MEMORY = words("copy empty empty_like zeros")
 #: Steps that only tidy up, or try what can be done in another way: calls end well then.
 SPARED = re.compile(
-    r"(flock|listdir|own_price|remove_left|rmdir|unlink) in |Reservation in .*/(traffic|movement|products)\.py"
+    r"(flock|listdir|own_price|remove_left|rmdir|unlink) in "
+    r"|Reservation in .*/(traffic|movement|products)\.py"
     # The format that the suffix tells is tried first; what is removed is opened for the background;
     # a file that cannot be opened cannot be locked, which its writing says; what a manifest that cannot
     # be read again may name stays; a side file that cannot be opened is not believed.

@@ -581,8 +581,8 @@ def _announced(place: Place) -> Iterator[None]:
         try:
             yield
         finally:
-            # Nobody goes on with a copy that failed. What cannot be removed stays in the list of jobs: only
-            # this rank comes here, and the others do not wait for it any more.
+            # Nobody goes on with a copy that failed. What cannot be removed stays in the list of jobs:
+            # only this rank comes here, and the others do not wait for it any more.
             with contextlib.suppress(OSError, OutcoreError):
                 place.discard()
                 journal.remove()
