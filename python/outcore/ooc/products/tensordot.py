@@ -154,19 +154,44 @@ def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
         held = sum(one.nbytes for one in arrays if isinstance(one, DiskArray) and one.ndim != 1)
         limit = min(int(memory()), nbytes(how["memory"]) if how.get("memory") else int(memory()))
         if held > limit // 4:
-            raise BudgetError(
-                f"outer: shapes {arrays[0].shape} and {arrays[1].shape} are flattened, which reads "
-                f"{held} bytes whole, more than a quarter of the budget of {limit} bytes; "
-                "tensordot(a, b, 0) keeps the axes and reads blocks",
-                code="array-too-large",
-                needed=4 * held,
-            )
+            sizes, dtypes = [one.size for one in arrays], [one.dtype for one in arrays]
+            needed = max(4 * held, held + _needed_for(sizes, dtypes, how))
+            raise _flattened(arrays, held, limit, needed)
         if held:
             stack.callback(_core.Reservation("vectors of outer()", held).release)
             how = {**how, "memory": limit - held}
         flat = [_vector(one) for one in arrays]
         x, y = stack.enter_context(opened(*flat))
-        return contracted("outer", (x, y), ((), ()), out, how, {})
+        try:
+            return contracted("outer", (x, y), ((), ()), out, how, {})
+        except BudgetError as error:
+            if not held or error.needed is None:
+                raise
+            raise _flattened(arrays, held, limit, max(error.needed + held, 4 * held)) from None
+
+
+def _flattened(arrays: Sequence[Any], held: int, limit: int, needed: int) -> BudgetError:
+    """Return the refusal of arrays that are flattened, with a budget that does."""
+    return BudgetError(
+        f"outer: shapes {arrays[0].shape} and {arrays[1].shape} are flattened, which reads {held} bytes "
+        f"whole; that and the products need {needed} bytes, and the budget is {limit}. Raise memory= "
+        "(and outcore.memory); or tensordot(a, b, 0) keeps the axes and reads blocks",
+        code="budget-too-small",
+        needed=needed,
+    )
+
+
+def _needed_for(sizes: Sequence[int], dtypes: Sequence[Any], how: dict[str, Any]) -> int:
+    """Return a budget for the products of vectors of these sizes, without reading any."""
+    kept = {word: how[word] for word in ("comm",) if word in how}
+    pairs = zip(sizes, dtypes, strict=True)
+    vectors = [np.broadcast_to(np.zeros((), dtype), (size,)) for size, dtype in pairs]
+    with opened(*vectors) as (x, y):
+        try:
+            contracted("outer", (x, y), ((), ()), None, {**kept, "memory": 1, "explain": True}, {})
+        except BudgetError as error:
+            return error.needed or 0
+    return 0
 
 
 def _vector(array: Any) -> Any:
