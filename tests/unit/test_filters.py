@@ -240,7 +240,6 @@ def test_what_is_no_number_is_an_element_of_the_window() -> None:
         {"size": 3, "axes": (0, -2)},
         {"size": 3, "axes": 0.5},
         {"size": (3, 2), "axes": 1},
-        {"footprint": np.ones((3, 2)), "axes": (1, 0)},
         {"footprint": np.ones((3, 3)), "axes": 1},
         {"size": 3, "output": "c16"},
         {"size": 3, "output": "f2"},
