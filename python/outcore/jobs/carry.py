@@ -13,6 +13,7 @@ Invariants. All ranks go through the same phases and rounds, also if one of them
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -250,8 +251,11 @@ def repeated(program: Program, done: Steps) -> int:
     found = first = 0
     for phase in program.phases:
         inside = _Shifted(done, first)
-        if isinstance(phase, Schedule) and any(first <= k < first + phase.steps for k in done):
+        last = max((k - first for k in done if 0 <= k - first < phase.steps), default=None)
+        if isinstance(phase, Schedule) and last is not None:
+            # Nothing behind the last step that is done is done again, and there may be no end of it.
             due = left(phase, inside, range(phase.steps))
+            due = itertools.takewhile(lambda one: one.number <= last, due)  # noqa: B023
             found += sum(one.number in inside for one in due)
         first += phase.steps
     return found
