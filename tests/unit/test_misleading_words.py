@@ -284,7 +284,7 @@ def test_an_unknown_keyword_names_the_call_and_the_nearest_name() -> None:
             else:
                 given = arguments(name, function)
             if "how" in inspect.signature(function).parameters:
-                words += ["progess", "overwite", "compresion", "chunk"]
+                words += ["progressed", "overwrte", "comprssion", "chunk"]
             for one in words:
                 with pytest.raises(errors.OutcoreError) as caught:  # that of a rank, if collective
                     function(*given, **{one: 1})
