@@ -7,7 +7,7 @@ from outcore import DistArray, Distribution
 from outcore.errors import CollectiveError
 from ranks import once, ranks
 
-SHAPE = (4, 3)
+SHAPE = (32, 3)  # two rows for each of 16 ranks
 ROWS = Distribution(SHAPE, ["block", "*"], 1)
 
 
@@ -54,7 +54,7 @@ def alone(a, folder):
 
 def together(a, t):
     """Calls of all ranks."""
-    rows = np.array([t.rank, 2 + t.rank])
+    rows = np.array([t.rank, t.size + t.rank])
     part = DistArray.zeros(Distribution(SHAPE, ["block", "*"], t.size), "i1", transport=t)
     schedule = a.schedule_all(rows)
     calls = {
