@@ -13,7 +13,7 @@ from ranks import ranks
 
 
 @pytest.mark.parametrize("before", ["nothing", "a folder", "an array"])
-@pytest.mark.simulated  # each process would mount a disk of its own
+@pytest.mark.simulated  # each process would prepare the folder
 @ranks(1, 3)
 def test_a_full_disk_leaves_no_files(world, folder, before, monkeypatch):
     """The disk of the last rank is full; then that of the manifest; then nothing is wrong."""
