@@ -1,9 +1,9 @@
 """
 Choose the tests of a lane and of a part.
 
-The fast lane (``./x test``) has every variant of a test that kills a mutant (`mutants`), every test of
-the documents, and one variant of every other test: with two ranks where it has ranks, the first one
-elsewhere. Tests with ``_slow`` in their name are not in it. Everything else is in the long lane only
+The fast lane (``./x test``) has the variants of a test that kills a mutant (`mutants`), every test of
+the documents, and one variant of every other test. Ranks are two, unless an entry of `mutants` names a
+variant with another number, or they are on several nodes. Tests with ``_slow`` in their name are not in it. Everything else is in the long lane only
 (``./x test all``), which can be cut into parts (``./x test all --part 2/8``): a test belongs to the part
 that follows from its name alone.
 """
@@ -13,16 +13,18 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import hypothesis
+import pytest
 
 from mutants import CARGO, every
 
 #: Folders of which every variant is in the fast lane: a change shows here what it does to users.
 WHOLE = ("tests/docs/",)
 #: Examples of a property in the fast lane, unless it kills a mutant.
-FAST_EXAMPLES = 10
+FAST_EXAMPLES = 6
 
 Test = TypeVar("Test")
 
@@ -54,9 +56,10 @@ def choose_fast(
     name_of
         Name of a test, with its variant in brackets.
     ranks_of
-        Number of simulated ranks of a test; 0 if it has none.
+        Number of simulated ranks of a test; 0 if it has none, or they are on several nodes.
     chosen
-        Names of functions of which all variants are taken, and of single variants (`killers`).
+        Names of functions of which all variants are taken (with two ranks, or ranks on several nodes), and
+        of single variants (`killers`).
     keep_variants
         Whether variants of a test in `chosen` count; if not, one variant of it is taken, too.
     """
@@ -68,12 +71,17 @@ def choose_fast(
         if ranks_of(best) != 2 and ranks_of(test) == 2:
             first[function] = test
     single = {name_of(test) for test in first.values()}
+
+    def kills(test: Test) -> bool:
+        name = name_of(test)
+        return name in chosen or (function_of(name) in chosen and ranks_of(test) in (0, 2))
+
     return [
         test
         for test in tests
         if name_of(test) in single
         or name_of(test).startswith(WHOLE)
-        or (keep_variants(test) and {name_of(test), function_of(name_of(test))} & chosen)
+        or (keep_variants(test) and kills(test))
     ]
 
 
@@ -100,6 +108,15 @@ def choose_part(
 
 # ------------------------------------------------------------------------------ hooks of pytest
 
+_COLLECTED = pytest.StashKey[list[str]]()
+
+
+def collected(config) -> list[str]:
+    """Names of all tests there are, if this run of pytest was asked for no fewer; else none."""
+    folders = [Path(one).name for one in config.args]
+    whole = folders == ["tests"] and not config.getoption("keyword")
+    return config.stash[_COLLECTED] if whole else []
+
 
 def add_options(parser) -> None:
     """Add ``--lane`` and ``--part`` to pytest."""
@@ -111,6 +128,7 @@ def add_options(parser) -> None:
 def apply(config, items: list, ranks_under_mpi: int = 0) -> None:
     """Deselect what is not in the lane and part; limit the examples of properties in the fast lane."""
     kept = list(items)
+    config.stash[_COLLECTED] = [item.nodeid for item in items]
     if config.getoption("lane") == "fast":
         chosen = killers()
         kept = choose_fast(

@@ -305,7 +305,7 @@ def _made(
         format = formats.format_of_new(name, said.get("format"))
         if format != "hdf5":
             kept.pop("maxshape", None)
-        kept, _ = likeness.fitted(kept, format, asked["dtype"])
+        kept, _ = likeness.fitted({**kept, "format": words.get("format")}, format, asked["dtype"])
         said = {k: v for k, v in said.items() if v is not None or k not in kept}
     if typical is not None or isinstance(said.get("chunks"), str):
         from outcore import layouts

@@ -132,7 +132,7 @@ def description(info: ArrayInfo, dtype: np.dtype[Any] | None = None) -> dict[str
 
 
 def _of_info(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    words: dict[str, Any] = {"shape": info.shape, "dtype": info.dtype, "format": info.format}
+    words: dict[str, Any] = {"shape": info.shape, "dtype": info.dtype}
     words |= storage(info)
     limits = info.extra.get("maxshape")
     if limits is not None and tuple(limits) != info.shape:
@@ -146,9 +146,9 @@ def storage(info: ArrayInfo) -> dict[str, Any]:
     Return how the elements of an array lie, as words for `outcore.create`.
 
     These are ``order``, and of an array in chunks ``chunks``, ``compression`` and ``shards``; without
-    codecs ``compression`` is an empty tuple.
+    codecs ``compression`` is an empty tuple. ``format`` says whose words these are.
     """
-    words: dict[str, Any] = {"order": info.order}
+    words: dict[str, Any] = {"format": info.format, "order": info.order}
     layout = info.layout
     if not isinstance(layout, Chunked):
         return words
@@ -174,7 +174,8 @@ def fitted(
     What a format can express of how an array lies (`storage`), and what it cannot, in words.
 
     Of a codec that the format lacks an equal one is taken; of a compression that has none, the format's
-    own. A format without chunks expresses none of it, which is not told.
+    own. So it is with a codec for which readers of the format need a plug-in, unless the array comes from
+    such a file. A format without chunks expresses none of it, which is not told.
 
     Examples
     --------
@@ -183,6 +184,7 @@ def fitted(
     True
     """
     words, lost = dict(words), []
+    of = words.pop("format", None)
     codecs = words.get("compression", ())
     if formats.takes(format, formats.substitute(format), dtype) is None:
         return {k: v for k, v in words.items() if k not in ("chunks", "shards", "compression")}, ()
@@ -192,10 +194,13 @@ def fitted(
     for codec in codecs:
         ways = (codec, *_equal_codecs(codec))
         one = next((way for way in ways if formats.takes(format, way, dtype)), None)
-        if one is not None:
+        plugin = one is not None and formats.needs_plugin(format, one)
+        if one is not None and (not plugin or (of and formats.needs_plugin(of, codec))):
             found.append(one)
             continue
         lost.append(f"the codec {codec.options.get('name', codec.name)}")
+        if plugin:
+            lost[-1] += ", for which readers need a plug-in"
         if codec.name not in _NO_COMPRESSION:
             other = formats.substitute(format)
             lost[-1] += f" (it has {other.name} instead)"

@@ -4,6 +4,8 @@ Copies keep how their source is stored: chunks, shards, codecs, as far as the ne
 Every pair of NetCDF4, HDF5, Zarr v2 and Zarr v3, judged by h5py and zarr.
 """
 
+import subprocess
+import sys
 import warnings
 
 import h5py
@@ -132,6 +134,42 @@ def test_what_has_no_word_is_told(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         outcore.convert(make(tmp_path, "h5"), f"{tmp_path / 'h5.zarr'}::/v")  # all of it has words
+
+
+WITHOUT_PLUGINS = """
+import h5py, sys
+for path in sys.argv[1:]:
+    with h5py.File(path) as file:
+        print(file["v"].compression, file["v"].shuffle, file["v"][()].sum())
+"""
+
+
+@pytest.mark.parametrize("version", ["zarr", "zarr2"])
+def test_hdf5_from_zarr_needs_no_plugin(tmp_path, version):
+    """Codecs that only a plug-in reads stay where the source has them in such a file, or if asked for."""
+    made = {}
+    for codec in ("zstd", "blosc", "lz4"):
+        source = f"{tmp_path / codec}.{version}::/v"
+        outcore.create(source, data=DATA, chunks=(20, 10), compression=codec).close()
+        for number, (name, copy) in enumerate(COPIES.items()):
+            new = f"{tmp_path}/{codec}-{name}.{('h5', 'nc')[number % 2]}"
+            with pytest.warns(UserWarning, match="codec .*need a plug-in .it has deflate instead"):
+                copy(source, f"{new}::/v")
+            made[new] = DATA.sum()
+    words = [sys.executable, "-c", WITHOUT_PLUGINS, *made]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == [f"gzip False {total}" for total in made.values()]
+    pytest.importorskip("hdf5plugin")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        source = f"{tmp_path / 'zstd'}.{version}::/v"
+        outcore.convert(source, f"{tmp_path / 'a.h5'}::/v", compression="zstd")
+        outcore.convert(f"{tmp_path / 'a.h5'}::/v", f"{tmp_path / 'b.nc'}::/v")
+        with outcore.open(f"{tmp_path / 'b.nc'}::/v") as b:
+            outcore.create(f"{tmp_path / 'c.h5'}::/v", like=b).close()
+    for name in ("a.h5", "b.nc", "c.h5"):
+        with outcore.open(f"{tmp_path / name}::/v") as a:
+            assert a.codecs == ("zstd",), name
 
 
 def test_codecs_with_an_equal_one_are_kept(tmp_path):

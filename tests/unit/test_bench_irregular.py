@@ -202,7 +202,7 @@ def test_an_error_that_is_none_of_these_ends_the_run(tmp_path):
         row.run([Candidate("broken", broken)], 1)
 
 
-def test_a_scatter_that_misses_an_element_is_wrong_and_the_file_is_restored(tmp_path):
+def test_a_scatter_that_misses_an_element_is_wrong_and_the_file_is_restored_slow(tmp_path):
     from irregular.timed import Candidate
 
     row, wanted = timed(tmp_path, write=True)
@@ -283,7 +283,7 @@ def test_many_fields(made, op, cache):
         assert np.array_equal(np.load(field.path), whole(N // 32) + number / 65536)
 
 
-def test_a_field_that_was_left_out_shows(made, monkeypatch):
+def test_a_field_that_was_left_out_shows_slow(made, monkeypatch):
     from irregular import fields
 
     def all_but_one(self, value):
@@ -379,7 +379,7 @@ def test_jobs_are_chosen():
     }
 
 
-def test_tables_are_printed(tmp_path, capsys, monkeypatch):
+def test_tables_are_printed_slow(tmp_path, capsys, monkeypatch):
     from cases import irregular
 
     monkeypatch.setitem(irregular.ELEMENTS, "quick", N)

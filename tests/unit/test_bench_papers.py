@@ -193,7 +193,7 @@ def tiny(tmp_path, monkeypatch, *names):
 
 
 @pytest.mark.parametrize("figure", [pytest.param(5, id="5"), pytest.param(6, id="6_slow")])
-def test_figures_of_disk_resident_arrays_are_drawn_by_real_ranks(
+def test_figures_of_disk_resident_arrays_are_drawn_by_real_ranks_slow(
     tmp_path, capsys, monkeypatch, figure
 ):
     from cases import papers
@@ -277,7 +277,7 @@ def drawn(figure, tmp_path, capsys, monkeypatch, ranks):
     return [line.split(" | ") for line in said.splitlines() if re.match(r"\| (read|write), ", line)]
 
 
-def test_parts_of_groups_are_drawn_by_real_ranks(tmp_path, capsys, monkeypatch):
+def test_parts_of_groups_are_drawn_by_real_ranks_slow(tmp_path, capsys, monkeypatch):
     rows = drawn(14, tmp_path, capsys, monkeypatch, 4)
     assert [row[0].rsplit(", ", 1)[1] for row in rows] == [
         *("I/O", "communication", "computation", "all"),
@@ -302,7 +302,7 @@ def test_all_figures_are_drawn_by_real_ranks_slow(tmp_path, capsys, monkeypatch,
         assert {len(row) for row in rows} == {1 + 3}  # 1, 2 and 4 groups
 
 
-def test_an_out_of_core_product_is_measured_by_real_ranks(tmp_path, capsys, monkeypatch):
+def test_an_out_of_core_product_is_measured_by_real_ranks_slow(tmp_path, capsys, monkeypatch):
     import mpi_ranks
     from cases import papers
     from papers import disk_product
@@ -327,7 +327,7 @@ def test_an_out_of_core_product_is_measured_by_real_ranks(tmp_path, capsys, monk
     assert not list(tmp_path.glob("product-*"))
 
 
-def test_checkpoints_are_timed_by_real_ranks(tmp_path, capsys, monkeypatch):
+def test_checkpoints_are_timed_by_real_ranks_slow(tmp_path, capsys, monkeypatch):
     import mpi_ranks
     from cases import checkpoints, disk_arrays
 

@@ -22,9 +22,9 @@ def collect(*options):
     return [line for line in done.stdout.splitlines() if "::" in line]
 
 
-def test_every_test_is_in_a_part_and_every_test_that_kills_a_mutant_exists():
+def test_every_test_is_in_a_part_and_every_test_that_kills_a_mutant_exists(pytestconfig):
     """An entry that names a variant names one that pytest has."""
-    everything = collect()
+    everything = lanes.collected(pytestconfig) or collect()
     parts = [lanes.choose_part(everything, str, k, 8) for k in range(1, 9)]
     assert sorted(everything) == sorted(name for part in parts for name in part)
     assert min(map(len, parts)) > 0.1 * len(everything)
@@ -35,30 +35,26 @@ def test_every_test_is_in_a_part_and_every_test_that_kills_a_mutant_exists():
     assert {name for name in lanes.killers() if "_slow" in name} == set()
 
 
-def test_pytest_runs_the_tests_of_its_part():
-    path = "tests/unit/test_norms.py"
-    parts = [collect(path, "--part", f"{k}/3") for k in (1, 2, 3)]
-    assert all(parts)
-    assert sorted(collect(path)) == sorted(name for part in parts for name in part)
-
-
 def is_for_mpiexec(name):
     file, _, function = lanes.function_of(name).partition("::")
     return f"@pytest.mark.real_mpi\ndef {function}(" in (ROOT / file).read_text()
 
 
-def test_pytest_runs_the_fast_lane():
+def test_pytest_runs_the_fast_lane_and_a_part():
     path = "tests/mutants/test_mutants.py"
     name = "test_an_entry_that_does_not_fit_is_named["
-    assert len([one for one in collect(path) if name in one]) > 1
+    everything, part = collect(path), collect(path, "--part", "2/3")
+    assert len([one for one in everything if name in one]) > 1
     assert len([one for one in collect(path, "--lane", "fast") if name in one]) == 1
+    assert part and part == lanes.choose_part(everything, lambda name: f"{name} ", 2, 3)
 
 
 def test_the_fast_lane_has_one_variant_of_each_test_and_two_ranks():
     ranks = {"a[1]": 1, "a[2]": 2, "a[5]": 5, "b[3]": 3}
     names = ["a[1]", "a[2]", "a[5]", "b[3]", "c[x]", "c[y]", "d_slow", "e[x_slow]", "e[y]"]
     names += ["tests/docs/test_a.py::test[x]", "tests/docs/test_a.py::test[y]"]
-    names += ["kills[1]", "kills[2]", "kills_one[1]", "kills_one[2]", "kills_one[3]"]
+    ranks |= {f"kills{n}[{k}]": k for n in ("", "_one") for k in (1, 2, 3)}
+    names += ["kills[1]", "kills[2]", "kills[2by1]", "kills_one[1]", "kills_one[2]", "kills_one[3]"]
     chosen = frozenset({"kills", "kills_one[3]"})
 
     def choose(**more):
@@ -66,11 +62,9 @@ def test_the_fast_lane_has_one_variant_of_each_test_and_two_ranks():
 
     expected = ["a[2]", "b[3]", "c[x]", "e[y]"]
     expected += ["tests/docs/test_a.py::test[x]", "tests/docs/test_a.py::test[y]"]
-    expected += ["kills[1]", "kills[2]", "kills_one[1]"]
-    assert choose() == [*expected, "kills_one[3]"]
-    assert choose(keep_variants=lambda name: False) == [
-        name for name in expected if name != "kills[2]"
-    ]
+    expected += ["kills[2]", "kills_one[2]"]
+    assert choose(keep_variants=lambda name: False) == expected
+    assert choose() == [*expected[:-1], "kills[2by1]", *expected[-1:], "kills_one[3]"]
 
 
 @pytest.mark.parametrize("text", ["", "1", "0/3", "4/3", "1/0", "a/b", "1/2/3", "-1/2", " 1/2"])

@@ -205,7 +205,7 @@ print(planned, zlib.crc32(a[::16].tobytes()), a.stats()["reads"])
 """
 
 
-def test_a_disk_of_long_requests_is_learned_within_the_first_read(tmp_path):
+def test_a_disk_of_long_requests_is_learned_within_the_first_read_slow(tmp_path):
     path, data = scattered(tmp_path)
     words = [sys.executable, "-c", READ, str(ROOT / "bench")]
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "OUTCORE_LEARN_DISKS": "1"}

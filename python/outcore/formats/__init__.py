@@ -294,6 +294,12 @@ def takes(format: str, codec: Codec, dtype: np.dtype[Any]) -> bool | None:
     return None if ask is None else bool(ask(codec, dtype))
 
 
+def needs_plugin(format: str, codec: Codec) -> bool:
+    """Whether the library of a format reads a codec only with a plug-in that users may not have."""
+    ask = getattr(_by_name(format), "needs_plugin", None)
+    return ask is not None and bool(ask(codec))
+
+
 def substitute(format: str) -> Codec:
     """Return the codec that a format has for arrays whose own it cannot keep."""
     return NEW_CODECS.get(format) or Codec("deflate", {"level": 4})

@@ -381,6 +381,11 @@ def _entry(visit: Visit, where: str, dset: Any) -> Entry:
     return Entry(where, "array", **known, note=error.message)
 
 
+def needs_plugin(codec: Codec) -> bool:
+    """Whether h5py alone cannot read what a codec wrote."""
+    return codec.name not in ("deflate", "gzip", "zlib", "shuffle", "fletcher32", "lzf")
+
+
 def takes(codec: Codec, dtype: np.dtype[Any]) -> bool:
     """Whether a new dataset can have a codec: some need a plugin that may not be installed."""
     h5py = access.library("")

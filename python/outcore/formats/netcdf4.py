@@ -150,6 +150,7 @@ def _named(unlimited: Any, dims: tuple[str, ...]) -> set[str] | None:
 
 
 takes = hdf5.takes
+needs_plugin = hdf5.needs_plugin
 
 
 def staged(path: str, inner: str) -> str:

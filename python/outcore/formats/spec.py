@@ -97,7 +97,8 @@ class Format(Protocol):
     instead), ``publish(path, inner, exclusive)`` (give it its name, if nobody has) and ``discard(path,
     inner)``; if need be also ``check_place(path, inner, exclusive)`` (refuse what `publish` would
     refuse) and ``prepare(path, inner)`` (before it is created); if arrays can have codecs,
-    ``takes(codec, dtype)``: whether a new one can have that.
+    ``takes(codec, dtype)``: whether a new one can have that; and, if the format's library reads some
+    codecs only with a plug-in, ``needs_plugin(codec)``.
     """
 
     @property

@@ -173,6 +173,8 @@ class Later:
         The schedule, from the arrays of the program; equal arrays give equal schedules.
     work, rate
         Operations of its kernels, and how many are done in a second; 0: not known.
+    seldom
+        Only unusual elements need it; else it has no steps, and reports do not count it.
     """
 
     name: str
@@ -184,6 +186,7 @@ class Later:
     make: Callable[[Sequence[Any]], Schedule]
     work: int = 0
     rate: float = 0.0
+    seldom: bool = False
 
 
 Phase = Schedule | Later

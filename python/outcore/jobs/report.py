@@ -65,7 +65,7 @@ class ComputeReport(Drawn):
     method
         The way that was chosen, and why.
     steps
-        Of all phases.
+        Of all phases, but those that only unusual elements need (`method` names them).
     read_bytes, written_bytes
         What it loads and stores, temporary arrays included.
     must_move, bound
@@ -150,12 +150,13 @@ def told(
 ) -> ComputeReport:
     """The report of a program that has not run; of its arrays, so many are inputs."""
     patches = Patches()
-    phases = [moved(phase, arrays, disk, patches) for phase in program.phases]
+    usual = [one for one in program.phases if not (isinstance(one, Later) and one.seldom)]
+    phases = [moved(phase, arrays, disk, patches) for phase in usual]
     bound = _bound(program.bound, arrays, inputs)
     return ComputeReport(
         name=name,
         method=program.method,
-        steps=program.steps,
+        steps=sum(phase.steps for phase in usual),
         read_bytes=sum(one.loaded for one in phases),
         written_bytes=sum(one.stored for one in phases),
         must_move=bound.nbytes,

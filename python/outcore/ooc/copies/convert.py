@@ -289,6 +289,7 @@ def _kept(
         compression = of_any_size(compression)
     return {
         **description(array.info, kind),
+        "format": array.format,
         "dims": _of_axes(array.dims, selected, None),
         "chunks": chunks,
         "shards": shards,

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from outcore import _core
 from outcore.jobs import Bound, Later, Program, Result, Terms, TooLittle
 from outcore.ooc.reduce.counting import AT_ONCE, Read, reading
+from outcore.report import counted
 from outcore.schedule import Block, Buffer, Schedule, Section, Step, Store
 
 __all__ = ["selecting"]
@@ -89,6 +90,7 @@ def selecting(
         ):
             raise TooLittle(8 * _PART * max(wanted << _LEAST_BITS, AT_ONCE))
         passes = 1 + (-(-(bits - first) // later) if first < bits else 0)
+        usual = what.usual_passes(most, first, later)
         size = math.prod(result[0])
         beside = size * result[1].itemsize + wanted * _EACH_RANK
         read = reading(
@@ -108,6 +110,7 @@ def selecting(
                 stored=kept,
                 at_once={0: read.reads, 2 + n: 1},
                 make=lambda opened, n=n: job.schedule(opened, n),  # type: ignore[misc]
+                seldom=n >= usual,
             )
             for n in range(passes)
         ]
@@ -115,16 +118,15 @@ def selecting(
             name=name,
             steps=1,
             held=size * result[1].itemsize + 4 * 8 * most + wanted * _EACH_RANK,
-            loaded=passes * kept * terms.ranks,
+            loaded=usual * kept * terms.ranks,
             stored=0 if terms.infos[1] is None else size * result[1].itemsize,
             at_once={1: 1},
             make=lambda opened: _stored(name, arrays, finish(*job.found(opened)), result),
         )
-        often = "two passes" if passes > 2 else f"{passes} passes"
         return Program(
             (*phases, last),
-            f"{often} in {read.method}, which count the elements by their leading bits"
-            + (f"; {passes} if very many elements have them in common" if passes > 2 else ""),
+            f"{counted(usual, 'pass')} in {read.method}, which count the elements by their leading bits"
+            + (f"; up to {passes} if very many have them in common" if passes > usual else ""),
             Bound.of({0: nbytes}, "input once"),
             tuple(Result((rows, most), _I8) for _ in range(passes)),
         )
@@ -159,6 +161,25 @@ class _Selection:
         self.bits = 8 * dtype.itemsize
         #: Of how many outputs the first pass counts what is not a number.
         self.others = self.outputs if nan else 0
+
+    def usual_passes(self, most: int, first: int, later: int) -> int:
+        """
+        How many passes most elements need, if the first tells `first` bits apart and others `later`.
+
+        Floats have some four exponents, and integers use half of their bits. The pass for which all that
+        is left fits collects it.
+        """
+        alike = self.bits // 2
+        if self.dtype.kind == "f":
+            alike = self.bits - np.finfo(self.dtype).nmant - 2
+        known, passes = first, 1
+        while known < self.bits:
+            passes += 1
+            left = self.outputs * max(self.wanted // 2, 1) * self.count
+            if left >> max(known - alike, 0) <= most:
+                break
+            known += later
+        return passes
 
     def width(self, most: int, targets: int, left: int) -> int:
         """How many bits a pass can tell apart."""
