@@ -3,9 +3,9 @@ Choose the tests of a lane and of a part.
 
 The fast lane (``./x test``) has the variants of a test that kills a mutant (`mutants`), every test of
 the documents, and one variant of every other test. Ranks are two, unless an entry of `mutants` names a
-variant with another number, or they are on several nodes. Tests with ``_slow`` in their name are not in it. Everything else is in the long lane only
-(``./x test all``), which can be cut into parts (``./x test all --part 2/8``): a test belongs to the part
-that follows from its name alone.
+variant with another number, or they are on several nodes. Tests with ``_slow`` in their name are not in
+it. Everything else is in the long lane only (``./x test all``), which can be cut into parts
+(``./x test all --part 2/8``): a test belongs to the part that follows from its name alone.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def choose_fast(
     ranks_of
         Number of simulated ranks of a test; 0 if it has none, or they are on several nodes.
     chosen
-        Names of functions of which all variants are taken (with two ranks, or ranks on several nodes), and
-        of single variants (`killers`).
+        Names of functions of which all variants are taken (with two ranks, or on several nodes), and of
+        single variants (`killers`).
     keep_variants
         Whether variants of a test in `chosen` count; if not, one variant of it is taken, too.
     """

@@ -174,8 +174,8 @@ def fitted(
     What a format can express of how an array lies (`storage`), and what it cannot, in words.
 
     Of a codec that the format lacks an equal one is taken; of a compression that has none, the format's
-    own. So it is with a codec for which readers of the format need a plug-in, unless the array comes from
-    such a file. A format without chunks expresses none of it, which is not told.
+    own. So it is with a codec for which readers of the format need a plug-in, unless the array comes
+    from such a file. A format without chunks expresses none of it, which is not told.
 
     Examples
     --------

@@ -146,7 +146,7 @@ for path in sys.argv[1:]:
 
 @pytest.mark.parametrize("version", ["zarr", "zarr2"])
 def test_hdf5_from_zarr_needs_no_plugin(tmp_path, version):
-    """Codecs that only a plug-in reads stay where the source has them in such a file, or if asked for."""
+    """Codecs that only a plug-in reads stay if asked for, or if the source has them in such a file."""
     made = {}
     for codec in ("zstd", "blosc", "lz4"):
         source = f"{tmp_path / codec}.{version}::/v"

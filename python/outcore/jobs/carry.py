@@ -293,7 +293,7 @@ class _Count:
 
     def _bytes(self, phase: Any) -> int:
         if not isinstance(phase, Schedule):
-            return int(phase.loaded)
+            return 0 if phase.seldom else int(phase.loaded)
         return sum(self._step(phase, k) * times for k, times in spread(phase))
 
     def _step(self, schedule: Schedule, number: int) -> int:

@@ -109,8 +109,8 @@ def quantile(
     Memory: as much as there is; at least some MiB where the reduced axes do not fit. Each element is
     read once where they do; else mostly twice, and again while more elements than fit have their
     leading bits in common, or for budgets of a few MiB. ``explain=True`` counts the passes that are
-    usual, and names the most that can be. Only counts are written. Collective with ``comm=``: ranks share the lines if these fit, else each
-    pass.
+    usual, and names the most that can be. Only counts are written. Collective with ``comm=``: ranks
+    share the lines if these fit, else each pass.
 
     Places between elements are found in float64, those of float32 elements, too.
 
