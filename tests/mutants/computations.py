@@ -203,7 +203,7 @@ MUTANTS = [
         before='rate = self.ranks.told(partial(getattr, schedule, "rate"))',
         after="rate = schedule.rate",
         killed_by="tests/mpi/test_algorithms.py::"
-        "test_ranks_that_measured_other_rates_divide_steps_alike[3-matmul by blocks]",
+        "test_ranks_that_measured_other_rates_divide_steps_alike[3-svd]",
         why="each rank would divide the steps by a rate that it measured itself: some would be nobody's",
     ),
     Mutant(

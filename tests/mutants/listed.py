@@ -154,7 +154,7 @@ MUTANTS = [
         file=IRREGULAR,
         before="                if last is not None:\n                    last.result()\n",
         after="                pass\n",
-        killed_by=RANKS + "test_an_owner_that_cannot_write_fails_on_all",
+        killed_by=RANKS + "test_an_owner_that_cannot_write_fails_on_all[3-1048576]",
         why="what an owner could not write in the last step would count as written",
     ),
     Mutant(
@@ -248,7 +248,8 @@ MUTANTS = [
         file=COLLECTIVE,
         before="            plan.told = 0  # what the owners keep may be incomplete\n",
         after="            pass\n",
-        killed_by=PASSES + "test_a_rank_that_fails_in_the_midst_fails_on_all_and_they_go_on",
+        killed_by=PASSES
+        + "test_a_rank_that_fails_in_the_midst_fails_on_all_and_they_go_on[3-_told]",
         why="an owner would take what an interrupted call left in its file for indices",
     ),
     Mutant(

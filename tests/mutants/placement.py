@@ -5,14 +5,14 @@ from mutants import Mutant
 FOLDER = "python/outcore/placement/"
 MEANWHILE = "tests/crash/test_removed_meanwhile.py::"
 TESTS = "tests/mpi/test_placement.py::"
-STEPS = "tests/mpi/test_each_step_fails.py::test_placed_arrays"
+STEPS = "tests/mpi/test_each_step_fails.py::test_placed_arrays[3]"
 
 MUTANTS = [
     Mutant(
         file=FOLDER + "making.py",
         before="            _take_back(manifest.file(group.rank))\n",
         after="            pass\n",
-        killed_by="tests/mpi/test_placed_full_disk.py::test_a_full_disk_leaves_no_files",
+        killed_by="tests/mpi/test_placed_full_disk.py::test_a_full_disk_leaves_no_files[3-nothing]",
         why="an array that one rank could not make would leave the files of the others",
     ),
     Mutant(

@@ -75,7 +75,7 @@ MUTANTS = [
         file=COUNTING,
         before="continues=not first,",
         after="",
-        killed_by=f"{ON_RANKS}::test_counts_are_those_of_one_process",
+        killed_by=f"{ON_RANKS}::test_counts_are_those_of_one_process[3]",
         why="ranks would count on with what others have counted",
     ),
     Mutant(
