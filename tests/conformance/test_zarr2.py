@@ -9,6 +9,7 @@ import pytest
 import zarr_elements
 from test_zarr3 import same, values
 
+import outcore
 from outcore import errors, formats
 from outcore.formats import zarr2
 from outcore.formats.layout import Codec
@@ -115,6 +116,20 @@ def test_tensorstore_both_ways(tmp_path):
     zarr_elements.write(info, data)
     del spec["metadata"]
     spec["kvstore"]["path"] = str(tmp_path / "b")
+    same(data, ts.open(spec).result().read().result())
+
+
+@pytest.mark.parametrize("driver", ["zarr", "zarr3"])
+@pytest.mark.parametrize("compression", ["default", None, "zstd", "zstd:5", "gzip", "blosc", "bzip2"])
+def test_tensorstore_reads_each_codec_that_it_has(tmp_path, driver, compression):
+    ts = pytest.importorskip("tensorstore")
+    if driver == "zarr3" and compression == "bzip2":
+        pytest.skip("tensorstore has no such codec")
+    data, path = values((6, 10), "<f8"), tmp_path / "a"
+    words = {} if compression == "default" else {"compression": compression}
+    format = "zarr2" if driver == "zarr" else "zarr"
+    outcore.create(path, data=data, chunks=(4, 3), format=format, **words).close()
+    spec = {"driver": driver, "kvstore": {"driver": "file", "path": str(path)}}
     same(data, ts.open(spec).result().read().result())
 
 

@@ -420,6 +420,8 @@ def _to_numcodecs(codec: Codec, item: int, path: str) -> Document:
     options = {k: v for k, v in step.get("configuration", {}).items() if k != "typesize"}
     if "shuffle" in options:
         options["shuffle"] = _SHUFFLES.index(options["shuffle"])
+    if not options.get("checksum", True):
+        del options["checksum"]  # the default of numcodecs; tensorstore refuses the word
     return {"id": step["name"].removeprefix("numcodecs."), **options}
 
 
