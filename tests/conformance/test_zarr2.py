@@ -120,7 +120,9 @@ def test_tensorstore_both_ways(tmp_path):
 
 
 @pytest.mark.parametrize("driver", ["zarr", "zarr3"])
-@pytest.mark.parametrize("compression", ["default", None, "zstd", "zstd:5", "gzip", "blosc", "bzip2"])
+@pytest.mark.parametrize(
+    "compression", ["default", None, "zstd", "zstd:5", "gzip", "blosc", "bzip2"]
+)
 def test_tensorstore_reads_each_codec_that_it_has(tmp_path, driver, compression):
     ts = pytest.importorskip("tensorstore")
     if driver == "zarr3" and compression == "bzip2":

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -199,6 +200,22 @@ def test_damaged_lists_of_a_schedule_file_are_refused(tmp_path):
         with pytest.raises(outcore.OutcoreError) as caught:
             outcore.IndexSchedule.open(path, a)
         assert caught.value.code == "bad-schedule", name
+
+
+def test_a_zip_file_of_very_many_members_is_no_schedule(tmp_path):
+    """`zipfile` would take 900 bytes for each, outside of the budget."""
+    a = outcore.create(str(tmp_path / "a.npy"), data=DATA)
+    a.schedule([4, 2, 4]).save(tmp_path / "a.npz")
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as file:
+        for number in range(20_000):
+            file.writestr(f"{number}", b"")
+    tracemalloc.start()
+    try:
+        with outcore.memory("8 MiB"), pytest.raises(outcore.FormatError, match="20002 members"):
+            outcore.IndexSchedule.open(tmp_path / "a.npz", a)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_is_wrong_is_said_and_nothing_is_written(tmp_path):

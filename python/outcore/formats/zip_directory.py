@@ -33,6 +33,8 @@ _ENTRY_MARK = b"PK\x01\x02"
 _END_SIZE, _END64_SIZE, _LOCATOR_SIZE = 22, 56, 20
 _HEADER_SIZE = 30
 _LONGEST_COMMENT = (1 << 16) - 1
+# Where the end record is.
+_TAIL = _END_SIZE + _LONGEST_COMMENT
 _ENTRY = struct.Struct("<4s4x2H4x3I3H8xI")
 # Stands for a number that is told in an extra field.
 _ELSEWHERE = 0xFFFFFFFF
@@ -117,7 +119,7 @@ class _End(NamedTuple):
     moved: int
 
 
-def read_directory(fd: int, size: int) -> Directory:
+def read_directory(fd: int, size: int, most: int | None = None) -> Directory:
     """
     Read the directory of a zip file.
 
@@ -125,19 +127,24 @@ def read_directory(fd: int, size: int) -> Directory:
     ----------
     fd, size
         The file, open, and its bytes.
+    most
+        How many members it may have.
 
     Raises
     ------
     ValueError
-        Says what is wrong with the directory.
+        Says what is wrong with the directory, or that it has more members.
     BudgetError
         The directory does not fit the memory budget.
     """
-    with _core.Reservation("directory of a zip file", 3 * _PIECE):
+    with _core.Reservation("end of a zip file", 2 * _TAIL):
         end = _end(fd, size)
+    with _core.Reservation("directory of a zip file", max(3 * min(end.nbytes, _PIECE), 1)):
         count = nbytes = 0
         for _, name, _ in _entries(fd, end):
             count, nbytes = count + 1, nbytes + _text_bytes(name)
+        if most is not None and count > most:
+            raise ValueError(f"it has {count} members, and may have {most}")
         held = _core.Reservation("directory of a zip file", max(_EACH * count + nbytes, 1))
         try:
             return Directory(*_kept(fd, size, end, count, nbytes), held)
@@ -216,7 +223,7 @@ def _with_zip64(numbers: list[int], extra: bytes) -> list[int]:
 
 def _end(fd: int, size: int) -> _End:
     """What the end record says, or that of zip64."""
-    low = max(size - _END_SIZE - _LONGEST_COMMENT, 0)
+    low = max(size - _TAIL, 0)
     tail = durable.read_at(fd, size - low, low)
     at = _end_record(tail)
     if at is None:

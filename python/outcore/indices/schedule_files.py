@@ -35,6 +35,7 @@ from outcore import _core
 from outcore.errors import FormatError, OutcoreError, SectionError, StorageError
 from outcore.formats import durable
 from outcore.formats.paths import one_name
+from outcore.formats.zip_directory import read_directory
 from outcore.indices.kept_lists import WORTH, Runs, runs_of
 from outcore.indices.keys import Points, ResultAxis
 from outcore.indices.masks import INDEX, Held
@@ -49,6 +50,8 @@ __all__ = ["opened", "write"]
 List = NDArray[np.int64]
 
 _VERSION = 1
+# Two for the list of each axis, and what they mean.
+_MOST_MEMBERS = 2 * 64 + 1
 # Indices that are looked at, written or read in one step.
 _STEP = 1 << 16
 # Lengths are below.
@@ -366,9 +369,11 @@ def opened(path: str | Path, near: str) -> Iterator[ScheduleFile]:
         with (
             durable.os_errors("reading the schedule", name),
             open(name, "rb") as stream,
-            zipfile.ZipFile(stream) as archive,
         ):
-            yield ScheduleFile(archive, near)
+            # `zipfile` takes memory for each member, outside of the budget.
+            read_directory(stream.fileno(), os.fstat(stream.fileno()).st_size, _MOST_MEMBERS)
+            with zipfile.ZipFile(stream) as archive:
+                yield ScheduleFile(archive, near)
     except (*_DAMAGED, OutcoreError) as error:
         # A zip file that says that a member begins at no place.
         seeks = isinstance(error, StorageError) and error.errno == errno.EINVAL
