@@ -160,7 +160,7 @@ MUTANTS = [
         file="python/outcore/jobs/outputs.py",
         before="    if any(overlap(a, out) for a in inputs):\n",
         after="    if False:\n",
-        killed_by=f"{JOBS}::test_what_cannot_be_is_refused_before_anything_changes",
+        killed_by=f"{JOBS}::test_what_cannot_be_is_refused_before_anything_changes[itself, open]",
         why="a computation would read what it has written over its input",
     ),
     Mutant(

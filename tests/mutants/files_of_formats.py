@@ -243,7 +243,7 @@ MUTANTS = [
         file=ACCESS,
         before="                _refuse_between(path, os.stat(path))\n            hdf5_redo.recover(path)\n",
         after="                _refuse_between(path, os.stat(path))\n",
-        killed_by=f"{KILLED}::test_killed_before_each_step",
+        killed_by=f"{KILLED}::test_killed_before_each_step[resize-earliest]",
         why="a file that a killed process left half changed would be opened as it is",
     ),
     Mutant(

@@ -3,13 +3,17 @@
 from mutants import Mutant
 
 TESTS = "tests/unit/test_fft.py"
+DIVIDED = (
+    f"{TESTS}::test_lines_that_fit_and_are_divided"
+    "[('fft2', (1400, 60), 'f8', {'s': (1536, 70)}, 'C')]"
+)
 
 MUTANTS = [
     Mutant(
         file="python/outcore/ooc/fourier/kernels.py",
         before="            np.moveaxis(x, axis, 0)[max(stage.length - starts[axis], 0) :] = 0\n",
         after="            pass\n",
-        killed_by=f"{TESTS}::test_lines_that_fit_and_are_divided",
+        killed_by=DIVIDED,
         why="lines would be padded with what memory holds by chance",
     ),
     Mutant(
@@ -23,21 +27,21 @@ MUTANTS = [
         file="python/outcore/ooc/fourier/plan.py",
         before="                (parts[::-1], axes.long[axis][::-1]) if back else (parts, axes.long[axis])\n",
         after="                (parts, axes.long[axis])\n",
-        killed_by=f"{TESTS}::test_lines_that_fit_and_are_divided",
+        killed_by=DIVIDED,
         why="columns of a divided line would be stored where its rows belong",
     ),
     Mutant(
         file="python/outcore/ooc/fourier/plan.py",
         before='            if split and (one.kind == "c2r" or _is_padded(one, split)):\n                end()\n',
         after="",
-        killed_by=f"{TESTS}::test_a_line_that_does_not_fit",
+        killed_by=f"{TESTS}::test_a_line_that_does_not_fit[('irfftn', (3, 4501), 'c16', {{}}, 'C')]",
         why="half of a spectrum would be read as the whole of it, before it is completed",
     ),
     Mutant(
         file="python/outcore/ooc/fourier/kernels.py",
         before="            part[..., beyond] = 0\n",
         after="            pass\n",
-        killed_by=f"{TESTS}::test_a_line_that_cannot_be_divided",
+        killed_by=f"{TESTS}::test_a_line_that_cannot_be_divided[('fft', (10007,), 'c16', {{}}, 'C')]",
         why="a line of prime length would be padded with what memory holds by chance",
     ),
     Mutant(

@@ -55,7 +55,7 @@ MUTANTS = [
         file=PARTS,
         before="            held[here].publish(manifest.document(absolute=True), exclusive=False)\n",
         after="            pass\n",
-        killed_by=f"{TESTS}::test_killed_at_each_step_of_mv",
+        killed_by=f"{TESTS}::test_killed_at_each_step_of_mv[False-there/b.parts]",
         why="after a kill the manifest would not find its parts from its new folder",
     ),
     Mutant(
@@ -70,7 +70,7 @@ MUTANTS = [
         file=FILES,
         before="        if old is not None and old[0] != fresh:\n",
         after="        if old is not None:\n",
-        killed_by=f"{TESTS}::test_killed_at_each_step_of_mv",
+        killed_by=f"{TESTS}::test_killed_at_each_step_of_mv[False-there/b.parts]",
         why="after a kill, what is made under the old name would remove the parts of what was moved",
     ),
     Mutant(
