@@ -130,7 +130,7 @@ MUTANTS = [
         before="        extent = offset + max(stride * (lengths[axis] - 1), 0) + 1\n",
         after="        pass\n",
         killed_by="tests/property/test_distribution.py"
-        "::test_parts_along_an_axis_lie_as_in_the_whole_array",
+        "::test_blocks_of_a_part_end_where_those_of_the_whole_array_do",
         why="blocks of a part would have other ends than those of the whole array: other elements",
     ),
 ]

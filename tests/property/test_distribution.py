@@ -92,6 +92,11 @@ def test_owners_and_places_are_those_of_the_table(case):
     assert math.prod(case.shape) == total
 
 
+def test_blocks_of_a_part_end_where_those_of_the_whole_array_do():
+    part = part_of(Distribution(10, ["block"], 2), 0, 0, 7)
+    assert [part.local_shape(rank) for rank in range(2)] == [(5,), (2,)]
+
+
 @quick
 @given(st.data(), cases())
 def test_parts_along_an_axis_lie_as_in_the_whole_array(data, case):
