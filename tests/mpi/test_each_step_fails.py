@@ -91,9 +91,12 @@ def strike(world, calls, victims=(0, -1)):
 
     def body(t):
         for name, (call, check, least) in calls(t).items():
-            for victim in sorted({victim % t.size for victim in victims}):
-                met = each_step_fails(t, call, check, victim)
-                assert t.size == 1 or len(met) >= least, (name, met)
+            struck = [
+                each_step_fails(t, call, check, victim)
+                for victim in sorted({victim % t.size for victim in victims})
+            ]
+            # Of very many ranks some have no part, and fewer steps.
+            assert t.size == 1 or max(map(len, struck)) >= least, (name, struck)
         t.barrier()
 
     world.run(body, timeout=60)

@@ -260,7 +260,7 @@ def test_memory_is_in_the_budget_and_comes_back(world):
     def body(t):
         before = _core.memory_state()[0]
         t.barrier()
-        a = DistArray.shared_all(Distribution(4 << 17, ["block"], t.size), transport=t)
+        a = DistArray.shared_all(Distribution(t.size << 17, ["block"], t.size), transport=t)
         t.barrier()
         used = _core.memory_state()[0] - before
         mine = 1 << 20
@@ -271,7 +271,7 @@ def test_memory_is_in_the_budget_and_comes_back(world):
         assert _core.memory_state()[0] <= before
         t.barrier()
         # The last handle is enough.
-        a = DistArray.shared_all(Distribution(4 << 17, ["block"], t.size), transport=t)
+        a = DistArray.shared_all(Distribution(t.size << 17, ["block"], t.size), transport=t)
         held = a.part_of(0)
         del a
         collect(t)
