@@ -362,7 +362,7 @@ def test_damaged_shards(tmp_path: Path) -> None:
     end = one.header_offset + 30 + len(one.filename) + one.compress_size
     end += raw[one.header_offset + 28]  # what is between name and bytes
     (tmp_path / "b.zip").write_bytes(raw[: end - 20] + b"\1" + raw[end - 19 :])
-    with pytest.raises(errors.FormatError, match="index of shard"):
+    with pytest.raises(errors.FormatError, match=r"index of shard .* wrong checksum"):
         outcore.open(f"{tmp_path}/b.zip::/sub/t")[...]
 
 

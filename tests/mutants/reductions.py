@@ -115,10 +115,17 @@ MUTANTS = [
     ),
     Mutant(
         file=WINDOWS,
-        before="    if any(not 0 <= n // 2 + o < n for n, o in zip(sizes, origins, strict=True)):\n",
-        after="    if False:\n",
-        killed_by=f"{FILTERS}::test_what_makes_no_sense_is_refused",
+        before="        if any(not 0 <= n // 2 + o < n for n, o in zip(sizes, origins, strict=True)):\n",
+        after="        if False:\n",
+        killed_by=f"{FILTERS}::test_a_window_beside_its_element_is_refused_by_every_filter",
         why="windows would be moved beside what was loaded for them",
+    ),
+    Mutant(
+        file=WINDOWS,
+        before="        if any(not 0 <= n // 2 + o < n for n, o in zip(window, places, strict=True)):\n",
+        after="        if False:\n",
+        killed_by=f"{FILTERS}::test_a_window_beside_its_element_is_refused_by_every_filter",
+        why="windows over all axes would be moved beside what was loaded for them",
     ),
     Mutant(
         file=WINDOWS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,28 @@ def test_what_makes_no_sense_is_refused(words: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as error:
         outcore.median_filter(np.ones((3, 4), int), **words)
     assert error.value.code == "bad-stencil"
+
+
+def test_a_window_beside_its_element_is_refused_by_every_filter() -> None:
+    x, seen = np.ones((3, 4)), []
+    needed: dict[str, Any] = {
+        **{"weights": np.ones(3), "size": 3, "function": np.sum},
+        **{"percentile": 50.0, "rank": 1},
+    }
+    for name in outcore.__all__:
+        call = getattr(outcore, name)
+        asked = inspect.signature(call).parameters if inspect.isfunction(call) else {}
+        if "origin" not in asked:
+            continue
+        words = {word: value for word, value in needed.items() if word in asked}
+        if name in ("convolve", "correlate"):
+            words["weights"] = np.ones((3, 3))
+        for origin in (2, -2):
+            with pytest.raises(UsageError, match="beside its element") as error:
+                call(x, **words, origin=origin)
+            assert error.value.code == "bad-stencil", name
+        seen.append(name)
+    assert len(seen) == 14
 
 
 def test_the_element_beyond_the_ends_matters_only_where_it_is_used() -> None:
