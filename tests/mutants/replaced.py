@@ -205,7 +205,7 @@ MUTANTS = [
         before="        if partial_name(inner) not in file:\n            return  #",
         after="        if False:\n            return  #",
         killed_by="tests/crash/test_leftovers.py"
-        "::test_whenever_it_is_killed_all_that_is_left_can_be_removed[g.h5::/x]",
+        "::test_whenever_it_is_killed_all_that_is_left_can_be_removed",
         why="who was killed after the dataset had its name could not go on, nor end",
     ),
     Mutant(
