@@ -23,7 +23,7 @@ def staying(t, folder):
     request.wait()
     return [
         a,
-        a.schedule_all(np.array([t.rank])),
+        a.schedule_all(np.array([t.rank % SHAPE[0]])),
         alone.schedule(np.array([1])),
         alone.iread(...),
         alone.blocks(),

@@ -81,14 +81,14 @@ def test_read_all(world: Any, folder: Any, method: Any) -> None:
             found = array.iread_all(np.s_[::-2, 1], method=method).wait()
             assert np.array_equal(found, expected[::-2, 1])
             other = outcore.open(folder / "f1.h5", comm=t)
-            both = outcore.read_all([(array, np.s_[1:3]), (other, np.s_[t.rank])], method=method)
+            both = outcore.read_all([(array, np.s_[1:3]), (other, np.s_[t.rank % 6])], method=method)
             assert np.array_equal(both[0], expected[1:3])
-            assert np.array_equal(both[1], expected[1, t.rank])
-            lists = [4, t.rank, 3]
+            assert np.array_equal(both[1], expected[1, t.rank % 6])
+            lists = [4, t.rank % 5, 3]
             assert np.array_equal(array.read_all(lists), expected[lists])
             told = array.explain_all(np.s_[:, : t.rank + 1], method=method)
             assert [one.path.rpartition("::")[2] for one in told.arrays] == ["frame"] * 4
-            assert told.wanted_bytes == sum(8 * (r + 1) * (3 * 8 + 4) for r in range(t.size))
+            assert told.wanted_bytes == sum(8 * min(r + 1, 6) * (3 * 8 + 4) for r in range(t.size))
 
     world.run(body)
 
