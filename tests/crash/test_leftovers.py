@@ -118,7 +118,7 @@ def test_whenever_it_is_killed_all_that_is_left_can_be_removed(out):
         assert sorted(os.listdir()) == ["a.npy", outer], step
         if arrays(outer) == after:
             store(outer, old=inner if overwrite else None)
-        step += 2 if step < 30 else 11
+        step += 4 if step < 30 else 13
     assert min(seen.values()) > 0, seen
 
 
