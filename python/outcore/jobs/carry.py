@@ -59,6 +59,8 @@ class Carrier:
     sized
         Called when the shapes of all results are known (`Program.known`), with the number of the next
         step: puts the results that are made then among `arrays`, and gives their numbers. Collective.
+    schedules
+        Takes the schedule of each phase that is run, by the number of its first step.
     """
 
     program: Program
@@ -70,6 +72,7 @@ class Carrier:
     passing: frozenset[int]
     progress: Progress
     sized: Callable[[int], Sequence[int]] = lambda first: ()
+    schedules: dict[int, Schedule] = field(default_factory=dict)
     measured: Measured = field(default_factory=Measured)
     beside: list[tuple[DiskArray, dict[str, int]]] = field(default_factory=list)
 
@@ -138,7 +141,7 @@ class Carrier:
             lambda: made.append(phase if isinstance(phase, Schedule) else phase.make(self.arrays)),
             planned,
         )
-        schedule = made[0]
+        schedule = self.schedules[first] = made[0]
         if not schedule.buffers:
             return  # nothing is left to do, which all ranks know; nor does anybody who goes on have to
         with self.common(schedule) as common:
@@ -246,15 +249,25 @@ class Carrier:
         measured.requests += new["reads"] + new["writes"] - old["reads"] - old["writes"]
 
 
-def repeated(program: Program, done: Steps) -> int:
-    """Return how many of the steps that are done an interrupted program does again."""
+def repeated(program: Program, done: Steps, schedules: Mapping[int, Schedule]) -> int:
+    """
+    Return how many of the steps that are done an interrupted program does again.
+
+    Parameters
+    ----------
+    program, done
+        The program, and its steps that are durable.
+    schedules
+        Of the phases that ran, by the number of their first step.
+    """
     found = first = 0
     for phase in program.phases:
         inside = _Shifted(done, first)
         last = max((k - first for k in done if 0 <= k - first < phase.steps), default=None)
-        if isinstance(phase, Schedule) and last is not None:
+        schedule = phase if isinstance(phase, Schedule) else schedules.get(first)
+        if schedule is not None and last is not None:
             # Nothing behind the last step that is done is done again, and there may be no end of it.
-            due = left(phase, inside, range(phase.steps))
+            due = left(schedule, inside, range(schedule.steps))
             due = itertools.takewhile(lambda one: one.number <= last, due)  # noqa: B023
             found += sum(one.number in inside for one in due)
         first += phase.steps

@@ -413,6 +413,7 @@ class Job:
             self.passing,
             progress,
             partial(self._sized, begun),
+            begun.schedules,
         )
         begun.under_way = True
         carrier.run()
@@ -625,7 +626,9 @@ class Job:
             gather(journal)
         # Whoever goes on has made nothing before it is known that it is the same job.
         if journal is not None and journal.done and (begun.under_way or begun.made):
-            again = repeated(begun.settled.program, journal.done) if begun.settled else 0
+            again = 0
+            if begun.settled:
+                again = repeated(begun.settled.program, journal.done, begun.schedules)
             error.add_note(
                 f"{len(journal.done)} of {counted(journal.steps - 1, 'step')} of "
                 f"{self.named[0].place.final!r} are "
@@ -681,6 +684,7 @@ class _Begun:
     settled: Settled | None = None
     arrays: list[Any] = field(default_factory=list)
     done: Steps = field(default_factory=Steps)
+    schedules: dict[int, Schedule] = field(default_factory=dict)
 
     def close_arrays(self) -> None:
         """All of them; temporary ones without a name are gone then."""
