@@ -98,6 +98,8 @@ class Steps:
         self.struck = None
 
     def __call__(self, frame, event, arg):
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return  # a module that is imported for the first time writes its bytecode
         if event == "c_call":
             name = arg.__name__
             kind = type(getattr(arg, "__self__", None))
