@@ -185,7 +185,7 @@ def test_steps_of_loads_are_checked():
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
 def test_a_section_is_converted(made, name, key, tmp_path):
     target = tmp_path / "part.zarr"
-    outcore.convert(made / name, target, section=key, dtype="f8", memory="1 MB")
+    outcore.convert(made / name, target, section=key, dtype="f8", memory="2 MB")
     assert np.array_equal(WHOLE[key], zarr.open_array(target)[...])
 
 
