@@ -76,11 +76,16 @@ def collect(t):
     t.barrier()
 
 
-def ranks(*sizes, per_node=(None,)):
-    """Run a test with so many ranks, each number with all these numbers of ranks for each node."""
+def ranks(*sizes, per_node=(None,), most=None):
+    """
+    Run a test with so many ranks, each number with all these numbers of ranks for each node.
+
+    Under mpiexec there are as many as there are; a test whose arrays are divided over `most` ranks at most
+    is not run with more.
+    """
     if UNDER_MPI:
         size = communicator().Get_size()
-        sizes = (size,) if size >= min(sizes) else ()
+        sizes = (size,) if min(sizes) <= size <= (most or size) else ()
     params = [
         pytest.param((n, k), id=f"{n}" if k is None else f"{n}by{k}")
         for n in sizes

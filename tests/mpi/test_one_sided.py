@@ -390,7 +390,7 @@ def test_requests_that_fail_elsewhere_fail_here(world):
     """A put has nobody who waits: a flush, or a fence of all, tells of it."""
 
     def body(t):
-        a = DistArray.shared_all(Distribution(8, ["block"], t.size), "i4", transport=t)
+        a = DistArray.shared_all(Distribution(2 * t.size, ["block"], t.size), "i4", transport=t)
         if t.rank == 2:
             a._window.parts.write = a._window.parts.add = None  # of the first rank of its node
         t.barrier()

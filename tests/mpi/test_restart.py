@@ -168,7 +168,7 @@ def test_a_rank_that_cannot_open_an_input_ends_resume_on_all(world, folder, monk
     world.run(body)
 
 
-@ranks(1, 3)
+@ranks(1, 3, most=4)
 def test_resume_replaces_what_the_call_would_have_replaced(world, folder):
     files = Files("transpose", folder / "a")
 
