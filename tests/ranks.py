@@ -80,8 +80,8 @@ def ranks(*sizes, per_node=(None,), most=None):
     """
     Run a test with so many ranks, each number with all these numbers of ranks for each node.
 
-    Under mpiexec there are as many as there are; a test whose arrays are divided over `most` ranks at most
-    is not run with more.
+    Under mpiexec there are as many as there are; a test whose arrays are divided over `most` ranks at
+    most is not run with more.
     """
     if UNDER_MPI:
         size = communicator().Get_size()
