@@ -408,7 +408,7 @@ def test_requests_that_fail_elsewhere_fail_here(world):
     world.run(body)
 
 
-@ranks(4, per_node=(2,))
+@ranks(4, per_node=(2,), most=4)
 def test_nobody_waits_for_a_rank_that_ended_with_its_array(world):
     def body(t):
         a = DistArray.shared_all(Distribution(8, ["block"], t.size), "i4", transport=t)

@@ -182,7 +182,7 @@ def test_each_rank_reads_its_part(world, folder, monkeypatch):
         assert max(sizes) <= 1.35 * data.nbytes * (2 if name == "dot" else 1) / world.size
 
 
-@ranks(2, 3, most=5)
+@ranks(2, 3, most=4)
 def test_counts_are_those_of_one_process(world, folder, seen):
     """Each rank counts a part."""
     rng = np.random.default_rng(5)
