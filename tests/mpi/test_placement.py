@@ -331,7 +331,7 @@ def test_one_program_gives_one_result_in_every_placement(world, folder):
     world.run(body)
 
 
-@ranks(2, 3)
+@ranks(2, 3, most=5)
 def test_what_is_wrong_is_refused_on_all_ranks_and_named(world, folder):
     def body(t):
         rows = Distribution(SHAPE, ["block", "*"], t.size)

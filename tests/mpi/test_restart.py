@@ -89,7 +89,7 @@ def interrupted(files, t):
         files.call(comm=t, progress=stopped_after(files.case.begun))
 
 
-@ranks(2, 3)
+@ranks(2, 3, most=5)
 def test_resume_goes_on_with_all_jobs_of_a_folder(world, folder, monkeypatch):
     """Calls that were written down, of all of them; each ends in the same bytes."""
     names = ["transpose", "stencil in several passes", "lu", "argsort", "convert", "sum"]
