@@ -258,7 +258,7 @@ def test_one_operand_may_be_in_memory(world, folder):
     world.run(body)
 
 
-@ranks(3, most=5)
+@ranks(3, most=4)
 def test_steps_are_divided_by_what_they_take(world, folder, monkeypatch):
     """Each rank has about as much, also of what begins with what the step before has read."""
     carry = importlib.import_module("outcore.jobs.carry")

@@ -253,7 +253,7 @@ def test_a_mask_larger_than_memory(world, folder):
 
 
 @pytest.mark.parametrize("name", ["npy", "zstd"])
-@ranks(1, 3)
+@ranks(1, 3, most=5)
 def test_elements_that_nobody_writes_are_filled(world, folder, name):
     def body(t):
         path = made(t, folder, name)

@@ -41,7 +41,7 @@ READS = {
 }
 
 
-@ranks(1, 2, 3)
+@ranks(1, 2, 3, most=5)
 def test_ranks_read_strings_as_one_process_does(world, folder):
     path = folder / "a.h5"
 

@@ -460,7 +460,7 @@ def test_a_loop_goes_on_with_what_other_ranks_have_done(world, folder, kind, mon
             assert 0 < len(calls) < found[0][0] - 3
 
 
-@ranks(2, 3, most=5)
+@ranks(2, 3, most=4)
 def test_another_loop_does_not_go_on(world, folder, monkeypatch):
     monkeypatch.setattr("outcore.jobs.checkpoints._CHECKPOINT", 0.0)
 
