@@ -95,8 +95,9 @@ def strike(world, calls, victims=(0, -1)):
                 each_step_fails(t, call, check, victim)
                 for victim in sorted({victim % t.size for victim in victims})
             ]
-            # Of very many ranks some have no part, and fewer steps.
-            assert t.size == 1 or max(map(len, struck)) >= least, (name, struck)
+            # Of more than four ranks some have no part, and fewer steps.
+            enough = min if t.size <= 4 else max
+            assert t.size == 1 or enough(map(len, struck)) >= least, (name, struck)
         t.barrier()
 
     world.run(body, timeout=60)

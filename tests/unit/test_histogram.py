@@ -330,7 +330,7 @@ def test_few_passes_find_a_median(tmp_path):
         assert planned.run() == np.median(data)
         most = int(re.search("up to ([0-9]+)", planned.report.method)[1])
         done = planned.report.measured
-        # What was counted is read again before each pass.
+        # The counts of all passes before are read again before each pass.
         assert 2 * a.nbytes < done.read_bytes <= most * (a.nbytes + done.written_bytes)
         with outcore.quantile(a, [0.2, 0.7], memory="3 MiB", out=tmp_path / "q.npy") as found:
             np.testing.assert_allclose(found[...], np.quantile(data, [0.2, 0.7]), rtol=1e-15)

@@ -152,9 +152,9 @@ def twice_added(a):
 
 #: Slabs that are repeated, as rows that are kept follow from them.
 REPEATED = {"one step": 1, "a function": 1, "stencil": 2, "stencil in several passes": 6}
-#: What is kept follows from the first rows, or from all: all is repeated.
+#: All is repeated: the rows that are kept follow from the first ones, or from all.
 WHOLE = {"one step of a ring", "stencil until"}
-#: How many passes these need, the elements say.
+#: The number of passes depends on the elements.
 SHORTER = {"quantile of more than fits", "stencil until"}
 #: A panel that is not complete is repeated.
 PANELS = {"cholesky by tiles"}
