@@ -101,6 +101,24 @@ def test_dense_masks_take_elements_out_of_blocks(tmp_path, dtype, options):
         assert np.array_equal(a[mask, None], data[mask, None])
 
 
+def test_integers_beside_masks_of_several_axes(tmp_path):
+    """A mask takes as many axes as it has: an integer beside it is no index of the one at its place."""
+    data = np.arange(129 * 2 * 65.0).reshape(129, 2, 65)
+    a = outcore.create(tmp_path / "a.npy", data=data)
+    last, first = np.zeros((2, 65), bool), np.zeros((129, 2), bool)
+    last[[0, 1, 1], [4, 15, 62]] = first[[0, 99, 128], [1, 0, 1]] = True
+    for key in ((..., -95, last), (-95, ..., last), (-95, last), (first, 64), (..., first, -65)):
+        assert np.array_equal(a[key], data[key])
+        a.write(key, 3)
+        data[key] = 3
+    for key in ((..., last, 64), (-130, last), (first, 65), (-95, ..., last[0], 0)):
+        with pytest.raises(outcore.SectionError):
+            a[key]
+        with pytest.raises(IndexError):
+            data[key]
+    assert np.array_equal(a[...], data)
+
+
 def test_what_dense_masks_are_not(tmp_path):
     """Indices are listed where fewer pages are touched, or blocks say nothing of the order."""
     data = np.arange(1500 * 1024, dtype="f4").reshape(1500, 1024)

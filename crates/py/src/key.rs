@@ -172,7 +172,15 @@ impl Reader<'_> {
             } else if item.is_instance_of::<PyEllipsis>() {
                 self.rest(ndim - used, &mut ranges, &mut axes)?;
             } else {
-                match self.item(item, ranges.len())? {
+                let found = match self.item(item, ranges.len()) {
+                    Ok(found) => found,
+                    Err(error) => {
+                        // Beside a mask of several axes it may be the index of another axis.
+                        items.iter().try_for_each(|item| self.check_kind(item))?;
+                        return Err(error);
+                    }
+                };
+                match found {
                     Item::Point(range) => {
                         ranges.push(range);
                         points += 1;
