@@ -172,10 +172,16 @@ def quantiles(name: str, q: Any) -> Any:
         args = () if q is None else (d.of(q[0], list(q)),)
         if q is not None:
             words["method"] = d.of("linear", "nearest", "lower", "higher", "hazen")
+
+        def truth(a: Any) -> Any:
+            # Where all of the first line is missing, NumPy's has the dtype of `a`.
+            dtype = np.asarray(getattr(np, name)(np.nan_to_num(a), *args, **words)).dtype
+            return np.asarray(getattr(np, name)(a, *args, **words)).astype(dtype)
+
         return Call(
             [a],
             lambda a, **how: getattr(outcore, name)(a, *args, **words, **how),
-            lambda a: getattr(np, name)(a, *args, **words),
+            truth,
             tolerance(a),
         )
 

@@ -1,6 +1,7 @@
 """What a refusal names as `needed` is enough: the second call, with that budget, succeeds."""
 
 import itertools
+import math
 import warnings
 
 import numpy as np
@@ -8,11 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcore
+from outcore import _core
 
 FORMATS = ("npy", "raw", "h5", "zarr", "zarr2")
 AXES = ("sum", "mean", "std", "min", "argmax", "cumsum", "sort", "argsort", "median", "fft", "norm")
 WHOLE = ("unique", "statistics", "count_nonzero", "ptp", "nansum", "nanargmin", "histogram")
 NAMES = itertools.count()
+#: Files take most of the time.
+MOST_CHUNKS = 1_000
 
 
 class Stored:
@@ -32,7 +36,9 @@ class Stored:
         if format in ("npy", "raw"):
             how["order"] = self.rng.choice("CF")
         elif data.size and self.rng.random() < 0.8:
-            how["chunks"] = tuple(min(n, self.rng.choice([1, 7, 32, n])) for n in data.shape)
+            chunks = tuple(min(n, self.rng.choice([1, 7, 32, n])) for n in data.shape)
+            files = math.prod(-(-n // c) for n, c in zip(data.shape, chunks, strict=True))
+            how["chunks"] = chunks if files <= MOST_CHUNKS else data.shape
             if self.rng.random() < 0.6:
                 how["compression"] = "gzip"
             if format == "zarr" and self.rng.random() < 0.4:
@@ -180,6 +186,12 @@ def test_budgets_of_accesses_to_chunks(tmp_path):
     words = {"format": "zarr", "chunks": (1, 32), "shards": (2, 32)}
     shards = outcore.create(tmp_path / "c.zarr", data=np.ones((100, 371), "i1"), **words)
     bytes_ = outcore.create(tmp_path / "d.zarr", data=np.ones((219, 5), "i1"), format="zarr2")
+    words = {"chunks": (1, 1), "shards": (2, 2), "compression": "gzip"}
+    many = outcore.create(tmp_path / "m.zarr", data=np.ones((3, 200)), **words)
+    gzip |= {"data": np.ones((141, 200), "c16")}
+    source = outcore.create(tmp_path / "s.h5", chunks=(32, 7), **gzip)
+    target = outcore.create(tmp_path / "t.h5", chunks=(32, 1), **gzip)
+    few = outcore.create(tmp_path / "f.h5", data=np.ones((30, 1, 19), "i4"), chunks=(30, 1, 7))
     long = outcore.create(tmp_path / "e.npy", data=np.ones((257, 5), "f4"))
     turned = long[...].T
     calls = {
@@ -187,12 +199,53 @@ def test_budgets_of_accesses_to_chunks(tmp_path):
         "write of rows": lambda: tall.write(rows, 1.5),
         "cast": lambda: wide.write(np.s_[::2], 1.5),
         "rows of shards": lambda: shards.write(rows, 1),
+        "rows of many shards": lambda: many[rows % 3],
         "mask": lambda: shards[shards[...] > 0],
         "array": lambda: np.asarray(bytes_),
+        "few chunks": lambda: np.asarray(few),
+        "copy": lambda: target.write(..., source),
         "product": lambda: long @ turned,
     }
     for (name, call), budget in itertools.product(calls.items(), (1, 500, 10_000, 600_000)):
         must_do(within(call), budget, name)
+
+
+def test_budgets_of_computations(tmp_path):
+    """A job holds results, reads whole vectors and casts; what its first refusal names does for all."""
+    values = (np.arange(4_000) * 7 % 101).astype("f8")
+    zarr = outcore.create(tmp_path / "a.zarr", data=values, compression="zstd")
+    gzip = {"format": "hdf5", "compression": "gzip", "chunks": (1, 1)}
+    table = outcore.create(tmp_path / "a.h5", data=np.ones((163, 1), ">f8"), **gzip)
+    few = outcore.create(tmp_path / "few.zarr", data=np.ones((7, 3), "f4"), compression="zstd")
+    ones = outcore.create(tmp_path / "ones.npy", data=np.ones((200, 100)))
+    mask = np.arange(163).reshape(163, 1) % 3 == 0
+    turned = np.array([[-37.75 - 31j]], ">c8")
+
+    def other_order(memory):
+        words = {"compression": None, "overwrite": True}
+        target = outcore.create(tmp_path / "b.zarr", (1, 1), "<c8", **words)
+        outcore.transpose(turned, (1, 0), out=target, memory=memory)
+
+    def beside_others(memory):
+        held = _core.Reservation("others", 864)
+        try:
+            within(lambda: outcore.argmax(zarr, axis=0))(memory)
+        finally:
+            held.release()
+
+    calls = {
+        "argmax": within(lambda: outcore.argmax(zarr, axis=0)),
+        "argmax of memory": lambda m: outcore.argmax(zarr, axis=0, memory=m),
+        "argmax beside others": beside_others,
+        "nonzero": within(ones.nonzero),
+        "write of a mask": within(lambda: table.write(mask, 1)),
+        "outer": within(lambda: outcore.outer(few, [1.0, 2.0])),
+        "another byte order": other_order,
+    }
+    for (name, call), budget in itertools.product(calls.items(), (1, 500, 10_000, 600_000)):
+        refusal = refused(call, budget)
+        assert refusal is None or refusal.needed < 2**20, name
+        must_do(call, budget, name)
 
 
 @given(rng=st.randoms(use_true_random=False), budget=BUDGETS)

@@ -63,14 +63,6 @@ pub enum Reason {
         /// What holds the rest.
         why: &'static str,
     },
-    /// Code above this crate that was called from here was refused memory, in its words.
-    #[error("{text}")]
-    NoRoom {
-        /// The words.
-        text: String,
-        /// A budget that would do.
-        needed: i64,
-    },
 }
 
 impl Reason {
@@ -80,7 +72,7 @@ impl Reason {
             Reason::Storage(error) => error.code(),
             Reason::Nested { .. } => "nested-call",
             Reason::MissingChunk { .. } => "missing-chunk",
-            Reason::Busy | Reason::NoRoom { .. } => "budget-too-small",
+            Reason::Busy => "budget-too-small",
             Reason::BlockTooLarge { .. } => "block-too-large",
         }
     }
@@ -134,11 +126,27 @@ impl Fault {
     pub fn is_about_memory(&self) -> bool {
         match &self.0.reason {
             Reason::Storage(StorageError::Budget(_)) => true,
+            Reason::Storage(StorageError::Foreign(raised)) => raised.needed.is_some(),
             Reason::Storage(StorageError::Plan(error)) => {
                 matches!(error, PlanError::BudgetTooSmall { .. })
             }
-            Reason::Busy | Reason::BlockTooLarge { .. } | Reason::NoRoom { .. } => true,
+            Reason::Busy | Reason::BlockTooLarge { .. } => true,
             Reason::Storage(_) | Reason::Nested { .. } | Reason::MissingChunk { .. } => false,
+        }
+    }
+
+    /// If memory was refused, and it is known: a budget that would do.
+    pub fn needed(&self) -> Option<i64> {
+        match &self.0.reason {
+            Reason::Storage(StorageError::Budget(failure)) => {
+                i64::try_from(failure.needed.saturating_add(failure.used)).ok()
+            }
+            Reason::Storage(StorageError::Plan(PlanError::BudgetTooSmall { needed, .. })) => {
+                Some(*needed)
+            }
+            Reason::Storage(StorageError::Foreign(raised)) => raised.needed,
+            Reason::BlockTooLarge { needed, .. } => i64::try_from(*needed).ok(),
+            _ => None,
         }
     }
 
@@ -216,7 +224,9 @@ impl From<PlanError> for Fault {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
 
+    use outcore_io::error::Foreign;
     use outcore_io::BudgetFailure;
 
     use super::*;
@@ -229,8 +239,10 @@ mod tests {
     #[test]
     fn refusals_of_memory_are_told_from_others() {
         let too_small = PlanError::BudgetTooSmall { what: "a test", needed: 2, budget: 1 };
-        let no_room = Reason::NoRoom { text: "full".to_owned(), needed: 3 };
-        for fault in [refused(), too_small.into(), Reason::Busy.into(), no_room.into()] {
+        let raised = |needed| Foreign { text: "full".to_owned(), needed, raised: Arc::new(()) };
+        let above: Fault = StorageError::Foreign(raised(Some(3))).into();
+        assert!(!Fault::from(StorageError::Foreign(raised(None))).is_about_room());
+        for fault in [refused(), too_small.into(), Reason::Busy.into(), above] {
             assert!(fault.is_about_memory() && fault.is_about_room(), "{fault}");
             assert!(!fault.is_about_files() && !fault.is_cancelled());
         }

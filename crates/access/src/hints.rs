@@ -17,6 +17,8 @@ pub struct Hints {
     pub cache: Cache,
     /// Bytes of buffer for one operation.
     pub memory: Option<u64>,
+    /// These bytes count whether they are free or not: for plans that are not carried out.
+    pub assumed: bool,
     /// Threads that copy and decode.
     pub threads: Option<usize>,
     /// Nobody else writes the file.
@@ -47,6 +49,7 @@ impl Default for Hints {
             method: None,
             cache: Cache::Auto,
             memory: None,
+            assumed: false,
             threads: None,
             exclusive: false,
             sync: false,
@@ -60,6 +63,15 @@ impl Hints {
     /// Bytes of buffer that one operation may hold now.
     pub fn budget(&self) -> u64 {
         let free = Arena::global().available();
-        self.memory.map_or(free, |hint| hint.min(free))
+        match self.memory {
+            Some(hint) if self.assumed => hint,
+            Some(hint) => hint.min(free),
+            None => free,
+        }
+    }
+
+    /// The same for a plan that is not carried out: as if so many bytes were free.
+    pub fn assuming(&self, memory: u64) -> Hints {
+        Hints { memory: Some(memory), assumed: true, ..self.clone() }
     }
 }

@@ -359,7 +359,7 @@ impl Open {
 
     /// A budget that does for a chunk of an access, with `more` bytes that it holds besides, and for what
     /// others hold.
-    pub(crate) fn enough(&self, direction: Direction, hints: &Hints, more: i64) -> i64 {
+    pub fn enough(&self, direction: Direction, hints: &Hints, more: i64) -> i64 {
         let least = terms::pages(self.least(direction)).saturating_add(terms::pages(more));
         // What threads and tables hold for a moment depends on the budget: this does for both.
         let pages = if self.is_plain() { PLAIN_SLACK } else { CODED_SLACK };

@@ -155,7 +155,7 @@ pub fn pages(bytes: i64) -> i64 {
 pub fn refused(error: PlanError, hints: &Hints, ours: i64) -> PlanError {
     let PlanError::BudgetTooSmall { what, needed, .. } = error else { return error };
     let arena = Arena::global();
-    let by_hint = hints.memory.is_some_and(|hint| hint <= arena.available());
+    let by_hint = hints.memory.is_some_and(|hint| hints.assumed || hint <= arena.available());
     let used = i64::try_from(arena.used()).unwrap_or(i64::MAX);
     let others = if by_hint { 0 } else { (used - ours).max(0) };
     // Buffers take whole pages, whatever the others hold.

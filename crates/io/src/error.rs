@@ -88,6 +88,8 @@ pub struct IndexFailure {
 pub struct Foreign {
     /// In words.
     pub text: String,
+    /// If it was refused memory: a budget that would do.
+    pub needed: Option<i64>,
     /// As it was raised.
     pub raised: Arc<dyn Any + Send + Sync>,
 }
@@ -325,6 +327,7 @@ impl StorageError {
             StorageError::Locked { .. } | StorageError::InUse { .. } => "locked",
             StorageError::Cancelled => "interrupted",
             StorageError::Unavailable { .. } => "unavailable",
+            StorageError::Foreign(Foreign { needed: Some(_), .. }) => "budget-too-small",
             StorageError::Foreign(_) | StorageError::BadJob(_) => "internal-job",
         }
     }

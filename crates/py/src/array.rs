@@ -244,15 +244,20 @@ impl Array {
         Ok((section_words(&found.section), axes, found.scalar))
     }
 
-    /// What an access would do, as the fields of `Report`.
-    #[pyo3(signature = (key, write = false))]
+    /// What an access would do, as the fields of `Report`; as if `assumed` bytes were free, if that is given.
+    #[pyo3(signature = (key, write = false, assumed = None))]
     fn explain<'py>(
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         write: bool,
+        assumed: Option<u64>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        self.look(key, write, |open, access| crate::report::explain(py, &self.path, open, access))
+        let hints = assumed.map(|memory| self.hints.assuming(memory));
+        self.look(key, write, |open, access| {
+            let access = Access { hints: hints.as_ref().unwrap_or(access.hints), ..*access };
+            crate::report::explain(py, &self.path, open, &access)
+        })
     }
 
     /// The same in a few numbers (`report::counts`).
@@ -465,9 +470,9 @@ impl Array {
         self.hints.budget()
     }
 
-    /// Bytes of buffer with which any section can be read.
-    fn least(&self) -> PyResult<i64> {
-        Ok(self.open()?.least(Direction::Read))
+    /// A budget with which any section can be read, beside what others hold.
+    fn enough(&self) -> PyResult<i64> {
+        Ok(self.open()?.enough(Direction::Read, &self.hints, 0))
     }
 }
 

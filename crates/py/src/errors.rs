@@ -91,21 +91,15 @@ impl Fault {
 }
 
 /// What Python code raised that the core called: a refusal of memory is one again.
-pub fn of_python(py: Python<'_>, error: PyErr) -> outcore_access::Fault {
-    let needed = error.value(py).getattr("needed").and_then(|needed| needed.extract());
-    match needed {
-        Ok(needed) => {
-            let text = error.value(py).getattr("message").and_then(|text| text.extract());
-            Reason::NoRoom { text: text.unwrap_or_default(), needed }.into()
-        }
-        Err(_) => foreign(error).into(),
-    }
-}
-
-/// What the format raised.
 pub fn foreign(error: PyErr) -> StorageError {
-    let text = format!("the format raised {error}");
-    StorageError::Foreign(Foreign { text, raised: Arc::new(error) })
+    let (needed, words) = Python::attach(|py| {
+        let value = error.value(py);
+        let needed: Option<i64> = value.getattr("needed").and_then(|needed| needed.extract()).ok();
+        (needed, value.getattr("message").and_then(|text| text.extract::<String>()))
+    });
+    let raised = format!("the format raised {error}");
+    let text = needed.and(words.ok()).unwrap_or(raised);
+    StorageError::Foreign(Foreign { text, needed, raised: Arc::new(error) })
 }
 
 impl From<outcore_access::Fault> for Fault {
@@ -138,7 +132,6 @@ impl From<Reason> for Fault {
             Reason::BlockTooLarge { needed, .. } => {
                 new(Class::Budget).with("needed", i64::try_from(needed).unwrap_or(i64::MAX))
             }
-            Reason::NoRoom { needed, .. } => new(Class::Budget).with("needed", needed),
         }
     }
 }
@@ -218,6 +211,9 @@ impl From<StorageError> for Fault {
             ),
             StorageError::Plan(plan) => return plan.into(),
             StorageError::Foreign(foreign) => {
+                if let Some(needed) = foreign.needed {
+                    return new(Class::Budget).with("needed", needed);
+                }
                 return match foreign.raised.downcast_ref::<PyErr>() {
                     Some(raised) => Python::attach(|py| raised.clone_ref(py)).into(),
                     None => Fault::new(Class::Internal, code, text),

@@ -24,6 +24,7 @@ pub fn read(hints: &Bound<'_, PyAny>) -> PyResult<Hints> {
             _ => Cache::Auto,
         },
         memory: hints.getattr("memory")?.extract()?,
+        assumed: false,
         threads: hints.getattr("threads")?.extract()?,
         exclusive: hints.getattr("exclusive")?.extract()?,
         sync: hints.getattr("sync")?.extract()?,

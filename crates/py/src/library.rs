@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PySlice, PyTuple};
 
 use crate::calls::python;
-use crate::errors::{foreign, of_python};
+use crate::errors::foreign;
 
 /// The callables of a `TableSource`.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Library for Calls {
         let Some(load) = &self.load else { return Ok(0) };
         python(|py| {
             let loaded = load.bind(py).call1((new,)).and_then(|bytes| bytes.extract());
-            loaded.map_err(|error| of_python(py, error))
+            loaded.map_err(|error| foreign(error).into())
         })
     }
 

@@ -3,7 +3,7 @@
 use outcore_access::admission;
 use pyo3::prelude::*;
 
-use crate::errors::{of_python, Fault};
+use crate::errors::{foreign, Fault};
 use crate::interrupt::Signals;
 
 /// Calls `work`, which takes locks on files and makes accesses, in one turn: who holds such a lock never
@@ -18,7 +18,7 @@ pub fn whole_in_turn(py: Python<'_>, work: Py<PyAny>) -> PyResult<()> {
             Python::attach(|py| {
                 let error = work.call0(py).map(drop).err();
                 raised = error.as_ref().map(|error| error.clone_ref(py));
-                error.map_or(Ok(()), |error| Err(of_python(py, error)))
+                error.map_or(Ok(()), |error| Err(foreign(error).into()))
             })
         })
     });

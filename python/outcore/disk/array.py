@@ -496,7 +496,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
         """Return a budget with which `budget` is so many bytes, and any section can be read."""
         held = _core.memory_state()[0]
         limited = self._hints.memory is not None and self._hints.memory <= int(promise()) - held
-        return max(nbytes, self._core.least()) + (0 if limited else held)
+        return max(nbytes + (0 if limited else held), self._core.enough())
 
     # Changing its shape
 

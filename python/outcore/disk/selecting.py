@@ -371,7 +371,8 @@ class Selecting:
         Raises
         ------
         BudgetError
-            The indices are larger than the memory budget; ``needed`` says what would do.
+            The indices are larger than the memory budget; ``needed`` says what would do, if the array
+            cannot even be read, whatever its elements are.
         UsageError
             The array has no axes.
 

@@ -328,7 +328,18 @@ def nonzero(array: DiskArray) -> tuple[NDArray[np.int64], ...]:
     if not array.size:
         return tuple(np.empty(0, np.int64) for _ in array.shape)
     each = INDEX * array.ndim
-    lists, count = indices_on_disk(array, array.budget // each)
+    try:
+        lists, count = indices_on_disk(array, array.budget // each)
+    except BudgetError as error:
+        # How many there are is not known before all has been read.
+        needed = max(error.needed or 0, array._enough_for(each * array.size))
+        raise BudgetError(
+            f"{error.message} If no element is zero, their indices take {human(each * array.size)}, so "
+            f"that {needed} bytes do in any case",
+            code=error.code,
+            path=error.path,
+            needed=needed,
+        ) from None
     if lists is None:
         needed = array._enough_for(each * count)
         raise BudgetError(

@@ -501,9 +501,9 @@ class _Access:
                 work(self._whole)
                 return
             except BudgetError:
-                if most <= cost.smallest:
+                if most == 1:
                     raise
-                most = max(most // 4, cost.smallest)
+                most = max(most // 4, 1)
         left: list[Iterator[Box]] = [iter((self._whole,))]
         while left:
             with Held(self._array._core, self._writes) as held:
@@ -514,9 +514,9 @@ class _Access:
                     checked = True
                 refused = _run(work, points, left, most, held)
             if refused is not None:
-                if most <= cost.smallest:
+                if most == 1:
                     raise _beside(refused, room) if room else refused
-                most = max(most // 4, cost.smallest)
+                most = max(most // 4, 1)
 
 
 def _beside(refused: BudgetError, held: int) -> BudgetError:
@@ -538,13 +538,8 @@ class _Cost:
     row: int
 
     @property
-    def smallest(self) -> int:
-        """Elements of the smallest box: those of a point, or one of them if elements are converted."""
-        return 1 if self.per_element else self.row
-
-    @property
     def least(self) -> int:
-        """Bytes of the smallest box."""
+        """Bytes of the smallest box, of one element."""
         return self.per_point + self.per_element
 
     def of(self, elements: int) -> int:

@@ -26,10 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from outcore import formats
+from outcore import _core, formats
 from outcore.disk import DiskArray
 from outcore.errors import (
     AlreadyExistsError,
+    BudgetError,
     StorageError,
     UsageError,
     callers_line,
@@ -195,6 +196,15 @@ class Job:
             needed = least(self.operation, made, lowest, None, self.ranks.size, self.cores)
         raise too_large(largest, self.budget, needed + beside)
 
+    def _beside_others(self, refused: BudgetError) -> BudgetError:
+        """Tell what does for all of the job where others hold the memory of a result."""
+        others = _core.memory_state()[0]
+        with self._like_results() as made:
+            needed = least(self.operation, made, 1, None, self.ranks.size, self.cores)
+        needed = max(refused.needed or 0, needed + self.budget - self.left + others)
+        text = f"{refused.message}. All of {self.operation.name} needs {needed} bytes then"
+        return BudgetError(text, code=refused.code, needed=needed)
+
     @contextlib.contextmanager
     def _like_results(self) -> Iterator[list[Any]]:
         """Empty arrays as the results will be: their layouts count."""
@@ -335,6 +345,8 @@ class Job:
                 if not (isinstance(one, Named) and one.place.inside):
                     raise
                 raise one.place.existing(resume=ended) from None
+            except BudgetError as error:
+                raise self._beside_others(error) from None
         begun.settled = self._settled(begun.made, _cut(journal) if again and journal else None)
         self._temporaries(begun)
         if journal is not None:

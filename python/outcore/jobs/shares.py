@@ -157,11 +157,11 @@ def least(
     def short_of(much: int) -> int:
         """0 if so much does, or what may do."""
         try:
-            _Sharing(operation, arrays, much, cut, ranks, cores).settled()
+            _Sharing(operation, arrays, much, cut, ranks, cores, assumed=True).settled()
         except _TooSmall as error:
             return max(error.needed, much + 1)
-        except BudgetError:
-            return 2 * much
+        except BudgetError as error:
+            return 2 * much if error.needed is None else max(error.needed, much + 1)
         return 0
 
     needed, low = max(budget, guess), budget - 1
@@ -219,15 +219,20 @@ class _Sharing:
         cut: Cut | None,
         ranks: int,
         cores: int,
+        *,
+        assumed: bool = False,
     ) -> None:
         self.operation, self.arrays, self.budget, self.known = operation, arrays, budget, cut
+        #: Whether the budget is only tried: the process may hold less.
+        self.assumed = assumed
         self.ranks, self.cores = ranks, cores
         self.usable = budget - budget // _SLACK
         first = len(operation.inputs)
         self.needs = [_least(a, write=n >= first) for n, a in enumerate(arrays)]
-        #: Results that have another dtype, or byte order, than kernels give them: writes cast.
+        #: Results that have another dtype, or byte order, than kernels may give them, which copy or
+        #: compute: writes cast.
         made = enumerate(zip(arrays[first:], operation.results, strict=True), first)
-        self.casts = {n for n, (a, r) in made if a.dtype != r.dtype.newbyteorder("=")}
+        self.casts = {n for n, (a, r) in made if {a.dtype} != {r.dtype, r.dtype.newbyteorder("=")}}
         #: How many operations on each array are under way at once, at most.
         self.at_once = [int(not isinstance(a, InMemory)) for a in arrays]
 
@@ -343,14 +348,15 @@ class _Sharing:
                     if not isinstance(array, DiskArray) or (load.array, write, shape) in seen:
                         continue
                     seen.add((load.array, write, shape))
-                    if self.needs_more(load, array, memory[load.array], write=write):
+                    beside = _CAST if write and load.array in self.casts else 0
+                    if self.needs_more(load, array, memory[load.array] - beside, write=write):
                         return True
         return False
 
     def needs_more(self, load: Load, array: DiskArray, memory: int, *, write: bool) -> bool:
         with opened(array, memory, write=write, missing="fill") as handle:
             try:
-                used = handle.explain(load.section, write=write).peak_bytes
+                used = self.peak(handle, load, memory, write=write)
             except BudgetError as error:
                 if error.needed is None or error.needed <= self.needs[load.array]:
                     raise
@@ -365,9 +371,13 @@ class _Sharing:
                     contextlib.suppress(BudgetError),
                     opened(array, memory, write=write, method=method, missing="fill") as handle,
                 ):
-                    used = handle.explain(load.section, write=write).peak_bytes
+                    used = self.peak(handle, load, memory, write=write)
                 self.used[load.array] = max(self.used[load.array], used, min(nbytes, _FETCHED))
         return False
+
+    def peak(self, handle: DiskArray, load: Load, memory: int, *, write: bool) -> int:
+        assumed = memory if self.assumed else None
+        return int(handle._core.explain(load.section, write, assumed)["peak_bytes"])
 
 
 def opened(array: DiskArray, memory: int, *, write: bool, **more: Any) -> DiskArray:

@@ -339,10 +339,11 @@ class VirtualCore:
         for part in self.looked(key):
             yield part.opened, part.key, part.place.size
 
-    def explain(self, key: Any, write: bool = False) -> dict[str, Any]:
-        """What reading a section does: sums over its sources."""
-        told = self._base.explain(key, write)
-        return self._summed(told, [(s.core.explain(k), n) for s, k, n in self._looked(key)])
+    def explain(self, key: Any, write: bool = False, assumed: int | None = None) -> dict[str, Any]:
+        """What reading a section does: sums over its sources; as if `assumed` bytes were free."""
+        told = self._base.explain(key, write, assumed)
+        looked = self._looked(key)
+        return self._summed(told, [(s.core.explain(k, False, assumed), n) for s, k, n in looked])
 
     def _summed(
         self, told: dict[str, Any], each: list[tuple[dict[str, Any], int]]

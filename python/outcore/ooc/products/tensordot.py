@@ -151,11 +151,13 @@ def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     """
     with contextlib.ExitStack() as stack:
         arrays = stack.enter_context(opened(a, b))
-        held = sum(one.nbytes for one in arrays if isinstance(one, DiskArray) and one.ndim != 1)
+        whole = [one for one in arrays if isinstance(one, DiskArray) and one.ndim != 1]
+        held = sum(one.nbytes for one in whole)
         limit = min(int(memory()), nbytes(how["memory"]) if how.get("memory") else int(memory()))
         if held > limit // 4:
             sizes, dtypes = [one.size for one in arrays], [one.dtype for one in arrays]
-            needed = max(4 * held, held + _needed_for(sizes, dtypes, how))
+            reading = max(one._core.enough() for one in whole)
+            needed = max(4 * held, held + _needed_for(sizes, dtypes, how), held + reading)
             raise _flattened(arrays, held, limit, needed)
         if held:
             stack.callback(_core.Reservation("vectors of outer()", held).release)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from outcore.errors import BudgetError, UsageError
+from outcore.errors import BudgetError, OutcoreError, UsageError
 from outcore.jobs import Operation, Result, Source, collective, complete, opened
 from outcore.ooc.reduce import chains
 from outcore.ooc.reduce.counting import AT_ONCE, Count, counting, parts
@@ -151,7 +151,7 @@ def histogram(
         ends: Any = range
         if many and range is None and source.size:
             # Whatever the ends are, there are as many bins between them.
-            found = _ends("histogram", a, how, lambda: counted((0, 1), between((0, 1))))
+            found = _ends("histogram", a, None, how, lambda: counted((0, 1), between((0, 1))))
             ends = tuple(one.astype(dtype) for one in found)
         edges = between(ends)
 
@@ -163,7 +163,9 @@ def histogram(
         return complete(counted(ends, edges), None, how, with_edges)
 
 
-def _ends(name: str, a: Source, how: dict[str, Any], then: Callable[[], Operation]) -> Any:
+def _ends(
+    name: str, a: Source, out: Any, how: dict[str, Any], then: Callable[[], Operation]
+) -> Any:
     """
     The smallest and the largest element: a pass before that of the operation that comes `then`.
 
@@ -176,10 +178,12 @@ def _ends(name: str, a: Source, how: dict[str, Any], then: Callable[[], Operatio
     except BudgetError as error:
         if how.get("comm") is None:
             try:
-                complete(then(), None, {**quiet(how), "explain": True})
+                complete(then(), out, {**how, "explain": True})
             except BudgetError as other:
                 if (other.needed or 0) > (error.needed or 0):
                     raise other from None
+            except OutcoreError:
+                pass  # of another length than `out`, which is not known yet
         raise
 
 
@@ -318,7 +322,8 @@ def bincount(
         if source.size:
             values = 2 ** min(8 * dtype.itemsize, 63)
             likely = max(size, min(values, max(source.size, _FEW), _MANY))
-            low, high = _ends("bincount", x, how, lambda: counted(likely))
+            likely = out.shape[0] if len(getattr(out, "shape", ())) == 1 else likely
+            low, high = _ends("bincount", x, out, how, lambda: counted(likely))
             if low < 0:
                 raise UsageError(
                     f"bincount: the smallest element is {low}; there is no place for what is negative",
