@@ -67,12 +67,12 @@ def test_file_rules(x, monkeypatch, tmp_path, name, lines, allowed, problem):
         assert problem in found[0]
 
 
-def test_ci_calls_lint_and_the_fast_lane():
+def test_ci_calls_lint_the_fast_lane_and_a_part_of_the_long_one():
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     commands = [line for line in lines if line and not line.startswith("#")]
     called = [line for line in commands if "./x" in line]
-    assert called == ["./x lint", "./x test"]
-    assert len(commands) == 6  # set, cd, CI, stdin, and these
+    assert called == ["./x lint", "./x test", './x test all --part "$part/8"']
+    assert len(commands) == 8  # set, cd, CI, stdin, part, and these
 
 
 @pytest.mark.parametrize(
