@@ -3,6 +3,8 @@
 import gc
 import importlib
 import math
+import os
+import time
 
 import numpy as np
 import pytest
@@ -595,3 +597,26 @@ def test_twiddle_factors(forward):
     k, j = np.arange(100)[:, None], first + np.arange(70)
     expected = np.exp((-2j if forward else 2j) * np.pi * (k * j % n / n))
     np.testing.assert_allclose(x, expected, rtol=0, atol=4e-15)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["c2c", "r2c", "c2r"])
+def test_threads_share_the_lines(kind, axis):
+    """And end with the call: a fork of the process may wait for ever for those that SciPy keeps."""
+    pytest.importorskip("scipy.fft")  # which starts those of its BLAS
+    rng = np.random.default_rng(3)
+    real = rng.standard_normal((60, 70, 64))
+    half = np.fft.rfft(real, axis=axis)
+    x = {"c2c": real + 1j * real[::-1], "r2c": real, "c2r": half}[kind]
+    wanted = {"c2c": np.fft.fft(x, axis=axis), "r2c": half, "c2r": real}[kind]
+    stage = Stage(kind, axis, real.shape[axis], forward=kind != "c2r")
+    blocks = [x.copy()] if kind == "c2c" else [x, np.empty_like(wanted)]
+    before = set(os.listdir("/proc/self/task"))
+    transform(blocks, [stage], (0, 0, 0), 3)
+    give_up = time.monotonic() + 5
+    while (
+        not set(os.listdir("/proc/self/task")) <= before
+    ):  # a thread that was joined is about to go
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+    assert np.allclose(blocks[-1], wanted)

@@ -8,9 +8,6 @@ use crate::loops::Blocks;
 use crate::open::Open;
 use crate::terms;
 
-/// Pages that a budget which does for a loop has beside the least one.
-const SLACK: i64 = 16;
-
 /// Takes the bytes that blocks may have together, returns those that they will have, or would need.
 pub type Choose<'a> = dyn Fn(u64) -> Result<u64, Fault> + 'a;
 
@@ -42,9 +39,7 @@ impl Blocks for OfArray<'_> {
     fn least_besides_tables(&self) -> u64 {
         let write = self.target.map(|target| target.least(Direction::Write));
         let least = self.open.least(Direction::Read).max(write.unwrap_or(0));
-        // What threads and tables hold for a moment depends on the budget.
-        let slack = (least / 8).saturating_add(SLACK * PAGE as i64);
-        u64::try_from(terms::pages(least.saturating_add(slack))).unwrap_or(0)
+        u64::try_from(terms::pages(least).saturating_add(2 * PAGE as i64)).unwrap_or(0)
     }
 
     fn choose(&self, room: u64) -> Result<u64, Fault> {

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -31,12 +32,16 @@ __all__ = ["Stage", "mirrored", "scratch", "transform"]
 _LANES = {8: 8, 16: 4}
 # Elements that are transformed at once where that takes memory.
 _BATCH = 1 << 14
+# Bytes up to which one thread does all lines.
+_ALONE = 1 << 20
 # Elements of a Hermitian axis that are turned round at once.
 _FEW = 1 << 12
 # Columns of a tile that have a common twiddle factor for each row.
 _TWIDDLED = 32
 # Rows of a tile for which these factors are made at once; those of chirps.
 _ROWS, _CHIRPED = 64, 32
+
+Part = tuple[slice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +189,13 @@ def _in_place(x: NDArray[Any], stage: Stage, cores: int) -> None:
     name = "fft" if stage.forward else "ifft"
     if library is not None:
         call = getattr(library, name)
-        done = call(x, axis=axis, norm=stage.norm, overwrite_x=True, workers=cores)
-        if not np.may_share_memory(done, x):
-            np.copyto(x, done)
+
+        def lines(part: Part) -> None:
+            done = call(x[part], axis=axis, norm=stage.norm, overwrite_x=True)
+            if not np.may_share_memory(done, x):
+                np.copyto(x[part], done)
+
+        _side_by_side(lines, list(_slabs(x.shape, axis, cores if x.nbytes > _ALONE else 1)))
         return
     for part in _parts(x.shape, axis):
         x[part] = getattr(np.fft, name)(x[part], axis=axis, norm=stage.norm)
@@ -196,20 +205,59 @@ def _between(x: NDArray[Any], y: NDArray[Any], stage: Stage, cores: int) -> None
     """From real to complex, or back."""
     library, axis = _library(), stage.axis
     name = "rfft" if stage.kind == "r2c" else "irfft"
-    words: dict[str, Any] = {} if library is None else {"workers": cores}
     call = getattr(library or np.fft, name)
-    for part in _parts(y.shape if stage.kind == "c2r" else x.shape, axis):
-        y[part] = call(x[part], stage.length, axis=axis, norm=stage.norm, **words)
+    longer = y.shape if stage.kind == "c2r" else x.shape
+
+    def lines(batch: int) -> Callable[[Part], None]:
+        def of(slab: Part) -> None:
+            here, there = x[slab], y[slab]
+            for part in _parts(there.shape if stage.kind == "c2r" else here.shape, axis, batch):
+                there[part] = call(here[part], stage.length, axis=axis, norm=stage.norm)
+
+        return of
+
+    # Of all threads together, no more is under way than a batch.
+    cores = min(cores, _BATCH // max(longer[axis], 1)) if max(x.nbytes, y.nbytes) > _ALONE else 1
+    slabs = list(_slabs(longer, axis, cores))
+    _side_by_side(lines(_BATCH // len(slabs)), slabs)
 
 
-def _parts(shape: tuple[int, ...], axis: int) -> Iterator[tuple[slice, ...]]:
+def _slabs(shape: tuple[int, ...], axis: int, most: int) -> Iterator[Part]:
+    """At most so many slabs of whole lines, about equal, for a thread each."""
+    others = [n if d != axis else 1 for d, n in enumerate(shape)]
+    longest = max(range(len(shape)), key=others.__getitem__)
+    number = max(min(most, others[longest]), 1)
+    if number == 1:
+        yield (slice(None),) * len(shape)
+        return
+    for k in range(number):
+        ends = slice(k * shape[longest] // number, (k + 1) * shape[longest] // number)
+        yield (*(slice(None),) * longest, ends)
+
+
+def _side_by_side(work: Callable[[Part], None], slabs: Sequence[Part]) -> None:
+    """
+    Work on each slab in a thread.
+
+    SciPy could do so (``workers=``). But its threads stay, and end before each fork of the process from
+    then on: one that is just about to sleep misses that, and the fork never returns.
+    """
+    if len(slabs) == 1:
+        work(slabs[0])
+        return
+    with ThreadPoolExecutor(len(slabs)) as pool:
+        for _ in pool.map(work, slabs):
+            pass
+
+
+def _parts(shape: tuple[int, ...], axis: int, batch: int = _BATCH) -> Iterator[Part]:
     """Parts of whole lines, with few elements each."""
     todo = [tuple((0, n) for n in shape)] if math.prod(shape) else []
     while todo:
         box = todo.pop()
         sizes = [high - low for low, high in box]
         longest = max(range(len(box)), key=lambda k: sizes[k] if k != axis else 0)
-        if math.prod(sizes) <= _BATCH or longest == axis or sizes[longest] == 1:
+        if math.prod(sizes) <= batch or longest == axis or sizes[longest] == 1:
             # Along the transformed axis whatever is there: its length changes.
             yield tuple(slice(*ends) if k != axis else slice(None) for k, ends in enumerate(box))
             continue
