@@ -119,7 +119,7 @@ def exists(root: Path, test: str) -> bool:
             files = [folder / f"{program[0]}.rs", *(folder / program[0]).glob("*.rs")]
         else:
             files = [
-                one for one in folder.rglob("*.rs") if all(m in _modules(one) for m in modules)
+                one for one in folder.rglob("*.rs") if _holds(one.relative_to(folder), modules)
             ]
         return any(re.search(rf"\bfn {name}\(", one.read_text()) for one in files if one.is_file())
     file, _, name = test.partition("[")[0].partition("::")
@@ -127,9 +127,10 @@ def exists(root: Path, test: str) -> bool:
     return path.is_file() and bool(re.search(rf"^def {name}\(", path.read_text(), re.M))
 
 
-def _modules(file: Path) -> set[str]:
-    """Names that may stand in the path of a test in a source file."""
-    return {*file.with_suffix("").parts, "tests"}
+def _holds(file: Path, modules: list[str]) -> bool:
+    """Whether a source file is that of a module, or of one around it."""
+    own = [one for one in file.with_suffix("").parts if one not in ("mod", "lib")]
+    return own == modules[: len(own)]
 
 
 def every() -> list[Mutant]:

@@ -144,13 +144,6 @@ MUTANTS = [
         why="what comes before a wrong index would be written",
     ),
     Mutant(
-        file="crates/access/src/chunks/listed.rs",
-        before="                    true => held,\n",
-        after="                    true => held.saturating_mul(BESIDE),\n",
-        killed_by=ACCESS + "only_chunks_that_hold_an_element_are_made",
-        why="chunks that nobody writes would be made",
-    ),
-    Mutant(
         file=IRREGULAR,
         before="                if last is not None:\n                    last.result()\n",
         after="                pass\n",
@@ -199,7 +192,7 @@ MUTANTS = [
         file="crates/plan/src/points/divide.rs",
         before="        *place - 1\n    };\n    Ok((of.into_iter()",
         after="        *place - 1\n    };\n    Ok((of.into_iter().rev()",
-        killed_by="cargo outcore-plan divide::tests::elements_go_in_the_order_of_their_parts_and_keep_their_own",
+        killed_by="cargo outcore-plan points::divide::tests::elements_go_in_the_order_of_their_parts_and_keep_their_own",
         why="of several values of one rank for one element the first one would win",
     ),
     Mutant(
