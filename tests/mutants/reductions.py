@@ -66,10 +66,10 @@ MUTANTS = [
     ),
     Mutant(
         file="crates/compute/src/reduce/mod.rs",
-        before="        let at = piece.first - piece.base;\n",
-        after="        let at = piece.first;\n",
+        before="let at = piece.first - piece.base + begin + k * segment;\n",
+        after="let at = piece.first + begin + k * segment;\n",
         killed_by="cargo outcore-compute reduce::tests::nodes_of_segments_join_to_the_bits_of_the_whole",
-        why="threads would share other segments than those of the tree",
+        why="nodes that threads made would take other places of the tree",
     ),
     Mutant(
         file=COUNTING,

@@ -290,7 +290,7 @@ fn nodes_of_segments_join_to_the_bits_of_the_whole() {
             for threads in [1, 3] {
                 let axis = Axis::new($how, rows).with_threads(threads);
                 let expected = at_once(&axis, $x, $shape);
-                for segment in [LEAF, 2 * LEAF, 16 * LEAF, 1024 * LEAF] {
+                for segment in [LEAF, 2 * LEAF, 16 * LEAF, 256 * LEAF, 1024 * LEAF] {
                     let count = rows.div_ceil(segment);
                     let join = Axis::new($how, count * LEAF).with_threads(threads);
                     for pieces in [1, 3] {
