@@ -244,7 +244,7 @@ impl Array {
         Ok((section_words(&found.section), axes, found.scalar))
     }
 
-    /// What an access would do, as the fields of `Report`; as if `assumed` bytes were free, if that is given.
+    /// Plan an access without making it: the fields of `Report`. With `assumed`, so many bytes count as free.
     #[pyo3(signature = (key, write = false, assumed = None))]
     fn explain<'py>(
         &self,

@@ -376,6 +376,7 @@ class _Sharing:
         return False
 
     def peak(self, handle: DiskArray, load: Load, memory: int, *, write: bool) -> int:
+        """Bytes that an operation holds at most; a budget that is only tried counts as free."""
         assumed = memory if self.assumed else None
         return int(handle._core.explain(load.section, write, assumed)["peak_bytes"])
 

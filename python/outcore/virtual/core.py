@@ -340,7 +340,7 @@ class VirtualCore:
             yield part.opened, part.key, part.place.size
 
     def explain(self, key: Any, write: bool = False, assumed: int | None = None) -> dict[str, Any]:
-        """What reading a section does: sums over its sources; as if `assumed` bytes were free."""
+        """Sum what reading a section does over its sources; `assumed` bytes count as free."""
         told = self._base.explain(key, write, assumed)
         looked = self._looked(key)
         return self._summed(told, [(s.core.explain(k, False, assumed), n) for s, k, n in looked])
