@@ -82,6 +82,26 @@ def test_counts_of_values_are_numpys(tmp_path, dtype):
             outcore.bincount(wrong)
 
 
+@pytest.mark.parametrize("length", [7, 8, 9, (2, 4)])
+def test_counts_of_values_fill_open_arrays_of_their_length_only(tmp_path, length):
+    data = np.arange(20_000) % 8
+    with (
+        outcore.create(tmp_path / "a.npy", data=data) as a,
+        outcore.create(tmp_path / "b.npy", data=np.full(length, -1)) as b,
+    ):
+        budget = 1
+        for _ in range(2):  # The budget that is named does, or says what is wrong.
+            try:
+                outcore.bincount(a, out=b, memory=budget)
+            except outcore.BudgetError as refused:
+                assert budget == 1
+                budget = refused.needed
+            except outcore.UsageError as refused:
+                assert refused.code == "out-mismatch" and length != 8
+        fits = length == 8
+        np.testing.assert_array_equal(b[...], np.full(length, 2500 if fits else -1))
+
+
 WEIGHTS = ["i1", ">i4", "u8", "f2", "f4", ">f8", "c8", "c16"]
 
 

@@ -97,8 +97,6 @@ impl Chunks {
             .filter(|d| !grid.axes().contains(d))
             .map(|d| block.count[d])
             .fold(1, i64::saturating_mul);
-        // What is written in place is made first, so a box of those must hold nothing else.
-        let exact = each.access.direction == Direction::Write && !layout.encoded;
         let (mut cells, mut groups) = (0_i64, 0_i64);
         let (mut cell, mut group) = (-1, -1);
         let mut end = windows.start;
@@ -116,10 +114,7 @@ impl Chunks {
                 let more = groups + i64::from(shard != group);
                 let all = low.iter().zip(&top).fold(1_i64, |n, (l, h)| n.saturating_mul(h - l));
                 let held = (cells + 1).saturating_mul(rest);
-                let room = match exact {
-                    true => held,
-                    false => held.saturating_mul(BESIDE).saturating_add(beside),
-                };
+                let room = held.saturating_mul(BESIDE).saturating_add(beside);
                 let full = more.saturating_mul(across) > most || all > room.min(LARGEST_BOX);
                 if cells > 0 && full {
                     break;
