@@ -187,7 +187,7 @@ class _Way:
                 tiles = self._of(most // item, cut=False) if most // item >= least else 0
                 if isinstance(tiles, Tiling) and self._is_once(tiles):
                     return tiles
-            whole = self._whole()
+            whole = self.whole()
             if self.held(whole) <= left:
                 return whole
         tiles = self._of(max(share // item, least), cut=True)
@@ -207,18 +207,18 @@ class _Way:
         source, target = self.source, self.target
         most = tiling.smallest(self.shape, source, target, axis=self.axis, overlap=self.overlap)
         blocks = self.alive * most * self.array.dtype.itemsize
-        return min(blocks, self.held(self._whole())) + self.besides
+        return min(blocks, self.held(self.whole())) + self.besides
 
     def _of(self, most: int, *, cut: bool) -> Tiling | int:
         shape = self.shape
         how: dict[str, Any] = {"axis": self.axis, "overlap": self.overlap, "cut": cut}
         return tiling.choose(shape, self.source, self.target, most, **how)
 
-    def _whole(self) -> Tiling:
+    def whole(self) -> Tiling:
         return Tiling(self.shape, tuple(max(n, 1) for n in self.shape), self.target.order)
 
     def _is_once(self, tiles: Tiling) -> bool:
-        return self.work(tiles) == self.work(self._whole())
+        return self.work(tiles) == self.work(self.whole())
 
     def work(self, tiles: Tiling) -> tuple[int, int, int]:
         """Chunks that are decoded, chunks that are encoded, shards that are written."""
@@ -259,20 +259,20 @@ def walk(
 def copy_section(array: DiskArray, target: DiskArray, key: Any) -> None:
     """Do ``target[key] = array``."""
     if array.size == 1:
-        target._core.write(key, array[...])
+        target.handle.core.write(key, array[...])
     elif share_bytes(target.info, array.info):
         _must_match(array, target, key)
         # As NumPy does: all is read before any of it is overwritten.
         with _core.Reservation("copying an array onto itself", array.nbytes):
-            target._core.write(key, array[...])
+            target.handle.core.write(key, array[...])
     else:
         for part, data in copy_blocks(array, target, key):
-            target._core.write_part(key, part, data)
+            target.handle.core.write_part(key, part, data)
             del data  # its memory is for the next block but one
 
 
 def _must_match(array: DiskArray, target: DiskArray, key: Any) -> None:
-    shape = target._core.shape_of(key)
+    shape = target.handle.core.shape_of(key)
     if array.shape != shape:
         raise UsageError(
             f"{array.path!r} has shape {array.shape}, the section of {target.path!r} {shape}; an array "
@@ -291,7 +291,7 @@ def copy_blocks(array: DiskArray, target: DiskArray, key: Any) -> Blocks:
     """
     _must_match(array, target, key)
     source = _read(array)
-    ranges, axes, _ = target._core.section_of(key)
+    ranges, axes, _ = target.handle.core.section_of(key)
     section = list(zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True))
     there = Side.of(target.info).section(section, axes)
     cast = 0
@@ -313,7 +313,7 @@ def _begin(way: _Way, target: DiskArray | None) -> Blocks:
             chosen = way.chosen(room)
             return way.held(chosen)
 
-        loop = array._core.begin_loop(held, None if target is None else target._core)
+        loop = array.handle.core.begin_loop(held, None if target is None else target.handle.core)
     else:
         chosen = way.chosen(0)
     least = 0 if loop is None else loop.least
@@ -331,7 +331,7 @@ def _told(
 ) -> BlocksReport:
     array = way.array
     decodes, encodes, writes = way.work(tiles)
-    chunks, written, shards = way.work(way._whole())
+    chunks, written, shards = way.work(way.whole())
     once = (decodes, encodes, writes) == (chunks, written, shards)
     return BlocksReport(
         path=array.path,

@@ -207,7 +207,7 @@ def create(
         info, layout, lost, kept = _made(path, shape, dtype, exclusive, words, typical, options)
         # What it takes to open it again; the rest was only for creating it.
         array = DiskArray(info, mode, resolved, {"format": info.format})
-        array._layout = layout
+        array.handle.layout_choice = layout
         if lost:
             from outcore.likeness import tell_lost
 
@@ -279,7 +279,7 @@ def _replace(
         array.hints,
         {"format": info.format},
     )
-    again._layout = array._layout
+    again.handle.layout_choice = array.handle.layout_choice
     return again
 
 
@@ -353,7 +353,7 @@ def _tells_format(name: str) -> bool:
 
 def _refuse_to_replace(source: DiskArray, path: Path) -> None:
     """An array that is copied must still be there when its copy has been created."""
-    reading = {_place(source._where), *map(os.path.realpath, source._files)}
+    reading = {_place(source.handle.location), *map(os.path.realpath, source.handle.files)}
     for name in path_names(path):
         place = _place(name)
         if any(read == place or read.startswith(place + os.sep) for read in reading):

@@ -253,6 +253,16 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
     # What it is
 
     @property
+    def mode(self) -> str:
+        """Mode with which the group was opened."""
+        return self._mode
+
+    @property
+    def hints(self) -> Hints:
+        """Hints of the arrays that are opened through the group."""
+        return self._hints
+
+    @property
     def name(self) -> str:
         """Where it is in its file: ``"/"``, ``"/a/b"``."""
         return "/" + "/".join(self._parts)
@@ -289,19 +299,18 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         >>> image.attrs["multiscales"][0]["version"]
         '0.4'
         """
-        return Attributes(self)
+        return Attributes(self, self._change_attrs)
 
     def _change_attrs(self, changes: Mapping[str, Any], drop: Collection[str]) -> None:
-        """For `Attributes`."""
         with self._changing:
             self._must_write("change the attributes of")
-            found = of_formats.set_attrs(replace(self._info, path=self._there()), changes, drop)
+            found = of_formats.set_attrs(replace(self._info, path=self.location), changes, drop)
             self._info = replace(self._info, attrs=found.attrs)
 
     # What is in it
 
     def __getitem__(self, name: str) -> DiskArray | Group:
-        self._check_open()
+        self.check_open()
         where = self._where(name)
         kind = self._told("open", where, lambda: of_formats.kind_of(where, self.format))
         if kind is None:
@@ -340,11 +349,11 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         return of_formats.kind_of(where, self.format) is not None
 
     def __iter__(self) -> Iterator[str]:
-        self._check_open()
+        self.check_open()
         return iter([name for name, _ in self._members()])
 
     def __len__(self) -> int:
-        self._check_open()
+        self.check_open()
         return len(self._members())
 
     def __bool__(self) -> bool:
@@ -356,7 +365,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
     __hash__ = object.__hash__
 
     def _members(self, *, deep: bool = False) -> list[tuple[str, of_formats.Kind]]:
-        return of_formats.members(self._there(), format=self.format, deep=deep)
+        return of_formats.members(self.location, format=self.format, deep=deep)
 
     def arrays(self) -> Iterator[tuple[str, DiskArray]]:
         """
@@ -426,9 +435,9 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
 
     def _listed(self, *, deep: bool) -> list[tuple[str, str]]:
         """Names and kinds, of all ranks the same."""
-        self._check_open()
+        self.check_open()
         found = self._told(
-            "walk" if deep else "list", self._there(), lambda: self._members(deep=deep)
+            "walk" if deep else "list", self.location, lambda: self._members(deep=deep)
         )
         return [(str(name), str(kind)) for name, kind in found]
 
@@ -456,9 +465,9 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         └── grid
             └── x  float64 (3,)
         """
-        self._check_open()
+        self.check_open()
         below: dict[tuple[str, ...], str] = {}
-        for entry in formats.ls(self._there(), format=self.format):
+        for entry in formats.ls(self.location, format=self.format):
             inner = formats.split_path(entry.path)[1] or "/"
             names = tuple(part for part in inner.split("/") if part)[len(self._parts) :]
             what = "" if entry.kind == "group" else f"  {entry.dtype} {entry.shape}"
@@ -616,9 +625,17 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         if self._transport is not None:
             raise stays(f"{self.path!r} was opened by several ranks together", path=self.path)
         mode = "r+" if self.writable else "r"
-        return (_reopen, (self._there(), mode, self._hints, self.format))
+        return (_reopen, (self.location, mode, self._hints, self.format))
 
-    def _check_open(self, verb: str = "read") -> None:
+    def check_open(self, verb: str = "read") -> None:
+        """
+        Raise `UsageError` (``closed``) if the group is closed.
+
+        Parameters
+        ----------
+        verb
+            Operation that the caller wants to do, for the message.
+        """
         if self._closed:
             raise UsageError(
                 f"cannot {verb} {self.path!r}: it is closed; open it again with outcore.open_group()",
@@ -633,12 +650,13 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
                 code="read-only",
                 path=self.path,
             )
-        self._check_open(verb)
+        self.check_open(verb)
 
     # Names
 
-    def _there(self) -> str:
-        """The group itself, as a path that means the same after a chdir."""
+    @property
+    def location(self) -> str:
+        """Path of the group that is valid in any working directory."""
         return self._path(self._parts)
 
     def _path(self, parts: Sequence[str]) -> str:

@@ -202,7 +202,7 @@ def _open_or_create(
             if last:
                 raise missing from None
             continue
-        made._mode = "r+"
+        made.handle.mode = "r+"
         return made
     raise AssertionError("two attempts end in one of these ways")
 
@@ -451,8 +451,8 @@ def _join(
 
     def words(*, resolved: bool = False) -> list[int]:
         for array, path in zip(found, asked, strict=True):
-            array._place = place_of(path, resolved=resolved)
-        places = one_number([array._place for array in found])
+            array.place = place_of(path, resolved=resolved)
+        places = one_number([array.place for array in found])
         return [_MODES.index(mode), places, one_number([elements_of(a.info) for a in found])]
 
     def tell() -> str:
@@ -460,7 +460,7 @@ def _join(
         if call == "outcore.open":
             return f"open of {_told(asked[0])} {with_mode}, {_meant(options, found[0].info)}"
         # The first one of which the ranks mean something else.
-        mine = np.array([(a._place, elements_of(a.info)) for a in found], np.int64).reshape(-1, 2)
+        mine = np.array([(a.place, elements_of(a.info)) for a in found], np.int64).reshape(-1, 2)
         rows = [np.frombuffer(said, np.int64) for said in group.allgather_bytes(mine.tobytes())]
         least = min(map(len, rows)) // 2
         both = np.array([row[: 2 * least] for row in rows]).reshape(len(rows), least, 2)

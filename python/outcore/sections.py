@@ -44,14 +44,14 @@ class Selection:
     @classmethod
     def of_disk(cls, array: DiskArray, key: Any, *, write: bool = False) -> Selection:
         """The section of an array on disk that a key means."""
-        words, axes, _ = array._core.section_of(key, write=write)
+        words, axes, _ = array.handle.core.section_of(key, write=write)
         triples = zip(words[::3], words[1::3], words[2::3], strict=True)
         return cls(tuple(triples), tuple(axes))
 
     @classmethod
     def of_memory(cls, array: DistArray, key: Any) -> Selection:
         """The section of a distributed array that a key means."""
-        ranges, axes = array.distribution._core.section_of(key, "the array in memory")
+        ranges, axes = array.distribution.core.section_of(key, "the array in memory")
         return cls(tuple(ranges), tuple(axes))
 
     def __str__(self) -> str:

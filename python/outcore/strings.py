@@ -67,8 +67,6 @@ class StringArray(ArrayOnDisk):
     ((3,), 'Bern', ['Zürich', 'Genève'])
     """
 
-    _mode = "r"
-
     def __init__(self, info: Texts, hints: Hints, options: Mapping[str, Any]) -> None:
         self._info, self._hints, self._options = info, hints, dict(options)
         told = info
@@ -82,6 +80,16 @@ class StringArray(ArrayOnDisk):
         self._stored = DiskArray(told, "r", hints, options)
 
     # What it is
+
+    @property
+    def mode(self) -> str:
+        """``"r"``: arrays of text are read only."""
+        return "r"
+
+    @property
+    def hints(self) -> Hints:
+        """Hints of the array."""
+        return self._hints
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -331,13 +339,13 @@ class StringArray(ArrayOnDisk):
                 return self._made(found, dtype, one)
             return self._made(np.asarray(found), dtype, one)[()]
         try:
-            section, axes, scalar = self._stored._core.section_of(key)
+            section, axes, scalar = self._stored.handle.core.section_of(key)
         except SectionError as error:
             if error.code not in ("fancy-index", "bad-index") or key is ...:
                 raise
             # NumPy itself says what is wrong with a key.
             return self._all_by(key, dtype, one, error)
-        self._stored._check_open()
+        self._stored.handle.check_open()
         shape = tuple(section[3 * axis[0] + 1] if axis else 1 for axis in axes)
         result = _empty(shape, dtype)
         self._of_chunks(section, upwards(result, axes, self.ndim), one)
@@ -467,7 +475,7 @@ class StringArray(ArrayOnDisk):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self._stored._where, self._hints, self._options)
+        return _reopen, (self._stored.handle.location, self._hints, self._options)
 
 
 def _reopen(path: str, hints: Hints, options: dict[str, Any]) -> StringArray:

@@ -199,7 +199,7 @@ def _damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
             needed=4 * tiles * item,
         )
     try:
-        stored = array._core.stored()
+        stored = array.handle.core.stored()
     except (FormatError, StorageError) as error:
         yield Damage(array.path, "", error.code, error.message)
         return

@@ -53,7 +53,7 @@ def values():
 
 def mine(whole, distribution, rank, ghosts=0):
     """The local array that a rank should have."""
-    core = distribution._core
+    core = distribution.core
     pairs = outcore.distribution.widths(ghosts, distribution.ndim)
     local = np.full(distribution.local_shape(rank, ghosts), np.nan)
     sections, places = core.pieces(rank, pairs, True)
@@ -732,7 +732,7 @@ def test_overlaps_are_what_ghosts_cover(size):
         for rank in range(size):
             shape = distribution.local_shape(rank, ghosts)
             covered = np.zeros(shape, int)
-            _, places = distribution._core.pieces(rank, pairs, False)
+            _, places = distribution.core.pieces(rank, pairs, False)
             for view in outcore.distribution.views(covered, places):
                 view[...] += 1
             local = mine(values(), distribution, rank, ghosts)

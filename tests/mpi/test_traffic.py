@@ -69,7 +69,7 @@ def test_what_is_counted_is_what_is_sent(world, room, sent, nbytes):
     room(nbytes)
 
     def planned(t, a, name, me):
-        core, widths = a.distribution._core, a._widths
+        core, widths = a.distribution.core, a._widths
 
         def plan(limit):
             if name == "accumulate":
@@ -115,8 +115,8 @@ def transfer(t, a, made):
     """Columns of `a`."""
 
     def plan(limit):
-        core = a.distribution._core
-        return _core.exchange_plan(core, [], made.distribution._core, [], t.rank, None, limit)
+        core = a.distribution.core
+        return _core.exchange_plan(core, [], made.distribution.core, [], t.rank, None, limit)
 
     return Transfer(plan, a.local, made.local, "columns")
 

@@ -52,7 +52,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{RESIDENT}/movement.py",
-        before="        if wanted.write and not partner.distribution._core.is_owner(partner.rank):\n",
+        before="        if wanted.write and not partner.distribution.core.is_owner(partner.rank):\n",
         after="        if wanted.write and not partner.distribution:\n",
         killed_by=TESTS + "test_of_copies_that_of_the_owner_is_written",
         why="what a rank has as a copy would be written over what the owner has",

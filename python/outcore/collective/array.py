@@ -60,8 +60,6 @@ class CollectiveArray(StaysInProcess, DiskArray):
         "send its path, and open it there with outcore.open (with comm=, all ranks together)"
     )
 
-    _phases = (*DiskArray._phases, "agree", "plan", "disk", "exchange", "wait")
-
     def __init__(
         self,
         info: ArrayInfo,
@@ -71,16 +69,15 @@ class CollectiveArray(StaysInProcess, DiskArray):
         transport: Transport,
     ) -> None:
         self._transport = transport
-        # Where it lies, as the ranks agreed when they opened it.
-        self._place = 0
+        #: Number of the place of its files, on which the ranks agreed when they opened it.
+        self.place = 0
         self._reader = Reader(transport)
-        super().__init__(info, mode, hints, options)
-
-    def _own_hints(self) -> Hints:
-        # That nobody else writes is said of all ranks together: each of them is somebody else.
-        if self._hints.exclusive and self._transport.size > 1:
-            return replace(self._hints, exclusive=False)
-        return self._hints
+        own_hints = hints
+        # The ranks together are the only ones that write; each of them is not.
+        if hints.exclusive and transport.size > 1:
+            own_hints = replace(hints, exclusive=False)
+        super().__init__(info, mode, hints, options, own_hints=own_hints)
+        self.handle.phases += ("agree", "plan", "disk", "exchange", "wait")
 
     @property
     def transport(self) -> Transport:
@@ -151,17 +148,17 @@ class CollectiveArray(StaysInProcess, DiskArray):
         [[2], [8], [14], [20]]
         """
         if has_arrays(key):
-            if self._virtual:
+            if self.handle.is_virtual:
                 return self._read_lists(key, out)
             schedule = CollectiveSchedule(self, key, transport=self._transport, once=True)
             return schedule.gather_all(out, method=MANNERS.get(method, method))
         began = perf_counter()
         try:
-            if self._virtual:
+            if self.handle.is_virtual:
                 return read_all([(self, key, out)], comm=self._transport, method=method)[0]
             return self._reader.read(self, key, out, method)
         finally:
-            self._seconds["read", get_ident()] += perf_counter() - began
+            self.handle.seconds["read", get_ident()] += perf_counter() - began
 
     def _read_lists(self, key: Any, out: Any) -> Any:
         """Elements of a virtual dataset by lists of indices: each rank reads its own."""
@@ -244,9 +241,9 @@ class CollectiveArray(StaysInProcess, DiskArray):
 
         began = perf_counter()
         try:
-            run(self._transport, "write_all", bring, method, lambda: self._hints, one=True)
+            run(self._transport, "write_all", bring, method, lambda: self.hints, one=True)
         finally:
-            self._seconds["write", get_ident()] += perf_counter() - began
+            self.handle.seconds["write", get_ident()] += perf_counter() - began
 
     def iread_all(
         self, key: Any = ..., *, out: NDArray[Any] | None = None, method: Method = "auto"
@@ -400,14 +397,14 @@ class CollectiveArray(StaysInProcess, DiskArray):
                     path=self.path,
                 )
             if write:
-                self._must_write("write to")
+                self.handle.check_writable("write to")
             return [items.looking(self, key)]
 
-        if self._virtual and not has_arrays(key) and not write:
+        if self.handle.is_virtual and not has_arrays(key) and not write:
             # Only these few arrays have another report: who has none of them need not tell them apart.
             found: Any = explain_all([(self, key)], comm=self._transport, method=method)
             return found  # type: ignore[no-any-return]
-        return explain(self._transport, bring, method, self._hints, write=write)
+        return explain(self._transport, bring, method, self.hints, write=write)
 
     def schedule_all(
         self,
@@ -511,9 +508,9 @@ class CollectiveArray(StaysInProcess, DiskArray):
         mine: list[Ready] = []
 
         def prepare() -> list[int]:
-            self._started.finish_writes()
+            self.handle.requests.finish_writes()
             mine.append(Ready(self, asked=True))
-            return [self._place, *mine[0].words]
+            return [self.place, *mine[0].words]
 
         def tell() -> str:
             return f"flush_all of {self.path!r}"
@@ -527,4 +524,4 @@ class CollectiveArray(StaysInProcess, DiskArray):
             if failure is not None:
                 own = None if isinstance(failure, Elsewhere) else failure
                 fail_together(self._transport, own, "flush_all")
-        self._seconds["flush", get_ident()] += perf_counter() - began
+        self.handle.seconds["flush", get_ident()] += perf_counter() - began

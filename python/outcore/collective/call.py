@@ -131,7 +131,7 @@ class Reader:
             try:
                 head = self._head(array, method) if _is_quiet(group, written) else None
                 if head is not None:
-                    got = early(group, [(array._core, key, out)], method)
+                    got = early(group, [(array.handle.core, key, out)], method)
                     attempt = Attempt()
             except BaseException as error:
                 attempt = Attempt(failure=error)
@@ -154,17 +154,19 @@ class Reader:
             def bring() -> list[Item]:
                 return [brought.reading(array, key, to)]
 
-            return run(group, _READ, bring, method, lambda: array._hints, one=True, attempt=attempt)
+            return run(
+                group, _READ, bring, method, lambda: array.handle.hints, one=True, attempt=attempt
+            )
 
     def _head(self, array: DiskArray, method: Any) -> NDArray[np.int64] | None:
         """Words for "I have read it"; None if not each rank is to read what it wants."""
-        if self._info is not array._info:
-            self._info, self._heads = array._info, {}
+        if self._info is not array.handle.info:
+            self._info, self._heads = array.handle.info, {}
         if method not in METHODS or method == "two-phase":
             return None
         head = self._heads.get(method)
         if head is None:
-            if method == "auto" and _few_touch_files(array._hints, self._group):
+            if method == "auto" and _few_touch_files(array.handle.hints, self._group):
                 return None
             head = brief(_READ, [METHODS.index(method)], brought.name_of(array))
             self._heads[method] = head
@@ -382,7 +384,7 @@ def run(
 
 def _seconds_of(items: Sequence[Item]) -> Seconds:
     """Where what this rank takes counts: the first array that it has brought."""
-    return items[0].array._seconds if items else Seconds()
+    return items[0].array.handle.seconds if items else Seconds()
 
 
 class _DisksAreShared:

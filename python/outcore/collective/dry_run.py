@@ -194,7 +194,7 @@ def dry_run(
         raise UsageError("a collective needs one rank or more", code="bad-value")
     all_items = [_item(array, key, rank) for rank, key in enumerate(keys)]
     size = len(keys)
-    descriptor = array._core.descriptor()
+    descriptor = array.handle.core.descriptor()
     rows = []
     for item in all_items:
         number = METHODS.index(method)
@@ -217,7 +217,7 @@ def dry_run(
             for one in left
         ]
         if cold and len(owners) > _OWNERS:
-            boxes = [(array._core, key_of(box)) for box in _boxes(plan)]
+            boxes = [(array.handle.core, key_of(box)) for box in _boxes(plan)]
             parts = _core.own_price(boxes, write=write, cold=True)[0]
         else:
             each = [owner_of(plan, rank, [array]) for rank in owners]

@@ -44,7 +44,7 @@ class Ready:
         self.words = [int(asked), _NOTHING, 0, 0]
         self.written = 0
         if array is not None and array.writable:
-            self.written, file = array._core.before_flush()
+            self.written, file = array.handle.core.before_flush()
             self.words[1:] = [_OWN, 0, 0] if file is None else [_SHARED, *file]
 
 
@@ -73,7 +73,7 @@ def flush_what_asks(
         mine = [Ready(a, asked=a is not None and a.hints.sync) for a in arrays]
         known = {id(array) for array in arrays}
         for array in {id(i.array): i.array for i in items if id(i.array) not in known}.values():
-            array._core.flush(array.hints.sync)
+            array.handle.core.flush(array.hints.sync)
         words[1:] = [word for one in mine for word in one.words]
     except BaseException as error:
         failure = error
@@ -116,7 +116,7 @@ def flush_once(
         for array, turn in zip(arrays, turns, strict=True):
             if array is not None and turn[group.rank] == now:
                 try:
-                    array._core.flush(True)
+                    array.handle.core.flush(True)
                 except BaseException as error:  # the other files are flushed all the same
                     failure = failure or error
         if group.agree(int(failure is not None)):
@@ -124,7 +124,7 @@ def flush_once(
     for array, one, turn in zip(arrays, mine, turns, strict=True):
         shared = one.words[1] == _SHARED and _FIRST in turn
         if array is not None and shared and turn[group.rank] == _SPARED:
-            array._core.flushed_by_another(one.written)
+            array.handle.core.flushed_by_another(one.written)
     return None
 
 

@@ -110,7 +110,7 @@ def explain_all(
                 raise UsageError("explain_all takes (array, key)", code="bad-value")
             array = an_array(request[0])
             if write:
-                array._must_write("write to")
+                array.handle.check_writable("write to")
             found += looking(array, request[1])
         return found
 

@@ -55,12 +55,10 @@ from outcore.collective.listed_schedule import CACHED, FAR, NUMBER, ListedSchedu
 from outcore.collective.request import CollectiveRequest, start
 from outcore.errors import UsageError
 from outcore.formats.layout import share_bytes
-from outcore.indices.parts import check_disk_out, on_disk, rows_of
+from outcore.handle import is_on_disk
+from outcore.indices.parts import check_disk_out, rows_of
 from outcore.indices.points import check_out
-from outcore.indices.schedule import (
-    Combine,
-    function_of,
-)
+from outcore.indices.schedule import Combine, IndexSchedule, function_of
 from outcore.transport import DeferredInterrupt
 
 __all__ = ["CollectiveSchedule", "Manner"]
@@ -93,12 +91,12 @@ class CollectiveSchedule(ListedSchedule):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of what `gather_all` gives on this rank."""
-        return self._alone.shape
+        return self._prepared.shape
 
     @property
     def nbytes(self) -> int:
         """Bytes of this rank's memory budget that it takes."""
-        kept = sum(held.nbytes for held in self._held) + self._alone.nbytes
+        kept = sum(held.nbytes for held in self._held) + self._prepared.nbytes
         told = self._owned.nbytes if self._owned is not None else 0
         return kept + told + sum(one.nbytes for one in self._combined.values())
 
@@ -163,10 +161,10 @@ class CollectiveSchedule(ListedSchedule):
         held = ExitStack()
 
         def prepare() -> list[int]:
-            self._alone._checked(array)
+            self._prepared.check_array(array)
             self._check_method(method, write=False)
             points = self._points
-            if on_disk(out):
+            if is_on_disk(out):
                 check_disk_out(array, out, points.result_shape)
                 _apart(array, out)
                 found.extend((out, None, None))
@@ -179,7 +177,7 @@ class CollectiveSchedule(ListedSchedule):
                 core, result = points.to_core(out), out
             packed: Any = core
             if not self.on_disk and not core.flags.c_contiguous:
-                packed = self._alone._fitting(lambda: self._alone._new_packed(core, held))
+                packed = self._prepared.if_it_fits(lambda: self._prepared.new_packed(core, held))
             found.extend((result, core, packed))
             return [*self._said(array), int(self.on_disk or packed is None)]
 
@@ -203,7 +201,7 @@ class CollectiveSchedule(ListedSchedule):
             if chosen != "direct" and owned is None:
                 self._gather_on_disk(array, result, failures, direct=False)
                 return result
-            rows = self._alone._as_list(packed)
+            rows = self._prepared.as_rows(packed)
             if owned is None:
                 with failures.caught():
                     self._read_alone(array, rows, records)
@@ -221,11 +219,11 @@ class CollectiveSchedule(ListedSchedule):
         """Read elements whose indices, or results, do not fit memory."""
         if direct:
             with failures.caught():
-                self._with_lists().gather(out, of=array)
+                IndexSchedule(self._with_lists()).gather(out, of=array)
         else:
             self._in_passes().gather(array, rows_of(self._points, out, array.dtype))
         with failures.caught():
-            if on_disk(out) and out.hints.sync:
+            if is_on_disk(out) and out.hints.sync:
                 out.flush()
         failures.agree(self._group, "gather_all")
 
@@ -292,20 +290,22 @@ class CollectiveSchedule(ListedSchedule):
         held = ExitStack()
 
         def prepare() -> list[int]:
-            self._alone._checked(array)._must_write("write to")
+            self._prepared.check_array(array).handle.check_writable("write to")
             self._check_method(method, write=True)
             function_of(combine)
             filled = None if fill is None else _filled(fill, array)
             here: Any = values
-            if on_disk(here):
-                here = self._alone._one_or_all(array, here)
+            if is_on_disk(here):
+                here = self._prepared.read_single(array, here)
             packed: Any = None
-            if on_disk(here):
+            if is_on_disk(here):
                 _apart(array, here)
             else:
-                here = self._alone._broadcast(here, array)
+                here = self._prepared.broadcast(here, array)
                 if not self.on_disk:
-                    packed = self._alone._fitting(lambda: self._alone._packed(here, array, held))
+                    packed = self._prepared.if_it_fits(
+                        lambda: self._prepared.pack(here, array, held)
+                    )
             found.extend((here, packed, filled))
             return [*self._said(array), int(packed is None)]
 
@@ -345,7 +345,7 @@ class CollectiveSchedule(ListedSchedule):
                 self._scatter(array, owned, packed, function, failures, ahead=ahead)
             with failures.caught():
                 if array.hints.sync and self._group.rank in self._owners:
-                    array._core.flush(True)
+                    array.handle.core.flush(True)
             failures.agree(self._group, "scatter_all")
 
     def igather_all(
@@ -502,7 +502,7 @@ class CollectiveSchedule(ListedSchedule):
         array: outcore.DiskArray = self._array if of is None else of
 
         def prepare() -> list[int]:
-            self._alone._checked(array)
+            self._prepared.check_array(array)
             self._check_method(method, write=write)
             return self._said(array)
 
@@ -559,12 +559,12 @@ class CollectiveSchedule(ListedSchedule):
 
     def _check_values(self, values: Any) -> None:
         """Raise if `scatter_all` could not write these values on this rank."""
-        array = self._alone._checked(None)
-        array._must_write("write to")
-        if on_disk(values):
-            self._alone._one_or_all(array, values)
+        array = self._prepared.check_array(None)
+        array.handle.check_writable("write to")
+        if is_on_disk(values):
+            self._prepared.read_single(array, values)
         else:
-            self._alone._broadcast(values, array)
+            self._prepared.broadcast(values, array)
 
 
 def _filled(value: Any, array: outcore.DiskArray) -> NDArray[Any]:

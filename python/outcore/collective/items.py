@@ -92,7 +92,7 @@ class Item:
     @property
     def core(self) -> _core.Array:
         """The array, for those who move bytes."""
-        return self.array._core
+        return self.array.handle.core
 
     @property
     def nbytes(self) -> int:
@@ -105,7 +105,7 @@ class Item:
 
 
 def _one_writer(array: DiskArray) -> bool:
-    layout = array._info.layout
+    layout = array.handle.info.layout
     return isinstance(layout, Chunked) and isinstance(layout.source, TableSource)
 
 
@@ -134,10 +134,10 @@ def name_of(array: DiskArray) -> int:
 
 
 def _known(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, int]:
-    known = _names.get(array._started)
-    if known is None or known[0] is not array._info:
-        known = array._info, _name(array, true_folder)
-        _names[array._started] = known
+    known = _names.get(array.handle.requests)
+    if known is None or known[0] is not array.handle.info:
+        known = array.handle.info, _name(array, true_folder)
+        _names[array.handle.requests] = known
     return known[1]
 
 
@@ -172,11 +172,11 @@ def place_of(
 
 def _name(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, int]:
     info = array.info
-    outer, inner = formats.split_path(array._where)
+    outer, inner = formats.split_path(array.handle.location)
     file = _true_path(outer, true_folder)
     text = "\0".join((file, inner or "", info.format, repr(info.shape), info.dtype.str))
     if info.format == "raw":
-        text += repr((info.order, info.extra["offset"], array._files))
+        text += repr((info.order, info.extra["offset"], array.handle.files))
     # A Zarr store is a folder: its arrays have files of their own.
     of = f"{file}\0{inner}" if os.path.isdir(file) else file
     return number_of(text), number_of(of) & ~1 | _one_writer(array)
@@ -197,19 +197,19 @@ def one_number(numbers: Sequence[int]) -> int:
 
 def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item:
     """Prepare a section to be read into `out`, or into a new array."""
-    if array._virtual:
+    if array.handle.is_virtual:
         refuse_virtual(array)
-    section, axes, scalar = array._core.section_of(key)
+    section, axes, scalar = array.handle.core.section_of(key)
     shape = _shape(section, axes)
-    result = array._core.empty(key) if out is None else _checked(array, out, shape)
+    result = array.handle.core.empty(key) if out is None else _checked(array, out, shape)
     return Item(array, key, section, result, axes, scalar)
 
 
 def looking(array: DiskArray, key: Any) -> Item:
     """Prepare a section of which nothing will be moved."""
-    if array._virtual:
+    if array.handle.is_virtual:
         refuse_virtual(array)
-    section, axes, scalar = array._core.section_of(key)
+    section, axes, scalar = array.handle.core.section_of(key)
     one = np.empty((), array.dtype)
     memory = np.broadcast_to(one, _shape(section, axes))
     return Item(array, key, section, memory, axes, scalar)
@@ -217,7 +217,7 @@ def looking(array: DiskArray, key: Any) -> Item:
 
 def refuse_virtual(array: DiskArray) -> None:
     """Each rank has sections of arrays with elements of their own; `collective.virtual` finds them."""
-    if array._virtual:
+    if array.handle.is_virtual:
         raise UnsupportedError(
             f"{array.path!r} is a virtual dataset, of which ranks read sections together by read_all "
             "alone; make a copy with outcore.convert",
@@ -228,7 +228,7 @@ def refuse_virtual(array: DiskArray) -> None:
 
 def writing(array: DiskArray, key: Any, value: Any) -> Item:
     """Prepare a section to be written from `value`, broadcast and cast as NumPy does."""
-    section, axes, _ = array._core.section_of(key, write=True)
+    section, axes, _ = array.handle.core.section_of(key, write=True)
     shape = _shape(section, axes)
     if isinstance(value, DiskArray):
         raise UsageError(
@@ -236,12 +236,12 @@ def writing(array: DiskArray, key: Any, value: Any) -> Item:
             code="bad-value",
             path=array.path,
         )
-    data = as_values(value, array._info.dtype)
-    if data.dtype != array._info.dtype:
-        cast = np.empty(data.shape, array._info.dtype)
+    data = as_values(value, array.handle.info.dtype)
+    if data.dtype != array.handle.info.dtype:
+        cast = np.empty(data.shape, array.handle.info.dtype)
         cast[...] = data
         data = cast
-    given = as_section(data, array._info.dtype, shape, array._info.path)
+    given = as_section(data, array.handle.info.dtype, shape, array.handle.info.path)
     return Item(array, key, section, given, axes)
 
 

@@ -98,28 +98,28 @@ class Part:
     def read(self, array: outcore.DiskArray, out: NDArray[Any]) -> None:
         """Read a row for each element."""
         if self._dense is not None and self._dense.suits(array):
-            self._dense.read(array._core, out)
+            self._dense.read(array.handle.core, out)
         elif self.flat.size:
-            self._serving(array).read(array._core, out)
+            self._serving(array).read(array.handle.core, out)
 
     def write(self, array: outcore.DiskArray, values: NDArray[Any]) -> None:
         """Write a row for each element; of several for one the last one wins."""
         dense = self._dense if self._dense is not None and self._dense.suits(array) else None
         if dense is not None and dense.covers():
-            array._core.expect_concurrent_writers()
+            array.handle.core.expect_concurrent_writers()
             try:
-                dense.write(array._core, values)
+                dense.write(array.handle.core, values)
             finally:
-                array._core.end_concurrent_writers()
+                array.handle.core.end_concurrent_writers()
         elif self.flat.size:
-            self._serving(array).write(array._core, values)
+            self._serving(array).write(array.handle.core, values)
 
     def _serving(self, array: outcore.DiskArray) -> _core.IndexSchedule:
         """The schedule for the layout of an array; that of the last one is kept."""
         made = self._made
-        if made is None or not made.serves(array._core):
+        if made is None or not made.serves(array.handle.core):
             axes, rest = self._listed.points.axes, self._listed.rest
-            made = _core.IndexSchedule(array._core, axes, (self.flat,), "flat", rest)
+            made = _core.IndexSchedule(array.handle.core, axes, (self.flat,), "flat", rest)
             self._made = made
         return made
 

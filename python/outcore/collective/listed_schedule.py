@@ -50,11 +50,8 @@ from outcore.errors import BudgetError, StaysInProcess, UsageError
 from outcore.formats.layout import Chunked
 from outcore.indices.keys import Points
 from outcore.indices.masks import INDEX, Held
-from outcore.indices.schedule import (
-    CombinedPoints,
-    IndexSchedule,
-    points_of,
-)
+from outcore.indices.parts import CombinedPoints
+from outcore.indices.prepared import PreparedIndices, points_of
 from outcore.transport import Transport
 
 __all__ = ["CACHED", "DISK", "FAR", "NUMBER", "ListedSchedule"]
@@ -170,8 +167,8 @@ class ListedSchedule(StaysInProcess):
         # Whether the schedule of this rank alone lacks its list: that in `_listed` is enough at first.
         self._lacks_list = stays
         if points is None or bins is None:
-            self._alone = IndexSchedule._made_for(array, indices)
-            points = self._alone._points
+            self._prepared = PreparedIndices.prepare(array, indices)
+            points = self._prepared.points
             bins = self._bins(array, points)
         self._points = points
         self._rest = [word for words in points.rest for word in words]
@@ -194,7 +191,7 @@ class ListedSchedule(StaysInProcess):
         """The list of this rank as numbers of elements, and its bins; None if they do not fit memory."""
         nothing = np.empty(0, np.int64)
         try:
-            with Held(array._core, writes=False) as held:
+            with Held(array.handle.core, writes=False) as held:
                 points, lists = points_of(array, indices, held)
                 # No list of the caller's is kept, unless he leaves it alone: he may change it.
                 points = replace(points, lists=())
@@ -204,7 +201,7 @@ class ListedSchedule(StaysInProcess):
                     return None, nothing, None
                 nbytes = points.number * _KEPT + counts
                 self._held.append(_core.Reservation("a collective schedule", nbytes))
-                self._alone = IndexSchedule(array, points, (), ready=False)
+                self._prepared = PreparedIndices(array, points, (), ready=False)
                 flat = points.flat(lists, own=not self._shares)
         except BudgetError:
             self._held.clear()
@@ -235,16 +232,16 @@ class ListedSchedule(StaysInProcess):
         most += sums.size * WINDOWED
         return bool(most > min(self._records.setting(_ROOM)) * _BUFFERS)
 
-    def _with_lists(self) -> IndexSchedule:
+    def _with_lists(self) -> PreparedIndices:
         """The schedule of this rank alone, which has its list."""
         if self._lacks_list:
-            flat, made = self._listed.flat, self._alone._made
+            flat, made = self._listed.flat, self._prepared.schedules
             # The list is counted already, as the caller's own is.
             points = replace(self._points, mode="flat", mask=None, lists=(flat,))
-            self._alone = IndexSchedule(self._array, points, (flat,), ready=False)
-            self._alone._made = made
+            self._prepared = PreparedIndices(self._array, points, (flat,), ready=False)
+            self._prepared.schedules = made
             self._lacks_list = False
-        return self._alone
+        return self._prepared
 
     def _in_passes(self) -> Passes:
         """What moves elements of lists, values or results that do not fit memory."""
@@ -280,7 +277,7 @@ class ListedSchedule(StaysInProcess):
 
     def _said(self, array: outcore.DiskArray) -> list[int]:
         """What this rank says at an access: what ways cost."""
-        return [self._cached(array), oversubscription(self._group), *array._core.disk()]
+        return [self._cached(array), oversubscription(self._group), *array.handle.core.disk()]
 
     def _meaning(self, array: outcore.DiskArray, *more: object) -> tuple[object, ...]:
         """What must be equal on all ranks at an access."""
@@ -363,16 +360,16 @@ class ListedSchedule(StaysInProcess):
         """
         axes = self._points.axes
         if records.setting(CACHED)[self._group.rank] >= _core.CACHED:
-            array._core.read_points(axes, (self._listed.flat,), "flat", self._rest, rows)
+            array.handle.core.read_points(axes, (self._listed.flat,), "flat", self._rest, rows)
             return
-        made = self._alone._made
-        schedule = next((one for one in made if one.serves(array._core)), None)
+        made = self._prepared.schedules
+        schedule = next((one for one in made if one.serves(array.handle.core)), None)
         if schedule is None:
             schedule = _core.IndexSchedule(
-                array._core, axes, (self._listed.flat,), "flat", self._rest
+                array.handle.core, axes, (self._listed.flat,), "flat", self._rest
             )
             made.append(schedule)
-        schedule.read(array._core, rows)
+        schedule.read(array.handle.core, rows)
 
     def _gather(
         self,
@@ -435,7 +432,7 @@ class ListedSchedule(StaysInProcess):
             if function is None:
                 part.write(array, data)
             elif part.flat.size:
-                self._combining(array, part, number).apply(array._core, data, function)
+                self._combining(array, part, number).apply(array.handle.core, data, function)
 
         with (
             exchange.held(row, failures, ahead=ahead),
@@ -468,9 +465,9 @@ class ListedSchedule(StaysInProcess):
 
     def _combining(self, array: outcore.DiskArray, part: Part, number: int) -> CombinedPoints:
         combined = self._combined.get(number)
-        if combined is None or not combined.serves(array._core):
+        if combined is None or not combined.serves(array.handle.core):
             axes = self._points.axes
-            combined = CombinedPoints(array._core, axes, part.flat, self._rest)
+            combined = CombinedPoints(array.handle.core, axes, part.flat, self._rest)
             self._combined[number] = combined
         return combined
 
@@ -494,7 +491,7 @@ class ListedSchedule(StaysInProcess):
         if isinstance(array.info.layout, Chunked):
             return 0
         key = (slice(None),) * array.ndim
-        return array._core.price(key)[1]
+        return array.handle.core.price(key)[1]
 
 
 def _row(array: outcore.DiskArray, points: Points) -> int:

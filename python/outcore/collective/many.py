@@ -133,7 +133,7 @@ def read_all(
         if any(is_virtual(an_array(r[0])) for r in requests):
             return None
         three = [r if len(r) == 3 else (*r, None) for r in requests]
-        return early(group, [(an_array(a)._core, key, out) for a, key, out in three], method)
+        return early(group, [(an_array(a).handle.core, key, out) for a, key, out in three], method)
 
     results: list[Any] = run(
         group, call, prepare, method, lambda: hints_of(requests), if_cached=if_cached

@@ -43,7 +43,7 @@ from outcore.collective.elements import bytes_of
 from outcore.formats.scratch import ScratchFile
 from outcore.indices.masks import INDEX, Held
 from outcore.indices.parts import HeldRange, Place, Room, Rows, staged, values_of
-from outcore.indices.schedule import IndexSchedule
+from outcore.indices.prepared import PreparedIndices
 from outcore.indices.stored_lists import (
     Bins,
     Division,
@@ -164,8 +164,8 @@ class Passes:
         The ranks.
     owners
         Those that read and write, ascending.
-    alone
-        The schedule of this rank.
+    prepared
+        Indices of this rank.
     held
         Count its list, as long as that is in memory.
     """
@@ -174,10 +174,10 @@ class Passes:
         self,
         group: Transport,
         owners: list[int],
-        alone: IndexSchedule,
+        prepared: PreparedIndices,
         held: list[_core.Reservation],
     ) -> None:
-        self._group, self._owners, self._alone, self._held = group, owners, alone, held
+        self._group, self._owners, self._prepared, self._held = group, owners, prepared, held
         self._me = owners.index(group.rank) if group.rank in owners else None
         self._plan: _Plan | None = None
         self._turns: Turns | None = None
@@ -201,11 +201,11 @@ class Passes:
         out
             Where this rank's elements go.
         """
-        place, failures = Place(array, self._alone._points), Failures()
+        place, failures = Place(array, self._prepared.points), Failures()
         with self._begun(place, "gather_all", stays=False) as plan:
             target = out
             with failures.caught():
-                kept = self._alone._stored
+                kept = self._prepared.parts.kept
                 target = staged(out, place, kept, max(plan.most, 1), plan.passes)
             for number in range(plan.passes):
                 flat = positions = np.empty(0, np.int64)
@@ -243,7 +243,7 @@ class Passes:
         fill
             What elements get that no rank writes; None: they keep their value.
         """
-        place, failures = Place(array, self._alone._points), Failures()
+        place, failures = Place(array, self._prepared.points), Failures()
         with self._begun(place, "scatter_all", stays=fill is not None) as plan:
             take = None
             with failures.caught():
@@ -427,7 +427,7 @@ class Passes:
         what
             The call, in messages.
         """
-        return self._found(Place(array, self._alone._points), what)[0]
+        return self._found(Place(array, self._prepared.points), what)[0]
 
     def _planned(self, place: Place, what: str) -> _Plan:
         """The plan for an array: that of the last call, if it fits all ranks, or a new one."""
@@ -447,12 +447,12 @@ class Passes:
         """Where to cut: as in the last call, if that fits all ranks; and memory to count and divide."""
         group, failures = self._group, Failures()
         mine = 0
-        into = place.array._core if place.array.writable else None
+        into = place.array.handle.core if place.array.writable else None
         with failures.caught():
             if self.always:
-                self._alone._spill()
+                self._prepared.spill()
                 self._held.clear()
-        with failures.caught(), Held(place.array._core, writes=False, into=into) as held:
+        with failures.caught(), Held(place.array.handle.core, writes=False, into=into) as held:
             mine = min(held.room(place.array.budget), place.array.budget)
         failures.agree(self._group, what)
         with Unsure(group, what):
@@ -460,7 +460,7 @@ class Passes:
             each = [Room(nbytes, place.row) for nbytes in rooms]
             widest = min(room.widest for room in each)
             limits = Limits.of([room.points for room in each], len(self._owners), widest)
-            unit, turns = unit_of(self._alone._points, place.array.info.layout), self._turns
+            unit, turns = unit_of(self._prepared.points, place.array.info.layout), self._turns
             slab = min(each[group.rank].slab, _SLAB)
             serves = turns is not None and turns.serves(unit, limits)
         if turns is None or not serves:
@@ -476,11 +476,11 @@ class Passes:
         def count(found: Bins) -> NDArray[np.int64]:
             own = np.zeros(found.number, np.int64)
             with failures.caught(), _core.Reservation("exchange", slab):
-                own = self._alone._stored.count(found, slab)
+                own = self._prepared.parts.kept.count(found, slab)
             failures.agree(self._group, what)
             return group.allgather(own)
 
-        cuts = find_cuts(self._alone._elements, unit, limits, bins, count)
+        cuts = find_cuts(self._prepared.elements, unit, limits, bins, count)
         turns: Turns | None = None
         with failures.caught():
             turns = Turns(unit, limits, cut_ranges(cuts, limits, len(self._owners)))
@@ -489,7 +489,7 @@ class Passes:
         return turns
 
     def _divided(self, turns: Turns, slab: int) -> _Plan:
-        kept = self._alone._stored
+        kept = self._prepared.parts.kept
         division = Division(kept, turns.ranges, self._group.rank, slab)
         own = turns.owners[self._me] if self._me is not None else []
         sizes = [int(np.diff(turns.ranges[n].steps[step], axis=1).sum()) * INDEX for n, step in own]

@@ -111,7 +111,7 @@ def start(
         `DiskArray.flush` waits for it, too, and its failure is not lost.
     """
     what = f"collective {'write' if writes else 'read'} of {array.path!r}"
-    return start_call(group, array._started, what, call, writes=writes)
+    return start_call(group, array.handle.requests, what, call, writes=writes)
 
 
 def start_call(

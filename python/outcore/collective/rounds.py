@@ -55,8 +55,8 @@ def owner_of(plan: _core.Collective, rank: int, arrays: Sequence[DiskArray | Non
     The hint `exclusive` counts for all ranks of the collective: it lets an owner read and write back
     what nobody gives of its tiles. The accesses of each rank do not have it.
     """
-    cores = [None if array is None else array._core for array in arrays]
-    exclusive = [n for n, a in enumerate(arrays) if a is not None and a._hints.exclusive]
+    cores = [None if array is None else array.handle.core for array in arrays]
+    exclusive = [n for n, a in enumerate(arrays) if a is not None and a.handle.hints.exclusive]
     return _core.Owner(plan, rank, cores, REWRITES, exclusive)
 
 

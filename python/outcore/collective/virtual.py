@@ -26,7 +26,7 @@ __all__ = ["Reading", "is_virtual", "looking"]
 
 def is_virtual(array: DiskArray) -> bool:
     """Whether the elements of an array are in others."""
-    return array._virtual
+    return array.handle.is_virtual
 
 
 class Reading:
@@ -49,7 +49,7 @@ class Reading:
         if not self.virtual:
             self.items.append(brought.reading(array, key, out))
             return
-        core: Any = array._core
+        core: Any = array.handle.core
         self._result, self._scalar, parts = core.brought(key, out)
         # Of parts that have elements in common the last one has them: they take their places in order.
         for part, contended in zip(parts, core.contended(parts), strict=True):
@@ -86,7 +86,7 @@ def looking(array: DiskArray, key: Any) -> list[Item]:
     """Sections of sources of which nothing will be moved; of any other array its section."""
     if not is_virtual(array):
         return [brought.looking(array, key)]
-    core: Any = array._core
+    core: Any = array.handle.core
     found = []
     for part in core.looked(key):
         source = _handle(array, part.source)
@@ -97,7 +97,7 @@ def looking(array: DiskArray, key: Any) -> list[Item]:
 
 def _handle(array: DiskArray, number: int) -> DiskArray | None:
     """A source, as an array that is open; None if it is missing by now."""
-    core: Any = array._core
+    core: Any = array.handle.core
     handle: DiskArray | None = core.handles.get(number)
     if handle is None:
         source = core.opened(number)

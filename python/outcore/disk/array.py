@@ -15,15 +15,12 @@ used from several threads; it survives a fork and can be pickled (it is opened a
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
+from typing import Any, Literal, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -35,21 +32,16 @@ from outcore.disk.growth import as_elements, check_seen, continued, refill
 from outcore.disk.operators import Operators
 from outcore.disk.selecting import Selecting
 from outcore.disk.walking import Walking
-from outcore.errors import BudgetError, UsageError
-from outcore.formats.layout import ArrayInfo, virtual_source
+from outcore.errors import BudgetError
+from outcore.formats.layout import ArrayInfo
+from outcore.handle import Handle
 from outcore.hints import Hints, check_environment
-from outcore.hints import memory as promise
 from outcore.report import BlocksReport, Report, human
-from outcore.report.phases import Seconds
-from outcore.requests import IORequest, Started
-
-if TYPE_CHECKING:
-    from outcore.layouts import ResidentLayout
+from outcore.requests import IORequest
 
 __all__ = ["DiskArray", "Mode"]
 
 Mode = Literal["r", "r+", "w", "x", "a"]
-_Turn = AbstractContextManager[bool]
 # Integers, slices, ..., None, arrays of integers or booleans, or a tuple of them.
 Key = Any
 
@@ -71,53 +63,18 @@ class DiskArray(Selecting, Walking, Described, Operators):
     >>> a.close()
     """
 
-    #: What `stats` tells the seconds of.
-    _phases: tuple[str, ...] = ("read", "write", "flush")
-
-    #: What removes it from the disk when it is closed, of a temporary array.
-    _remove: Callable[[], object] | None = None
-
     def __init__(
-        self, info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any]
+        self,
+        info: ArrayInfo,
+        mode: Mode,
+        hints: Hints,
+        options: Mapping[str, Any],
+        *,
+        own_hints: Hints | None = None,
     ) -> None:
         check_environment()
-        self._mode: Mode = mode
-        self._hints = hints
-        self._options = dict(options)
-        # Relative paths must mean the same file after a chdir, in another process.
-        self._where = _absolute(info.path)
-        self._files = [os.path.abspath(name) for name in info.extra.get("files", ())]
-        self._turns: dict[int, _Turn] = {}
-        self._started = Started()
-        self._seconds = Seconds()
-        #: Why it lies as it does, if that was chosen.
-        self._layout: ResidentLayout | None = None
-        self._info = info
-        #: Whether its elements are in other arrays: a collective asks that at each call.
-        self._virtual = virtual_source(info) is not None
-        if not self._virtual:
-            self._core = _core.Array(info, self.writable, self._own_hints())
-        else:
-            from outcore.virtual.core import core_of
-
-            self._core = core_of(info, self.writable, self._own_hints())
-
-    def _own_hints(self) -> Hints:
-        """Hints for what this process does on its own."""
-        return self._hints
-
-    @property
-    def _growing(self) -> _Turn:
-        """
-        Held while the metadata change.
-
-        One for each process: a thread of the parent may have held its own at the fork. A handler that is
-        called while its thread changes them does not wait for itself.
-        """
-        turn = self._turns.setdefault(os.getpid(), threading.RLock())
-        if turn._is_owned():  # type: ignore[attr-defined]
-            _core.refuse_nested(self.path, "its shape or its attributes are being changed")
-        return turn
+        #: What the other packages of outcore use of the array.
+        self.handle = Handle(info, mode, hints, options, own_hints=own_hints)
 
     # What it is
 
@@ -146,35 +103,37 @@ class DiskArray(Selecting, Walking, Described, Operators):
         >>> a.attrs
         {'units': 'K'}
         """
-        return Attributes(self)
+        return Attributes(self, self.handle.change_attrs)
 
-    def _change_attrs(self, changes: Mapping[str, Any], drop: Collection[str]) -> None:
-        """For `Attributes`."""
-        with self._growing:
-            self._must_write("change the attributes of")
-            found = formats.set_attrs(self._info, changes, drop)
-            # Only these: what else the file says by now belongs to another opening of it.
-            self._info = replace(self._info, attrs=found.attrs, dims=found.dims)
+    @property
+    def mode(self) -> str:
+        """Mode with which the array was opened; ``"r+"`` if that was ``"a"``."""
+        return self.handle.mode
+
+    @property
+    def hints(self) -> Hints:
+        """Hints of the array."""
+        return self.handle.hints
 
     @property
     def fill_value(self) -> Any:
         """Value of elements that were never written, or None."""
-        return self._info.fill_value
+        return self.handle.info.fill_value
 
     @property
     def info(self) -> ArrayInfo:
         """What the format knows about the array."""
-        return self._info
+        return self.handle.info
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._core.closed
+        return self.handle.core.closed
 
     @property
     def budget(self) -> int:
         """Bytes of buffer that one operation may hold now (`outcore.memory`, `Hints.memory`)."""
-        return self._core.budget()
+        return self.handle.core.budget()
 
     def __len__(self) -> int:
         if not self.shape:
@@ -185,7 +144,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
         state = ", closed" if self.closed else ""
         return (
             f"<DiskArray {self.path!r}: shape {self.shape}, {self.dtype}, {self.format}, "
-            f"mode {self._mode!r}{state}>"
+            f"mode {self.mode!r}{state}>"
         )
 
     # Reading and writing
@@ -271,8 +230,8 @@ class DiskArray(Selecting, Walking, Described, Operators):
                [0, 5, 6]])
         """
         self._write_key(key, value)
-        if self._hints.sync:
-            self._core.flush(True)
+        if self.handle.hints.sync:
+            self.handle.core.flush(True)
 
     def iread(self, key: Key = ..., *, out: NDArray[Any] | None = None) -> IORequest[Any]:
         """
@@ -299,7 +258,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
         >>> request.wait()
         array([4, 5, 6, 7])
         """
-        return self._started.read(lambda: self.read(key, out=out), self.path)
+        return self.handle.requests.read(lambda: self.read(key, out=out), self.path)
 
     def iwrite(self, key: Key, value: Any) -> IORequest[None]:
         """
@@ -327,7 +286,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
         >>> a[1]
         array([4, 5, 6, 7])
         """
-        return self._started.write(lambda: self.write(key, value), self.path)
+        return self.handle.requests.write(lambda: self.write(key, value), self.path)
 
     def prefetch(self, key: Key = ...) -> None:
         """
@@ -354,7 +313,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
         >>> a[1:].sum()
         np.int64(60)
         """
-        self._core.prefetch(key)
+        self.handle.core.prefetch(key)
 
     def explain(self, key: Key = ..., *, write: bool = False) -> Report:
         """
@@ -422,7 +381,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
         >>> report.decodes, report.encodes
         (50, 10)
         """
-        self._must_write("copy to")
+        self.handle.check_writable("copy to")
         from outcore import blocks
 
         with contextlib.closing(blocks.copy_blocks(source, self, key)) as loop:
@@ -469,8 +428,8 @@ class DiskArray(Selecting, Walking, Described, Operators):
         >>> after["thread_decode_seconds"]  # a .npy file has no codecs
         0.0
         """
-        told = self._seconds.told(*self._phases)
-        return {**self._core.stats(), **told, **self._core.seconds()}
+        told = self.handle.seconds.told(*self.handle.phases)
+        return {**self.handle.core.stats(), **told, **self.handle.core.seconds()}
 
     # As an array of NumPy
 
@@ -480,7 +439,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
                 "an array on disk cannot become a NumPy array without a copy; leave copy= out"
             )
         if self.nbytes > self.budget:
-            needed = self._enough_for(self.nbytes)
+            needed = self.handle.sufficient_budget(self.nbytes)
             raise BudgetError(
                 f"{self.path!r} holds {human(self.nbytes)}, the memory budget is "
                 f"{human(self.budget)}. Walk through it with blocks(), read a section, or raise "
@@ -489,14 +448,8 @@ class DiskArray(Selecting, Walking, Described, Operators):
                 path=self.path,
                 needed=needed,
             )
-        whole = np.asarray(self._core.read(...))
+        whole = np.asarray(self.handle.core.read(...))
         return whole if dtype is None else whole.astype(dtype, copy=False)
-
-    def _enough_for(self, nbytes: int) -> int:
-        """Return a budget with which `budget` is so many bytes, and any section can be read."""
-        held = _core.memory_state()[0]
-        limited = self._hints.memory is not None and self._hints.memory <= int(promise()) - held
-        return max(nbytes + (0 if limited else held), self._core.enough())
 
     # Changing its shape
 
@@ -528,11 +481,13 @@ class DiskArray(Selecting, Walking, Described, Operators):
         """
 
         def resized() -> None:
-            with self._alone("resize") as array:
-                check_seen(self._info, array.info, shape)
-                self._swap(formats.resize(array.info, shape, partial(refill, self._core)))
+            with self.handle.growing("resize") as array:
+                check_seen(self.handle.info, array.info, shape)
+                self.handle.adopt(
+                    formats.resize(array.info, shape, partial(refill, self.handle.core))
+                )
 
-        self._finish_writes("resize")
+        self.handle.finish_writes("resize")
         _core.whole_in_turn(resized)
 
     def append(self, data: Any, axis: SupportsIndex = 0) -> None:
@@ -566,56 +521,21 @@ class DiskArray(Selecting, Walking, Described, Operators):
         >>> a.shape
         (3, 3)
         """
-        data = as_elements(self._info, data)  # perhaps read from this very file
+        data = as_elements(self.handle.info, data)  # perhaps read from this very file
 
         def appended() -> None:
-            with self._alone("append to") as array:
+            with self.handle.growing("append to") as array:
                 growth = continued(array.info, data, axis)
-                longer = self._core.beside(array.reserve(growth.shape))
+                longer = self.handle.core.beside(array.reserve(growth.shape))
                 try:
                     longer.write(growth.key, growth.data)
                     longer.flush(True)
                 finally:
                     longer.close()
-                self._swap(array.finish())
+                self.handle.adopt(array.finish())
 
-        self._finish_writes("append to")
+        self.handle.finish_writes("append to")
         _core.whole_in_turn(appended)
-
-    def _finish_writes(self, verb: str) -> None:
-        """Wait for started writes: not in a turn, which they may be waiting for."""
-        self._must_write(verb)
-        self._started.finish_writes()
-
-    @contextlib.contextmanager
-    def _alone(self, verb: str) -> Iterator[formats.Growing]:
-        """The array, whose length nobody else changes meanwhile: no thread, no process."""
-        with self._growing:
-            self._must_write(verb)
-            self._core.flush(True)
-            with formats.growing(self._info) as array:
-                yield array
-
-    def _must_write(self, verb: str) -> None:
-        if not self.writable:
-            raise UsageError(
-                f"cannot {verb} {self.path!r}: it was opened with mode 'r'; use 'r+'",
-                code="read-only",
-                path=self.path,
-            )
-        self._check_open(verb)
-
-    def _check_open(self, verb: str = "read") -> None:
-        if self.closed:
-            raise UsageError(
-                f"cannot {verb} {self.path!r}: it is closed; open it again with outcore.open()",
-                code="closed",
-                path=self.path,
-            )
-
-    def _swap(self, info: ArrayInfo) -> None:
-        self._core.adopt(info)
-        self._info = info
 
     # Its life
 
@@ -643,11 +563,11 @@ class DiskArray(Selecting, Walking, Described, Operators):
         >>> a[1] = 1.0
         >>> a.flush()  # now it outlives a crash of the machine
         """
-        self._started.finish_writes()
+        self.handle.requests.finish_writes()
         if self.writable:
             began = perf_counter()
-            self._core.flush(True)
-            self._seconds["flush", threading.get_ident()] += perf_counter() - began
+            self.handle.core.flush(True)
+            self.handle.seconds["flush", threading.get_ident()] += perf_counter() - began
 
     def close(self) -> None:
         """
@@ -665,13 +585,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
         >>> a.closed
         True
         """
-        try:
-            self._started.close()
-        finally:
-            self._core.close()
-            self._info.forget()
-            if self._remove is not None:
-                self._remove()
+        self.handle.close()
 
     def __enter__(self) -> Self:
         return self
@@ -683,31 +597,13 @@ class DiskArray(Selecting, Walking, Described, Operators):
         trace: TracebackType | None,
     ) -> None:
         if kind is not None and not issubclass(kind, Exception):  # Ctrl-C: nobody comes for them
-            self._started.abandon()
+            self.handle.requests.abandon()
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        mode = self._mode if self._mode == "r" else "r+"
-        return (_reopen, (self._where, mode, self._hints, self._again()))
-
-    def _again(self) -> dict[str, Any]:
-        """Options that open this very array again."""
-        if self.format != "raw":
-            return self._options
-        # A raw file does not say what it holds; the list of files may have come from a pattern.
-        return {
-            "dtype": self.dtype,
-            "shape": self.shape,
-            "order": self.order,
-            "offset": self._info.extra["offset"],
-            "files": self._files,
-            "format": "raw",
-        }
-
-
-def _absolute(path: str) -> str:
-    outer, inner = formats.split_path(path)
-    return os.path.abspath(outer) + (f"::{inner}" if inner is not None else "")
+        handle = self.handle
+        mode = "r+" if handle.writable else "r"
+        return (_reopen, (handle.location, mode, handle.hints, handle.reopen_options()))
 
 
 def _reopen(path: str, mode: Mode, hints: Hints, options: dict[str, Any]) -> DiskArray:

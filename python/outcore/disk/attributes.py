@@ -14,7 +14,7 @@ on the disk.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, Protocol
 
 from outcore.errors import UsageError
@@ -36,7 +36,6 @@ class _Owner(Protocol):
     def path(self) -> str: ...
     @property
     def info(self) -> _Told: ...
-    def _change_attrs(self, changes: Mapping[str, Any], drop: Collection[str]) -> None: ...
 
 
 class Attributes(MutableMapping[str, Any]):
@@ -57,8 +56,10 @@ class Attributes(MutableMapping[str, Any]):
     {'units': 'degC', 'long_name': 'temperature'}
     """
 
-    def __init__(self, owner: _Owner) -> None:
-        self._owner = owner
+    def __init__(
+        self, owner: _Owner, change: Callable[[Mapping[str, Any], Collection[str]], None]
+    ) -> None:
+        self._owner, self._change_file = owner, change
 
     def _now(self) -> Mapping[str, Any]:
         return self._owner.info.attrs
@@ -130,7 +131,7 @@ class Attributes(MutableMapping[str, Any]):
                     code="bad-attribute",
                     path=self._owner.path,
                 )
-        self._owner._change_attrs(changes or {}, list(drop))
+        self._change_file(changes or {}, list(drop))
 
     def __repr__(self) -> str:
         return repr(dict(self._now()))

@@ -43,9 +43,6 @@ class OnDisk:
     ('run.h5', 'hdf5', True)
     """
 
-    _mode: str
-    _hints: Hints
-
     @property
     def info(self) -> Any:
         """What the format knows about it."""
@@ -70,7 +67,7 @@ class OnDisk:
 
         Of an array opened with ``"a"`` it is ``"r+"``.
         """
-        return self._mode
+        raise NotImplementedError
 
     @property
     def writable(self) -> bool:
@@ -80,7 +77,7 @@ class OnDisk:
     @property
     def hints(self) -> Hints:
         """The hints that hold for this array, or for those that are opened through this group."""
-        return self._hints
+        raise NotImplementedError
 
 
 class ArrayOnDisk(OnDisk):
@@ -231,8 +228,8 @@ class Described(ArrayOnDisk):
         from outcore.layouts import ResidentLayout  # it is seldom asked for
 
         array = cast("DiskArray", self)
-        if array._layout is not None:
-            return replace(array._layout, format=array.format, chunks=array.chunks)
+        if array.handle.layout_choice is not None:
+            return replace(array.handle.layout_choice, format=array.format, chunks=array.chunks)
         return ResidentLayout(array.format, array.order, array.chunks, "as it was made")
 
     def _repr_html_(self) -> str:

@@ -156,15 +156,15 @@ class Operators(NDArrayOperatorsMixin):
         array = cast("DiskArray", self)
         if array.writable:
             return uuid.uuid4().hex
-        outer = array._where.partition("::")[0]
+        outer = array.handle.location.partition("::")[0]
         state: tuple[int, ...] = ()
         if os.path.exists(outer):
             found = os.stat(outer)
             state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
         return (
             "outcore",
-            array._where,
-            array._files,
+            array.handle.location,
+            array.handle.files,
             array.shape,
             array.dtype.str,
             array.order,

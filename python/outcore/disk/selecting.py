@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 import outcore
 from outcore.casting import as_values
 from outcore.errors import SectionError, UsageError
+from outcore.handle import is_on_disk
 from outcore.report import Report
-from outcore.report.phases import Seconds
 
 if TYPE_CHECKING:
     from outcore.disk.array import DiskArray
@@ -66,13 +66,11 @@ class Indexer:
 
         points.write_key(self._array, key, value, self._kind)
         if self._array.hints.sync:
-            self._array._core.flush(True)
+            self._array.handle.core.flush(True)
 
 
 class Selecting:
-    """What an array on disk does with arrays of indices."""
-
-    _seconds: Seconds
+    """Methods of an array on disk that choose elements by arrays of indices."""
 
     @property
     def _disk(self) -> DiskArray:
@@ -194,7 +192,7 @@ class Selecting:
         from outcore.indices import points
         from outcore.indices.masks import Held
 
-        with Held(self._disk._core, writes=False) as held:
+        with Held(self._disk.handle.core, writes=False) as held:
             made = self._along(_integers(self._disk, indices), axis, mode, held)
             result = points.read(self._disk, made, out, held)
         return result if out is not None or result.ndim else result[()]
@@ -239,9 +237,9 @@ class Selecting:
         from outcore.indices.masks import Held
 
         array = self._disk
-        array._must_write("write to")
+        array.handle.check_writable("write to")
         flat = as_values(values, array.dtype).reshape(-1)
-        with Held(array._core, writes=True) as held:
+        with Held(array.handle.core, writes=True) as held:
             given = _integers(array, indices)
             given = given if given.ndim == 1 else np.asarray(given).reshape(-1)
             made = self._along(given, None, mode, held)
@@ -252,7 +250,7 @@ class Selecting:
             else:
                 points.write_repeated(array, made, flat, held)
         if array.hints.sync:
-            array._core.flush(True)
+            array.handle.core.flush(True)
 
     def compress(
         self, condition: Any, axis: SupportsIndex | None = None, out: NDArray[Any] | None = None
@@ -298,7 +296,7 @@ class Selecting:
         from outcore.indices import points
         from outcore.indices.masks import Held, Mask
 
-        on_disk = hasattr(condition, "blocks") and hasattr(condition, "_core")
+        on_disk = is_on_disk(condition)
         given = condition if on_disk else np.asarray(condition)
         if given.ndim != 1:
             raise UsageError(
@@ -307,7 +305,7 @@ class Selecting:
                 code="bad-value",
                 path=self._disk.path,
             )
-        with Held(self._disk._core, writes=False) as held:
+        with Held(self._disk.handle.core, writes=False) as held:
             mask = Mask(given, held)
             made = self._along(None, axis, "raise", held, mask)
             return points.read(self._disk, made, out, held)
@@ -355,9 +353,10 @@ class Selecting:
         >>> rows.gather()[:, 0], rows.gather(of=b)[:, 1]
         (array([16.,  0.]), array([-17.,  -1.]))
         """
+        from outcore.indices.prepared import PreparedIndices
         from outcore.indices.schedule import IndexSchedule
 
-        return IndexSchedule._made_for(self._disk, indices)
+        return IndexSchedule(PreparedIndices.prepare(self._disk, indices))
 
     def nonzero(self) -> tuple[NDArray[np.int64], ...]:
         """
@@ -450,21 +449,21 @@ class Selecting:
         began = perf_counter()
         try:
             try:
-                return self._disk._core.read(key, out)
+                return self._disk.handle.core.read(key, out)
             except SectionError as error:
                 refused = _with_arrays(error)
             from outcore.indices import points
 
             return points.read_key(self._disk, key, out, "numpy", refused)
         finally:
-            self._seconds["read", get_ident()] += perf_counter() - began
+            self._disk.handle.seconds["read", get_ident()] += perf_counter() - began
 
     def _write_key(self, key: Any, value: Any) -> None:
         began = perf_counter()
         try:
             self._write_any(key, value)
         finally:
-            self._seconds["write", get_ident()] += perf_counter() - began
+            self._disk.handle.seconds["write", get_ident()] += perf_counter() - began
 
     def _write_any(self, key: Any, value: Any) -> None:
         array = self._disk
@@ -472,8 +471,9 @@ class Selecting:
             if isinstance(value, Selecting):
                 from outcore import blocks
 
-                return blocks.copy_section(value._disk, array, key)
-            return array._core.write(key, value)
+                return blocks.copy_section(cast("DiskArray", value), array, key)
+            array.handle.core.write(key, value)
+            return None
         except SectionError as error:
             refused = _with_arrays(error)
         from outcore.indices import points
@@ -483,7 +483,7 @@ class Selecting:
 
     def _explain_key(self, key: Any, write: bool) -> Report:
         try:
-            return Report(**self._disk._core.explain(key, write))
+            return Report(**self._disk.handle.core.explain(key, write))
         except SectionError as error:
             refused = _with_arrays(error)
         from outcore.indices import points
@@ -501,7 +501,7 @@ def _with_arrays(refused: SectionError) -> SectionError:
 
 def _integers(array: DiskArray, indices: Any) -> Any:
     """Indices of `take` and `put`: NumPy's, or on disk."""
-    if not (hasattr(indices, "blocks") and hasattr(indices, "_core")):
+    if not is_on_disk(indices):
         given = np.asarray(indices)
         indices = given if given.size or isinstance(indices, np.ndarray) else given.astype(np.int64)
     if indices.dtype.kind not in "biu":

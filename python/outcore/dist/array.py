@@ -245,7 +245,7 @@ class DistArray(WholeArrays):
     def _write(self, array: DiskArray, method: Method) -> None:
         def bring() -> list[Item]:
             self._must_match(array)
-            if not self._distribution._core.is_owner(self.rank):
+            if not self._distribution.core.is_owner(self.rank):
                 return []
             return [writing(array, key, view) for key, view in self.pieces()]
 

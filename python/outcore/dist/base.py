@@ -329,7 +329,7 @@ class Divided(StaysInProcess):
         """
         if not self._widths:
             return self._local
-        core = self._distribution._core
+        core = self._distribution.core
         _, places = core.pieces(self.rank, self._widths, False)
         starts = places[:, :, 0].min(axis=0, initial=2**63 - 1).tolist()
         shape = core.local_shape(self.rank, [])
@@ -375,7 +375,7 @@ class Divided(StaysInProcess):
         if ghosts and self._torus is not None:
             keys, rows = self._torus.pieces(self.rank)
             return list(zip(keys, views(self._all, rows), strict=True))
-        found, places = self._distribution._core.pieces(self.rank, self._widths, ghosts)
+        found, places = self._distribution.core.pieces(self.rank, self._widths, ghosts)
         return list(zip(slices(found), views(self._local, places), strict=True))
 
     def _bring_all(self, operation: str, make: Callable[[], A], only: int | None = None) -> A:

@@ -207,7 +207,7 @@ class OneSided(Divided):
         (0, array([0, 0]))
         """
         rows, shape = rows_of(self._distribution, index)
-        owners = self._distribution._core.owners(rows)
+        owners = self._distribution.core.owners(rows)
         return int(owners[0]) if shape is None else owners.reshape(shape)
 
     def part_of(self, rank: int) -> tuple[Key, ...]:
@@ -579,7 +579,7 @@ class OneSided(Divided):
         info = np.iinfo(self.dtype)
         if not info.min <= inc <= info.max:
             raise UsageError(f"inc={inc} does not fit {self.dtype}", code="bad-cast")
-        core = self._distribution._core
+        core = self._distribution.core
         owner = int(core.owners(rows)[0])
         where = window.places(owner, core.local_indices(rows))
         old = np.empty(1, self.dtype)

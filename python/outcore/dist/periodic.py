@@ -92,9 +92,9 @@ class Torus:
         widths: Sequence[tuple[int, int]],
         periodic: tuple[bool, ...],
     ) -> None:
-        self._distribution, self._core = distribution, distribution._core
+        self._distribution, self._core = distribution, distribution.core
         self.widths, self.periodic = list(widths), periodic
-        self._along: tuple[int | None, ...] = distribution._arguments[2]
+        self._along: tuple[int | None, ...] = distribution.arguments.axes
 
     # Where things are in the memory of a rank.
 

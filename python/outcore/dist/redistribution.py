@@ -105,9 +105,9 @@ def bring_all(
 
         def plan(limit: int | None) -> Traffic:
             return _core.exchange_plan(
-                source.distribution._core,
+                source.distribution.core,
                 source.widths,
-                target.distribution._core,
+                target.distribution.core,
                 target.widths,
                 group.rank,
                 only,
@@ -192,7 +192,7 @@ def accumulate_all(
         def plan(limit: int | None) -> Traffic:
             if torus is not None:
                 return torus.accumulate(operation, group.rank, limit)
-            distribution = part.distribution._core
+            distribution = part.distribution.core
             return _core.accumulate_plan(distribution, part.widths, operation, group.rank, limit)
 
         whole = part.memory if memory is None else memory

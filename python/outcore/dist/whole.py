@@ -365,7 +365,7 @@ class WholeArrays(OneSided):
 
     def _dot(self, x: NDArray[Any], y: NDArray[Any], dtype: np.dtype[Any]) -> Any:
         group, call = self._transport, "DistArray.dot_all"
-        counts = self._distribution._core.is_owner(self.rank)
+        counts = self._distribution.core.is_owner(self.rank)
         x, y = (x, y) if counts else (x.reshape(-1)[:0], y.reshape(-1)[:0])
         found: list[Any] = []
 

@@ -190,7 +190,7 @@ class Window:
         self.group, self.distribution, self.dtype = group, distribution, dtype
         self._who, self.number = group.rank + 1, number
         self._shapes = [
-            tuple(distribution._core.local_shape(rank, widths)) for rank in range(group.size)
+            tuple(distribution.core.local_shape(rank, widths)) for rank in range(group.size)
         ]
         self._widths = widths
         self._origins: dict[int, NDArray[np.int64]] = {}
@@ -209,7 +209,7 @@ class Window:
                 locks[rank] = _core.WordLocks(memory[:_LOCKS])
             self.parts = Parts(group, arrays, locks)
             near = [arrays.get(rank) for rank in range(group.size)]
-            self.core = _core.Window(distribution._core, widths, dtype, group.rank, near)
+            self.core = _core.Window(distribution.core, widths, dtype, group.rank, near)
             self._service = service_of(group)
             if self._service is not None:
                 self._service.register(number, dtype.itemsize, self.answer)
@@ -241,7 +241,7 @@ class Window:
         if found is None:
             found = np.zeros(self.distribution.ndim, np.int64)
             if self._widths:
-                _, places = self.distribution._core.pieces(rank, self._widths, False)
+                _, places = self.distribution.core.pieces(rank, self._widths, False)
                 if len(places):
                     found = places[:, :, 0].min(axis=0)
             self._origins[rank] = found
@@ -634,7 +634,7 @@ class Listed:
         each = 16 * distribution.ndim + 48 + 2 * item
         self._held = _core.Reservation("exchange", count * each)
         try:
-            self._core = distribution._core
+            self._core = distribution.core
             self._rows, self.shape = rows_of(distribution, index)
         except BaseException:
             self._held.release()

@@ -53,8 +53,9 @@ class ProcessGrid:
     (4, 3, 2)
     """
 
-    __slots__ = ("_core", "_shape")
-    _core: _core.Grid
+    __slots__ = ("_shape", "core")
+    #: The grid of the compiled core, for the packages of outcore.
+    core: _core.Grid
     _shape: tuple[int, ...]
 
     def __init__(
@@ -78,7 +79,7 @@ class ProcessGrid:
             core = _core.Grid.balanced(integer(size, "size", "bad-grid"), axes)
         else:
             core = _core.Grid(integers(shape, "shape", "bad-grid"))
-        object.__setattr__(self, "_core", core)
+        object.__setattr__(self, "core", core)
         object.__setattr__(self, "_shape", tuple(core.shape))
 
     @property
@@ -94,7 +95,7 @@ class ProcessGrid:
     @property
     def size(self) -> int:
         """Number of ranks: the product of `shape`."""
-        return self._core.size
+        return self.core.size
 
     def coordinates(self, rank: int) -> tuple[int, ...]:
         """
@@ -121,7 +122,7 @@ class ProcessGrid:
         >>> [ProcessGrid((2, 2)).coordinates(rank) for rank in range(4)]
         [(0, 0), (0, 1), (1, 0), (1, 1)]
         """
-        return tuple(self._core.coordinates(integer(rank, "rank", "bad-grid")))
+        return tuple(self.core.coordinates(integer(rank, "rank", "bad-grid")))
 
     def rank_of(self, *coordinates: int) -> int:
         """
@@ -148,7 +149,7 @@ class ProcessGrid:
         >>> ProcessGrid((2, 3)).rank_of(1, 2)
         5
         """
-        return self._core.rank(integers(coordinates, "coordinates", "bad-grid"))
+        return self.core.rank(integers(coordinates, "coordinates", "bad-grid"))
 
     def __setattr__(self, name: str, value: object) -> Never:
         raise AttributeError("a ProcessGrid does not change; make another one")

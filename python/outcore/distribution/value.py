@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Never
+from typing import Any, NamedTuple, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +94,16 @@ class Align:
     extent: int | None = None
 
 
+class Arguments(NamedTuple):
+    """Arguments of `Distribution`, all of them given."""
+
+    shape: tuple[int, ...]
+    formats: tuple[Format, ...]
+    grid: ProcessGrid
+    align: tuple[Align, ...]
+    axes: tuple[int | None, ...]
+
+
 class Distribution:
     """
     Which rank owns which index of an array.
@@ -149,9 +159,11 @@ class Distribution:
     (slice(4, 8, None), slice(6, 8, None), slice(0, 3, None))
     """
 
-    __slots__ = ("_arguments", "_core", "_grid", "_shape")
-    _arguments: tuple[Any, ...]
-    _core: _core.Distribution
+    __slots__ = ("_grid", "_shape", "arguments", "core")
+    #: Arguments that make an equal distribution.
+    arguments: Arguments
+    #: The distribution of the compiled core, for the packages of outcore.
+    core: _core.Distribution
     _grid: ProcessGrid
     _shape: tuple[int, ...]
 
@@ -177,14 +189,15 @@ class Distribution:
         for (kind, size, blocks), axis, one in zip(parsed, along, aligns, strict=True):
             how = _align(one)
             core_axes.append((kind, size, blocks, axis, how.stride, how.offset, how.extent))
-        core = _core.Distribution(lengths, grid._core, core_axes)
-        object.__setattr__(self, "_core", core)
+        core = _core.Distribution(lengths, grid.core, core_axes)
+        object.__setattr__(self, "core", core)
         object.__setattr__(self, "_shape", tuple(lengths))
         object.__setattr__(self, "_grid", grid)
-        arguments = (tuple(lengths), tuple(map(_argument, parsed)), grid)
-        object.__setattr__(
-            self, "_arguments", (arguments, tuple(_align(a) for a in aligns), tuple(along))
+        formats = tuple(map(_argument, parsed))
+        arguments = Arguments(
+            tuple(lengths), formats, grid, tuple(_align(a) for a in aligns), tuple(along)
         )
+        object.__setattr__(self, "arguments", arguments)
 
     @classmethod
     def replicated(
@@ -246,7 +259,7 @@ class Distribution:
         >>> Distribution(6, ["block"], (2, 3), axes=[1]).replicated_axes
         (0,)
         """
-        return tuple(self._core.replicated)
+        return tuple(self.core.replicated)
 
     def is_owner(self, rank: int) -> bool:
         """
@@ -273,7 +286,7 @@ class Distribution:
         >>> [Distribution(4, ["block"], (2, 2), axes=[1]).is_owner(rank) for rank in range(4)]
         [True, True, False, False]
         """
-        return self._core.is_owner(integer(rank, "rank", "bad-grid"))
+        return self.core.is_owner(integer(rank, "rank", "bad-grid"))
 
     def owner(self, index: Any) -> Any:
         """
@@ -309,7 +322,7 @@ class Distribution:
         array([0, 0, 1, 1, 2, 2, 0, 0, 1, 1])
         """
         rows, shape = self._rows(index)
-        owners = self._core.owners(rows)
+        owners = self.core.owners(rows)
         return int(owners[0]) if shape is None else owners.reshape(shape)
 
     def local_index(self, index: Any) -> tuple[Any, ...]:
@@ -341,7 +354,7 @@ class Distribution:
         (array([0, 1, 0, 1, 0, 1, 2, 3, 2, 3]),)
         """
         rows, shape = self._rows(index)
-        return _columns(self._core.local_indices(rows), shape)
+        return _columns(self.core.local_indices(rows), shape)
 
     def global_index(self, rank: int, local: Any) -> tuple[Any, ...]:
         """
@@ -374,7 +387,7 @@ class Distribution:
         (array([2, 3, 8, 9]),)
         """
         rows, shape = self._rows(local)
-        found = self._core.global_indices(integer(rank, "rank", "bad-grid"), rows)
+        found = self.core.global_indices(integer(rank, "rank", "bad-grid"), rows)
         return _columns(found, shape)
 
     def local_shape(
@@ -415,8 +428,8 @@ class Distribution:
         """
         rank = integer(rank, "rank", "bad-grid")
         pairs, round_ = widths(ghosts, self.ndim), wraps(periodic, self.ndim)
-        shape = self._core.local_shape(rank, pairs)
-        owned = self._core.local_shape(rank, []) if pairs else shape
+        shape = self.core.local_shape(rank, pairs)
+        owned = self.core.local_shape(rank, []) if pairs else shape
         return tuple(
             n + sum(pairs[d]) if pairs and n and round_[d] else shape[d]
             for d, n in enumerate(owned)
@@ -455,7 +468,7 @@ class Distribution:
         ((slice(3, 9, None),),)
         """
         rank = integer(rank, "rank", "bad-grid")
-        found, _ = self._core.pieces(rank, widths(ghosts, self.ndim), True)
+        found, _ = self.core.pieces(rank, widths(ghosts, self.ndim), True)
         return tuple(slices(found))
 
     def _rows(self, index: Any) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
@@ -486,23 +499,23 @@ class Distribution:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Distribution):
             return NotImplemented
-        return self._core == other._core
+        return self.core == other.core
 
     def __hash__(self) -> int:
-        return hash(self._core)
+        return hash(self.core)
 
     def __str__(self) -> str:
-        return str(self._core)
+        return str(self.core)
 
     def __repr__(self) -> str:
-        return f"<Distribution of {self._shape}: {self._core}>"
+        return f"<Distribution of {self._shape}: {self.core}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, self._arguments)
+        return (_rebuild, tuple(self.arguments))
 
 
-def _rebuild(arguments: tuple[Any, ...], align: Any, axes: Any) -> Distribution:
-    return Distribution(*arguments, align=align, axes=axes)
+def _rebuild(shape: Any, formats: Any, grid: ProcessGrid, align: Any, axes: Any) -> Distribution:
+    return Distribution(shape, formats, grid, align=align, axes=axes)
 
 
 def like(
@@ -526,7 +539,7 @@ def like(
     >>> print(like(Distribution((4, 6), ["block", "cyclic"], (2, 3)), [1, None], (6, 9)))
     (CYCLIC, *) onto 2 x 3, replicated along its axis 0
     """
-    (_, formats, grid), aligns, along = distribution._arguments
+    _, formats, grid, aligns, along = distribution.arguments
     return Distribution(
         shape,
         ["*" if axis is None else formats[axis] for axis in axes],
@@ -562,7 +575,7 @@ def part_of(distribution: Distribution, axis: int, low: int, high: int) -> Distr
     >>> [part_of(whole, 0, 3, 7).local_shape(rank) for rank in range(2)]
     [(2,), (2,)]
     """
-    (shape, formats, grid), aligns, along = distribution._arguments
+    shape, formats, grid, aligns, along = distribution.arguments
     lengths, how = list(shape), list(aligns)
     stride, offset, extent = how[axis].stride, how[axis].offset, how[axis].extent
     if extent is None:  # of the whole array: blocks are as long as its template says

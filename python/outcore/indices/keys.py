@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.errors import SectionError, UsageError
+from outcore.handle import is_on_disk
 from outcore.indices.masks import INDEX, Held, Mask
 
 __all__ = ["Box", "Kind", "Points", "ResultAxis", "Span", "parse"]
@@ -457,7 +458,7 @@ def _item(one: Any, path: str) -> _Item:
         return _Item("flag", bool(one), 0)
     if isinstance(one, str | bytes):
         raise _field(path)
-    if hasattr(one, "blocks") and hasattr(one, "_core"):
+    if is_on_disk(one):
         return _of_array(one, one, path)  # on disk, where it stays
     if isinstance(one, np.ndarray) or hasattr(one, "__array__"):
         return _of_array(np.asarray(one), one, path)

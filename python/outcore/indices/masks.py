@@ -332,7 +332,7 @@ def nonzero(array: DiskArray) -> tuple[NDArray[np.int64], ...]:
         lists, count = indices_on_disk(array, array.budget // each)
     except BudgetError as error:
         # How many there are is not known before all has been read.
-        needed = max(error.needed or 0, array._enough_for(each * array.size))
+        needed = max(error.needed or 0, array.handle.sufficient_budget(each * array.size))
         raise BudgetError(
             f"{error.message} If no element is zero, their indices take {human(each * array.size)}, so "
             f"that {needed} bytes do in any case",
@@ -341,7 +341,7 @@ def nonzero(array: DiskArray) -> tuple[NDArray[np.int64], ...]:
             needed=needed,
         ) from None
     if lists is None:
-        needed = array._enough_for(each * count)
+        needed = array.handle.sufficient_budget(each * count)
         raise BudgetError(
             f"{count} elements of {array.path!r} are not zero; their indices along {array.ndim} axes "
             f"take {human(each * count)}, the memory budget is {human(array.budget)}. Walk through the "

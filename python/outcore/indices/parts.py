@@ -54,7 +54,6 @@ __all__ = [
     "check_disk_out",
     "elements_of",
     "listed",
-    "on_disk",
     "rows_of",
     "staged",
     "stored",
@@ -121,14 +120,9 @@ class Room:
 # Values and results
 
 
-def on_disk(data: Any) -> bool:
-    """Whether this is an array on disk."""
-    return hasattr(data, "blocks") and hasattr(data, "_core")
-
-
 def check_disk_out(array: DiskArray, out: DiskArray, shape: tuple[int, ...]) -> None:
     """Refuse an array on disk that elements cannot be written to."""
-    out._must_write("write to")
+    out.handle.check_writable("write to")
     if out.shape != shape or out.dtype != array.dtype:
         raise UsageError(
             f"out={out.path!r} has shape {out.shape} and dtype {out.dtype}, but what is read of "
@@ -204,7 +198,7 @@ class _OnDisk(Rows):
     """
 
     def __init__(self, points: Points, array: DiskArray, dtype: np.dtype[Any]) -> None:
-        self.dtype, self._array, self.core = dtype, array, array._core
+        self.dtype, self._array, self.core = dtype, array, array.handle.core
         self._axes = tuple(k for k, axis in enumerate(points.result) if axis.kind == "point")
         self._rest = [word for n in array.shape for word in (0, n, 1)]
         others = [axis for axis in points.result if axis.kind != "point"]
@@ -220,13 +214,13 @@ class _OnDisk(Rows):
         self._lengths = tuple(n for k, n in enumerate(array.shape) if k not in self._axes)
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        core = self._array._core
+        core = self._array.handle.core
         rows = np.empty((positions.size, *self._lengths), self._array.dtype)
         core.read_points(self._axes, (positions,), "flat", self._rest, rows)
         return _packed(rows[self._back][self._add], self.dtype)
 
     def put(self, positions: NDArray[np.int64], rows: NDArray[Any]) -> None:
-        core = self._array._core
+        core = self._array.handle.core
         core.write_points(
             self._axes, (positions,), "flat", self._rest, rows[self._drop][self._turn]
         )
@@ -411,13 +405,13 @@ class Place:
         """Read the rows with these numbers."""
         rows = self.new(flat.size)
         if rows.size:
-            self.array._core.read_points(self.points.axes, (flat,), "flat", self.rest, rows)
+            self.array.handle.core.read_points(self.points.axes, (flat,), "flat", self.rest, rows)
         return rows
 
     def write(self, flat: NDArray[np.int64], rows: NDArray[Any]) -> None:
         """Write rows; of several for one number the last one wins."""
         if rows.size:
-            self.array._core.write_points(self.points.axes, (flat,), "flat", self.rest, rows)
+            self.array.handle.core.write_points(self.points.axes, (flat,), "flat", self.rest, rows)
 
     def fill(self, low: int, high: int, told: NDArray[np.int64], value: Any, stretch: int) -> None:
         """
@@ -462,7 +456,7 @@ class Place:
         if function is None:
             self.write(flat, rows)
         elif rows.size:
-            core, axes = self.array._core, self.points.axes
+            core, axes = self.array.handle.core, self.points.axes
             CombinedPoints(core, axes, flat, self.rest).apply(core, rows, function)
 
 
@@ -688,7 +682,7 @@ class Parts:
     def gather(self, array: DiskArray, out: Rows) -> None:
         """Read the elements of all ranges, and put them where they belong."""
         place = Place(array, self.points)
-        with Held(array._core, writes=False, into=out.core) as held:
+        with Held(array.handle.core, writes=False, into=out.core) as held:
             plan = self._ready(place, held)
             if plan is None:
                 return
@@ -707,7 +701,7 @@ class Parts:
     def scatter(self, array: DiskArray, values: Rows, function: np.ufunc | None) -> None:
         """Write values to the elements of all ranges, or combine them."""
         place, source = Place(array, self.points), values.core
-        with Held(source or array._core, writes=False, into=array._core) as held:
+        with Held(source or array.handle.core, writes=False, into=array.handle.core) as held:
             plan = self._ready(place, held)
             if plan is None:
                 return

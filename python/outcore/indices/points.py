@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from outcore.casting import as_values
 from outcore.errors import BudgetError, SectionError, UsageError
 from outcore.formats.layout import share_bytes
+from outcore.handle import is_on_disk
 from outcore.indices import sieved_masks
 from outcore.indices.keys import Box, Kind, Points, parse
 from outcore.indices.masks import INDEX, Held
@@ -68,21 +69,21 @@ def read_key(
     refused: SectionError | None = None,
 ) -> Any:
     """Read what a key with arrays means; a key without goes to the core, which may have `refused` it."""
-    with Held(array._core, writes=False) as held:
+    with Held(array.handle.core, writes=False) as held:
         points = parse(key, array.shape, array.path, held, kind)
         if points is not None:
             return read(array, points, out, held)
     if refused is not None:
         raise refused
-    return array._core.read(key, out)
+    return array.handle.core.read(key, out)
 
 
 def write_key(
     array: DiskArray, key: Any, value: Any, kind: Kind, refused: SectionError | None = None
 ) -> None:
     """Write what a key with arrays means; a key without goes to `DiskArray.write`."""
-    array._must_write("write to")
-    with Held(array._core, writes=True) as held:
+    array.handle.check_writable("write to")
+    with Held(array.handle.core, writes=True) as held:
         points = parse(key, array.shape, array.path, held, kind)
         if points is not None:
             write(array, points, value, held)
@@ -96,13 +97,13 @@ def explain_key(
     array: DiskArray, key: Any, writes: bool, kind: Kind, refused: SectionError | None = None
 ) -> Report:
     """Tell what an access by a key with arrays will do."""
-    with Held(array._core, writes) as held:
+    with Held(array.handle.core, writes) as held:
         points = parse(key, array.shape, array.path, held, kind)
         if points is not None:
             return explain(array, points, writes, held)
     if refused is not None:
         raise refused
-    return Report(**array._core.explain(key, writes))
+    return Report(**array.handle.core.explain(key, writes))
 
 
 # Accesses
@@ -128,7 +129,7 @@ def read(array: DiskArray, points: Points, out: NDArray[Any] | None, held: Held)
     numpy.ndarray
         `out`, or a new array.
     """
-    array._check_open()
+    array.handle.check_open()
     if out is None:
         core = points.empty(array.dtype, array.order)
         result = points.to_result(core)
@@ -194,8 +195,8 @@ def write_repeated(array: DiskArray, points: Points, values: NDArray[Any], held:
 def explain(array: DiskArray, points: Points, writes: bool, held: Held) -> Report:
     """Tell what reading or writing `points` will do: sums over all calls of the core."""
     if writes:
-        array._must_write("write to")
-    array._check_open()
+        array.handle.check_writable("write to")
+    array.handle.check_open()
     blocks = None if writes else sieved_masks.blocks_of(array, points)
     if blocks is not None:
         told = sieved_masks.explain(array, points, blocks)
@@ -203,7 +204,7 @@ def explain(array: DiskArray, points: Points, writes: bool, held: Held) -> Repor
         accesses = (_Access(array, part, held, writes) for _, part in _parts(points))
         told = [one for access in accesses for one in access.explain()]
     if not told:
-        return Report(**array._core.explain((slice(0, 0),) * array.ndim, writes))
+        return Report(**array.handle.core.explain((slice(0, 0),) * array.ndim, writes))
     total = dict(told[0])
     for name in _SUMMED:
         total[name] = sum(one[name] for one in told)
@@ -332,7 +333,7 @@ class _OnDisk:
 
 def _source(array: DiskArray, points: Points, value: Any, held: Held) -> _Memory | _OnDisk:
     shape, path = points.result_shape, array.path
-    if hasattr(value, "blocks") and hasattr(value, "_core"):
+    if is_on_disk(value):
         if value.size == 1:
             value = np.asarray(value[...])
         elif value.shape != shape:
@@ -443,16 +444,16 @@ class _Access:
         def work(box: Box) -> None:
             if points.axes:
                 lists, rest = points.lists_of(box), points.rest_of(box)
-                axes, mode, core = points.axes, points.mode, self._array._core
+                axes, mode, core = points.axes, points.mode, self._array.handle.core
                 told.append(core.explain_points(axes, lists, mode, rest, self._writes))
             else:
-                told.append(self._array._core.explain(self._section(box), self._writes))
+                told.append(self._array.handle.core.explain(self._section(box), self._writes))
 
         self._each(work, 0)
         return told
 
     def _read(self, box: Box, into: NDArray[Any]) -> None:
-        points, core = self._points, self._array._core
+        points, core = self._points, self._array.handle.core
         if points.axes:
             lists, rest = points.lists_of(box), points.rest_of(box)
             core.read_points(points.axes, lists, points.mode, rest, into)
@@ -461,7 +462,7 @@ class _Access:
             into[1:] = into[0]  # of an array without axes, which has one element
 
     def _write(self, box: Box, data: NDArray[Any]) -> None:
-        points, core = self._points, self._array._core
+        points, core = self._points, self._array.handle.core
         if points.axes:
             lists, rest = points.lists_of(box), points.rest_of(box)
             core.write_points(points.axes, lists, points.mode, rest, data)
@@ -506,7 +507,7 @@ class _Access:
                 most = max(most // 4, 1)
         left: list[Iterator[Box]] = [iter((self._whole,))]
         while left:
-            with Held(self._array._core, self._writes) as held:
+            with Held(self._array.handle.core, self._writes) as held:
                 room = held.take(cost.of(most), min(cost.least, cost.of(most)))
                 most = min(most, cost.elements(room))
                 if most < self._size and not checked:

@@ -21,42 +21,25 @@ irregular problems", section 3.1.1; ``PASSION_oc_gen_schedule``, ``oc_gather`` a
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import outcore
-from outcore import _core
-from outcore.casting import as_values
 from outcore.errors import BudgetError, StaysInProcess, UsageError
 from outcore.formats.layout import share_bytes
+from outcore.handle import is_on_disk
 from outcore.indices import schedule_files
-from outcore.indices.kept_lists import KeptLists
-from outcore.indices.keys import Points, parse
 from outcore.indices.masks import Held
-from outcore.indices.parts import (
-    CombinedPoints,
-    Parts,
-    check_disk_out,
-    elements_of,
-    listed,
-    on_disk,
-    rows_of,
-    stored,
-)
+from outcore.indices.parts import check_disk_out, rows_of
 from outcore.indices.points import check_out
-from outcore.indices.stored_lists import StoredList
-from outcore.virtual.schedules import outlived, schedule_of, serves
+from outcore.indices.prepared import PreparedIndices
 
-__all__ = ["COMBINES", "Combine", "CombinedPoints", "IndexSchedule", "points_of"]
+__all__ = ["COMBINES", "Combine", "IndexSchedule", "function_of"]
 
-T = TypeVar("T")
 #: What becomes of several values for one element.
 Combine = Literal["last", "add", "multiply", "min", "max"]
 #: The functions that combine an element with a value.
@@ -66,10 +49,6 @@ COMBINES: dict[str, np.ufunc] = {
     "min": np.minimum,
     "max": np.maximum,
 }
-# A schedule is in memory if it takes at most this part of the budget: the accesses need the rest.
-_IN_MEMORY = 2
-# Of one that takes no more than this part nobody asks what accesses need beside it.
-_SMALL = 16
 # Values and results on disk are brought to memory whole if they take at most this part of it.
 _WHOLE = 4
 
@@ -105,99 +84,35 @@ class IndexSchedule(StaysInProcess):
 
     _elsewhere = "save it with IndexSchedule.save, and open it there with IndexSchedule.open"
 
-    def __init__(
-        self,
-        array: outcore.DiskArray,
-        points: Points,
-        lists: tuple[NDArray[np.int64], ...] | StoredList,
-        *,
-        ready: bool = True,
-    ):
-        self._array, self._points = array, replace(points, lists=())
-        self._rest = [word for words in points.rest for word in words]
-        self._made: list[_core.IndexSchedule] = []
-        self._combined: list[CombinedPoints] = []
-        self._parts: Parts | None = None
-        #: Whether the lists are in memory.
-        self.in_memory = not isinstance(lists, StoredList)
-        self._kept = KeptLists(points, () if isinstance(lists, StoredList) else lists)
-        if isinstance(lists, StoredList):
-            self._points = replace(self._points, mode="flat", mask=None)
-            self._parts = Parts(self._points, lists)
-        elif ready and 2 * self._of(array).nbytes <= sum(one.size for one in lists):
-            # It takes half a byte for each index: neighbours, whose lists are short as runs, too.
-            self._kept.compress()
-
-    @classmethod
-    def _made_for(cls, array: outcore.DiskArray, indices: Any) -> IndexSchedule:
-        """Do the work of `DiskArray.schedule`: in memory if that fits, else on disk."""
-        try:
-            with Held(array._core, writes=False) as held:
-                made = cls(array, *points_of(array, indices, held))
-            if made._leaves_room():
-                return made
-            del made
-        except BudgetError:
-            pass
-        with Held(array._core, writes=False) as held:
-            points = _parsed(array, indices, held)
-            return cls(array, points, stored(array, points, held))
-
-    def _leaves_room(self) -> bool:
-        """Whether accesses have enough memory beside it; may raise `BudgetError` as well."""
-        array = self._array
-        if self.nbytes <= array.budget // _SMALL:
-            return True
-        if self.nbytes > array.budget // _IN_MEMORY:
-            return False
-        with Held(array._core, writes=array.writable) as held:
-            return held.room(array.budget) > 0
-
-    def _spill(self) -> None:
-        """Keep the lists on disk only, and give the memory back."""
-        if not self.in_memory:
-            return
-        self._in_parts()
-        self.in_memory = False
-        self._made.clear()
-        self._combined.clear()
-        self._kept = KeptLists(self._points, ())
-        self._points = replace(self._points, mode="flat", mask=None)
+    def __init__(self, prepared: PreparedIndices) -> None:
+        self._prepared = prepared
 
     @property
-    def _elements(self) -> int:
-        """How many elements the indices may name."""
-        return elements_of(self._points)
-
-    @property
-    def _stored(self) -> StoredList:
-        """Numbers of the elements in a scratch file, also of a schedule in memory."""
-        return self._in_parts().kept
-
-    def _flat(self) -> NDArray[np.int64]:
-        """Numbers of the elements, in memory, of a schedule that is."""
-        with self._kept as lists:
-            return self._points.flat(lists)
+    def in_memory(self) -> bool:
+        """Whether the lists of indices are in memory."""
+        return self._prepared.in_memory
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what `gather` gives."""
-        return self._points.result_shape
+        """Shape of the result of `gather`."""
+        return self._prepared.shape
 
     @property
     def nbytes(self) -> int:
         """Bytes of the memory budget that it takes."""
-        made = sum(one.nbytes for one in self._made)
-        return made + sum(one.nbytes for one in self._combined) + self._kept.nbytes
+        return self._prepared.nbytes
 
     @property
     def stored_nbytes(self) -> int:
         """Bytes that it takes on disk, in a scratch file."""
-        return self._parts.nbytes if self._parts is not None else 0
+        return self._prepared.stored_nbytes or 0
 
     def __repr__(self) -> str:
-        kept = f", {self.stored_nbytes} on disk" if self._parts is not None else ""
-        return f"<IndexSchedule {self.shape} of {self._points.shape}, {self.nbytes} bytes{kept}>"
+        prepared = self._prepared
+        stored = "" if prepared.stored_nbytes is None else f", {prepared.stored_nbytes} on disk"
+        return (
+            f"<IndexSchedule {self.shape} of {prepared.points.shape}, {self.nbytes} bytes{stored}>"
+        )
 
     def gather(self, out: Any = None, *, of: outcore.DiskArray | None = None) -> Any:
         """
@@ -235,9 +150,9 @@ class IndexSchedule(StaysInProcess):
         >>> a.schedule([2, 8, 1]).gather(out)[:]
         array([2., 8., 1.])
         """
-        array = self._checked(of)
-        points = self._points
-        if on_disk(out):
+        prepared = self._prepared
+        array, points = prepared.check_array(of), prepared.points
+        if is_on_disk(out):
             self._gather_to_disk(array, out)
             return out
         if out is not None:
@@ -246,38 +161,38 @@ class IndexSchedule(StaysInProcess):
         else:
             core = np.empty(points.core_shape, array.dtype)
             result = points.to_result(core)
-        schedule = self._in_memory(array)
+        schedule = prepared.schedule_in_memory(array)
         with ExitStack() as held:
             packed: NDArray[Any] | None = core
             if schedule is not None and not core.flags.c_contiguous:
-                packed = self._fitting(lambda: self._new_packed(core, held))
+                packed = prepared.if_it_fits(lambda: prepared.new_packed(core, held))
             if schedule is not None and packed is not None:
-                schedule.read(array._core, self._as_list(packed))
+                schedule.read(array.handle.core, prepared.as_rows(packed))
                 if packed is not core:
                     core[...] = packed
                 return result
-        self._in_parts().gather(array, rows_of(points, result, array.dtype))
+        prepared.parts.gather(array, rows_of(points, result, array.dtype))
         return result
 
     def _gather_to_disk(self, array: outcore.DiskArray, out: outcore.DiskArray) -> None:
-        points = self._points
+        points = self._prepared.points
         check_disk_out(array, out, points.result_shape)
         # As NumPy does: all is read before any of it is overwritten.
         shares = share_bytes(array.info, out.info)
-        with Held(array._core, writes=False) as held:
-            if self._whole(out, held, must=shares):
+        with Held(array.handle.core, writes=False) as held:
+            if self._is_read_whole(out, held, must=shares):
                 out.write(..., self.gather(of=array))
                 return
-        self._in_parts().gather(array, rows_of(points, out, array.dtype))
+        self._prepared.parts.gather(array, rows_of(points, out, array.dtype))
         if out.hints.sync:
             out.flush()
 
-    def _whole(self, data: outcore.DiskArray, held: Held, *, must: bool) -> bool:
+    def _is_read_whole(self, data: outcore.DiskArray, held: Held, *, must: bool) -> bool:
         """Whether values, or a result, on disk are brought to memory whole; `must`: or refused."""
-        if must or not self._points.axes:
+        if must or not self._prepared.points.axes:
             held.take(data.nbytes)
             return True
-        if not self.in_memory or data.nbytes > self._array.budget // _WHOLE:
+        if not self.in_memory or data.nbytes > self._prepared.array.budget // _WHOLE:
             return False
         try:
             held.take(data.nbytes)
@@ -322,165 +237,39 @@ class IndexSchedule(StaysInProcess):
         >>> a[:]
         array([2., 0., 4.])
         """
-        array = self._checked(of)
-        array._must_write("write to")
+        array = self._prepared.check_array(of)
+        array.handle.check_writable("write to")
         self._scatter(array, values, function_of(combine))
         if array.hints.sync:
             array.flush()
 
     def _scatter(self, array: outcore.DiskArray, values: Any, function: np.ufunc | None) -> None:
-        if on_disk(values):
-            values = self._one_or_all(array, values)
-        if on_disk(values):
+        prepared = self._prepared
+        if is_on_disk(values):
+            values = prepared.read_single(array, values)
+        if is_on_disk(values):
             shares = share_bytes(array.info, values.info)
-            with Held(array._core, writes=True) as held:
-                if self._whole(values, held, must=shares):
+            with Held(array.handle.core, writes=True) as held:
+                if self._is_read_whole(values, held, must=shares):
                     self._scatter(array, values[...], function)
                     return
-            self._in_parts().scatter(array, rows_of(self._points, values, array.dtype), function)
+            prepared.parts.scatter(array, rows_of(prepared.points, values, array.dtype), function)
             return
-        broadcast, schedule = self._broadcast(values, array), self._in_memory(array)
+        broadcast = prepared.broadcast(values, array)
+        schedule = prepared.schedule_in_memory(array)
         with ExitStack() as held:
             packed = None
             if schedule is not None:
-                packed = self._fitting(lambda: self._packed(broadcast, array, held))
+                packed = prepared.if_it_fits(lambda: prepared.pack(broadcast, array, held))
             if schedule is not None and packed is not None and function is None:
-                schedule.write(array._core, packed)
+                schedule.write(array.handle.core, packed)
                 return
-            combined = self._combined_in_memory(array) if packed is not None else None
+            combined = prepared.combined_in_memory(array) if packed is not None else None
             if combined is not None and packed is not None and function is not None:
-                combined.apply(array._core, packed, function)
+                combined.apply(array.handle.core, packed, function)
                 return
-        rows = rows_of(self._points, broadcast, array.dtype)
-        self._in_parts().scatter(array, rows, function)
-
-    def _one_or_all(self, array: outcore.DiskArray, values: outcore.DiskArray) -> Any:
-        """Values on disk of the very shape, or the only one in memory."""
-        values._check_open()
-        if values.shape == self.shape:
-            return values
-        if values.size == 1:
-            return values[...]
-        raise UsageError(
-            f"{values.path!r} has shape {values.shape}, the schedule for {array.path!r} {self.shape}; "
-            "an array on disk is not broadcast. Read it first, values[...], if it fits in memory",
-            code="broadcast",
-            path=array.path,
-        )
-
-    def _in_memory(self, array: outcore.DiskArray) -> _core.IndexSchedule | None:
-        """The schedule for the layout of this array; None if it does not fit memory."""
-        return self._fitting(lambda: self._of(array)) if self.in_memory else None
-
-    def _combined_in_memory(self, array: outcore.DiskArray) -> CombinedPoints | None:
-        """What combines values in memory; None if that, or the elements, do not fit."""
-
-        def combining() -> CombinedPoints:
-            combined = self._combining(array)
-            combined.room(array.dtype).release()
-            return combined
-
-        return self._fitting(combining)
-
-    def _fitting(self, make: Callable[[], T]) -> T | None:
-        """What `make` gives; None if it does not fit memory, and elements go in parts instead."""
-        try:
-            return make()
-        except BudgetError:
-            if not self._points.axes:  # one element has no parts
-                raise
-            return None
-
-    def _in_parts(self) -> Parts:
-        """The list in a scratch file, also that of a schedule in memory."""
-        if self._parts is None:
-            with self._kept as lists, Held(self._array._core, writes=False) as held:
-                points = listed(self._points, lists)
-                self._parts = Parts(self._points, stored(self._array, points, held))
-        return self._parts
-
-    def _broadcast(self, values: ArrayLike, array: outcore.DiskArray) -> NDArray[Any]:
-        """Values in NumPy's shape."""
-        shape = self._points.result_shape
-        given = as_values(values, array.dtype)
-        try:
-            return np.broadcast_to(given, shape)
-        except ValueError:
-            raise UsageError(
-                f"values of shape {given.shape} cannot be broadcast to a schedule of shape {shape}."
-                " Trailing axes must be equal or 1",
-                code="broadcast",
-                path=array.path,
-            ) from None
-
-    def _packed(
-        self, values: NDArray[Any], array: outcore.DiskArray, held: ExitStack
-    ) -> NDArray[Any]:
-        """
-        Values as the core takes them: a row for each point, of the array's dtype.
-
-        Parameters
-        ----------
-        values
-            In NumPy's shape.
-        array
-            The array that is written.
-        held
-            Counts a copy, if there is one.
-        """
-        core = self._points.to_core(values)
-        if core.dtype != array.dtype or not core.flags.c_contiguous:
-            cast = self._new_packed(core, held, array.dtype)
-            cast[...] = core
-            core = cast
-        return self._as_list(core)
-
-    @staticmethod
-    def _new_packed(core: NDArray[Any], held: ExitStack, dtype: Any = None) -> NDArray[Any]:
-        """Packed memory of this shape, which `held` counts."""
-        dtype = core.dtype if dtype is None else dtype
-        nbytes = core.size * dtype.itemsize
-        held.enter_context(_core.Reservation("elements in the order of a schedule", nbytes))
-        return np.empty(core.shape, dtype)
-
-    def _as_list(self, core: NDArray[Any]) -> NDArray[Any]:
-        number = len(self._points.points)
-        return core.reshape(math.prod(core.shape[:number]), *core.shape[number:])
-
-    def _checked(self, of: outcore.DiskArray | None) -> outcore.DiskArray:
-        array = self._array if of is None else of
-        array._check_open()
-        if array.shape != self._points.shape:
-            raise UsageError(
-                f"{array.path!r} has shape {array.shape}, the schedule is for arrays of shape "
-                f"{self._points.shape}; make one with schedule() of this array",
-                code="schedule-shape",
-                path=array.path,
-            )
-        return array
-
-    def _of(self, array: outcore.DiskArray) -> _core.IndexSchedule:
-        """The schedule for the layout of this array."""
-        for made in self._made:
-            if serves(made, array._core):
-                return made
-        points = self._points
-        self._made = [made for made in self._made if not outlived(made, array._core)]
-        with self._kept as lists:
-            made = schedule_of(array._core, points.axes, lists, points.mode, self._rest)
-        self._made.append(made)
-        return made
-
-    def _combining(self, array: outcore.DiskArray) -> CombinedPoints:
-        for combined in self._combined:
-            if combined.serves(array._core):
-                return combined
-        points = self._points
-        with self._kept as lists:
-            flat = points.flat(lists)
-            combined = CombinedPoints(array._core, points.axes, flat, self._rest)
-        self._combined.append(combined)
-        return combined
+        rows = rows_of(prepared.points, broadcast, array.dtype)
+        prepared.parts.scatter(array, rows, function)
 
     # Files
 
@@ -502,10 +291,8 @@ class IndexSchedule(StaysInProcess):
         >>> outcore.IndexSchedule.open("some.npz", a).gather()
         array([3., 4., 5., 6., 7., 8.])
         """
-        lists: tuple[Any, ...] = tuple(self._kept.shorter())
-        if self._parts is not None and not self.in_memory:
-            lists = (self._parts.kept,)
-        schedule_files.write(path, self._points, lists)
+        prepared = self._prepared
+        schedule_files.write(path, prepared.points, prepared.lists_to_save())
 
     @classmethod
     def open(cls, path: str | Path, array: outcore.DiskArray) -> IndexSchedule:
@@ -550,14 +337,14 @@ class IndexSchedule(StaysInProcess):
                     path=array.path,
                 )
             try:
-                made = cls(array, file.points, file.in_memory())
-                if made._leaves_room():
-                    return made
-                del made
+                prepared = PreparedIndices(array, file.points, file.in_memory())
+                if prepared.leaves_enough():
+                    return cls(prepared)
+                del prepared
             except BudgetError:
                 pass
-            with Held(array._core, writes=False) as held:
-                return cls(array, file.points, file.stored(array, held))
+            with Held(array.handle.core, writes=False) as held:
+                return cls(PreparedIndices(array, file.points, file.stored(array, held)))
 
 
 def function_of(combine: str) -> np.ufunc | None:
@@ -570,37 +357,3 @@ def function_of(combine: str) -> np.ufunc | None:
             code="bad-combine",
         )
     return COMBINES[combine]
-
-
-def points_of(
-    array: outcore.DiskArray, key: Any, held: Held
-) -> tuple[Points, tuple[NDArray[np.int64], ...]]:
-    """
-    The points of a key, with the lists that it has (none of a mask), and all their lists in memory.
-
-    Raises
-    ------
-    UsageError
-        The key has no arrays (``no-indices``).
-    SectionError
-        Of the key, or of the first index that is outside.
-    """
-    points = _parsed(array, key, held)
-    given = points.lists
-    if points.mask is not None:
-        points = points.listed(points.mask.all(0))
-    held.take(points.per_access + points.per_point * points.number)
-    lists = points.lists_of(points.whole())
-    points.check(1 << 16)
-    return replace(points, lists=given), lists
-
-
-def _parsed(array: outcore.DiskArray, key: Any, held: Held) -> Points:
-    points = parse(key, array.shape, array.path, held)
-    if points is None:
-        raise UsageError(
-            "a schedule is made of arrays of indices; sections are read and written without one",
-            code="no-indices",
-            path=array.path,
-        )
-    return points

@@ -59,7 +59,7 @@ def blocks_of(array: DiskArray, points: Points) -> Blocks | None:
     item = array.dtype.itemsize
     if mask is None or array.nbytes < _SMALL or item not in _ITEMS or points.others:
         return None
-    if array._hints.method != "auto" or (array.order != "C" and array.ndim > 1):
+    if array.handle.hints.method != "auto" or (array.order != "C" and array.ndim > 1):
         return None
     unit = _PAGE // item
     pages = -(-mask.size // unit)
@@ -97,7 +97,7 @@ def read(array: DiskArray, points: Points, blocks: Blocks, out: NDArray[Any]) ->
     mask: Any = points.mask and points.mask.in_memory()
     item = array.dtype.itemsize
     row = mask.size // array.shape[0]
-    lanes = array._hints.threads or len(os.sched_getaffinity(0))
+    lanes = array.handle.hints.threads or len(os.sched_getaffinity(0))
     left = out.view(np.uint8)
     try:
         for key, block in blocks:
@@ -133,7 +133,7 @@ def explain(array: DiskArray, points: Points, blocks: Blocks) -> list[dict[str, 
     rows = report.shape[0]
     told = []
     for low in range(0, array.shape[0], rows):
-        one = array._core.explain((slice(low, low + rows),), False)
+        one = array.handle.core.explain((slice(low, low + rows),), False)
         one["peak_bytes"] += report.held_bytes
         one["section"] = f"{points.number} elements that a mask chooses"
         why = "because the mask chooses elements of almost every page"

@@ -56,7 +56,7 @@ def written(
     for array in operation.inputs:
         if not isinstance(array, DiskArray):
             return None
-        inputs.append({"path": array._where, "options": dict(array._options)})
+        inputs.append({"path": array.handle.location, "options": dict(array.handle.options)})
     try:
         return {
             "function": operation.name,

@@ -51,7 +51,7 @@ def again(array: Any) -> Any:
     """Another handle on an input."""
     if isinstance(array, InMemory):
         return array
-    return DiskArray(array.info, "r", array.hints, array._options)
+    return DiskArray(array.info, "r", array.hints, array.handle.options)
 
 
 def _text(path: str) -> UnsupportedError:
@@ -65,7 +65,7 @@ def _text(path: str) -> UnsupportedError:
 
 def _opened(source: Source) -> Any:
     if isinstance(source, DiskArray):
-        source._check_open()
+        source.handle.check_open()
         return again(source)
     if isinstance(getattr(source, "info", None), Texts):
         raise _text(str(getattr(source, "path", "")))

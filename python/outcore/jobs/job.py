@@ -441,7 +441,7 @@ class Job:
         first = len(self.operation.inputs)
         for n, output in enumerate(self.outputs):
             array = begun.arrays[first + n]
-            if not isinstance(output, Named) or (found := array._core.stored()) is None:
+            if not isinstance(output, Named) or (found := array.handle.core.stored()) is None:
                 continue
             most = math.prod(-(-n // u) for n, u in zip(array.shape, found[0], strict=True))
             if len(found[1]) < most:
@@ -492,7 +492,7 @@ class Job:
             if isinstance(self.outputs[n], Named):
                 begun.made[n].close()
             if begun.journal is not None and isinstance(array, DiskArray):
-                array._core.expect_flush()
+                array.handle.core.expect_flush()
 
     def _enter(self, begun: _Begun, journal: Journal, job: Mapping[str, Any]) -> None:
         """Begin the journal, or see whether what it says is what was planned now."""
@@ -715,7 +715,7 @@ def _expect_flush(arrays: Sequence[Any]) -> None:
     """What is written will be flushed, so that steps can be recorded."""
     for array in arrays:
         if isinstance(array, DiskArray) and array.writable:
-            array._core.expect_flush()
+            array.handle.core.expect_flush()
 
 
 def _going_on(touch: Callable[[], None], progress: Progress, done: int, total: int) -> None:

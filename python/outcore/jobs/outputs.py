@@ -316,9 +316,9 @@ class _Temporary:
             self.array = found = ranks.open(ranks.told(lambda: mine.path), hints=_COMPLETE)
             # Before anybody may release it.
             ranks.together(lambda: _keep_together(found))
-            if isinstance(mine._remove, weakref.finalize):
-                mine._remove.detach()
-                mine._remove = None
+            if isinstance(mine.handle.remove_on_close, weakref.finalize):
+                mine.handle.remove_on_close.detach()
+                mine.handle.remove_on_close = None
             mine.close()
         return self.array
 
@@ -454,7 +454,7 @@ def _checked(operation: str, out: Any, inputs: Sequence[Any], result: Result) ->
         out = InMemory(out, "out=")
         writable = out.data.flags.writeable
     elif isinstance(out, DiskArray):
-        out._check_open("write to")
+        out.handle.check_open("write to")
         writable = out.writable
     else:
         raise UsageError(
@@ -530,7 +530,9 @@ def temporary(result: Result, folder: str, options: Mapping[str, Any] | None = N
     # It goes away soon: what is not asked for, encoding, would take time for nothing.
     words = {"compression": None, **kept, **words}
     array: DiskArray = create(path + inner, result.shape, result.dtype, hints=hints, **words)
-    array._remove = at_termination(weakref.finalize(array, _remove, path, os.getpid()), path)
+    array.handle.remove_on_close = at_termination(
+        weakref.finalize(array, _remove, path, os.getpid()), path
+    )
     return array
 
 
@@ -554,7 +556,7 @@ def _keep_together(array: DiskArray) -> None:
     access = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR
     lock = os.open(path, access | os.O_CLOEXEC)
     locks.lock_file(lock, fcntl.LOCK_SH, wait=True)
-    array._remove = at_termination(
+    array.handle.remove_on_close = at_termination(
         weakref.finalize(array, _remove_as_last, path, lock, os.getpid()), path
     )
 

@@ -105,7 +105,7 @@ class Patches:
         )
         if _looked(touched, base, axes) >= _CACHED:
             return Beside()
-        counts = array._core.counts(tuple(section), True)
+        counts = array.handle.core.counts(tuple(section), True)
         useful = math.prod(part.stop - part.start for part in section) * array.dtype.itemsize
         read, covered = counts[1], max(counts[3] + counts[4], useful)
         _touch(touched, base, axes, array.dtype.itemsize, max(covered, read))
@@ -124,7 +124,7 @@ class Patches:
             return Beside()
         seen = self.chunks.setdefault(array.path, set())
         grid = [-(-n // c) for n, c in zip(array.shape, chunks, strict=True)]
-        gap, read = array._core.disk()[0], 0
+        gap, read = array.handle.core.disk()[0], 0
         for place in itertools.product(*met):
             parts, wanted = [], True
             for k, c, part, n in zip(place, chunks, section, array.shape, strict=True):

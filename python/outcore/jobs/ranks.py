@@ -123,7 +123,7 @@ class Ranks:
 
     def again(self, array: DiskArray) -> DiskArray:
         """An array that ranks have opened each for himself, opened together. Collective."""
-        return open(array.path, "r", comm=self.group, hints=array.hints, **array._options)
+        return open(array.path, "r", comm=self.group, hints=array.hints, **array.handle.options)
 
     def sums(self, values: Sequence[int]) -> list[int]:
         """The sums over all ranks."""

@@ -188,7 +188,7 @@ def _stored(array: Any, nbytes: int, *, result: bool) -> int:
         return 0 if side.whole else min(nbytes, array.nbytes)
     if _chunks(array) > _LOOKED_AT:
         return 0
-    counts = array._core.counts(..., False)
+    counts = array.handle.core.counts(..., False)
     found = counts[1] + counts[4]
     # What is not wanted may be all that is hard to encode.
     return min(nbytes, max(nbytes - (array.nbytes - found), 0))
@@ -219,7 +219,7 @@ def moved(phase: Phase, arrays: Sequence[Any], disk: Disk, patches: Patches) -> 
             requests, nbytes, again = _counted(phase, step, store, arrays, seen, write=True)
             array = arrays[store.array] if store.array < len(arrays) else None
             beside = Beside(again * times, again * times)
-            if isinstance(array, DiskArray) and not array._core.past_cache():
+            if isinstance(array, DiskArray) and not array.handle.core.past_cache():
                 beside = patches.write(array, store.section, times)
             total.requests += requests * times
             total.stored += nbytes * times + beside.written
@@ -267,11 +267,11 @@ def _counted(
         tuple(n % c for n, c in zip(starts, grid, strict=True)),
         tuple(part.step for part in load.section),
     )
-    side = Side.of(array.info, array._core.past_cache() if write else 0)
+    side = Side.of(array.info, array.handle.core.past_cache() if write else 0)
     if side.pages is not None or (not write and _chunks(array) <= _LOOKED_AT):
         alike += (starts,)  # where runs end in pages; how much is stored of each chunk
     if alike not in seen:
-        counts = array._core.counts(load.section, write)
+        counts = array.handle.core.counts(load.section, write)
         nbytes, again = counts[1] + counts[3] + counts[4], 0
         if write and not side.whole:
             # Where nothing is stored yet, nothing is read and written back between runs.

@@ -298,7 +298,7 @@ class _Sharing:
 
     def figures(self) -> tuple[int, int, int]:
         """Gap, latency in nanoseconds and rate of the slowest disk."""
-        disks = [a._core.disk()[:3] for a in self.arrays if isinstance(a, DiskArray)]
+        disks = [a.handle.core.disk()[:3] for a in self.arrays if isinstance(a, DiskArray)]
         gap, latency, rate = min(
             disks, key=lambda disk: disk[2], default=(1 << 15, 15_000, 2 << 30)
         )
@@ -307,7 +307,9 @@ class _Sharing:
     def page(self) -> int:
         """Bytes of a page if results are written past the page cache; else 0."""
         made = self.arrays[len(self.operation.inputs) : self.named]
-        return max((a._core.past_cache() for a in made if isinstance(a, DiskArray)), default=0)
+        return max(
+            (a.handle.core.past_cache() for a in made if isinstance(a, DiskArray)), default=0
+        )
 
     def operations(self, program: Program) -> list[int]:
         """How many operations on each array are under way at once, at most."""
@@ -378,14 +380,14 @@ class _Sharing:
     def peak(self, handle: DiskArray, load: Load, memory: int, *, write: bool) -> int:
         """Bytes that an operation holds at most; a budget that is only tried counts as free."""
         assumed = memory if self.assumed else None
-        return int(handle._core.explain(load.section, write, assumed)["peak_bytes"])
+        return int(handle.handle.core.explain(load.section, write, assumed)["peak_bytes"])
 
 
 def opened(array: DiskArray, memory: int, *, write: bool, **more: Any) -> DiskArray:
     """A handle of its own on an array, whose operations hold so many bytes at most; more hints."""
     mode: Mode = "r+" if write else "r"
     hints = replace(array.hints, memory=memory, **more)
-    return DiskArray(array.info, mode, hints, array._options)
+    return DiskArray(array.info, mode, hints, array.handle.options)
 
 
 def _least(array: Any, *, write: bool) -> int:

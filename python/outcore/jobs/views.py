@@ -47,8 +47,8 @@ def seen(array: Any, lengths: Lengths, memory: int, *, write: bool) -> Any:
         return InMemory(part.reshape(shape), array.path)
     info = _divided(array.info, lengths, shape)
     mode: Mode = "r+" if write else "r"
-    view = DiskArray(info, mode, replace(array.hints, memory=memory), array._options)
-    view._core = array._core.view(info, view._own_hints())
+    view = DiskArray(info, mode, replace(array.hints, memory=memory), array.handle.options)
+    view.handle.core = array.handle.core.view(info, view.handle.own_hints)
     return view
 
 

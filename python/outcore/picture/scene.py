@@ -93,7 +93,7 @@ class Scene:
         self.seen, self.what = seen, what
         self.plan, self.report = seen.plan, seen.report
         self.ranks, self.write = seen.ranks, seen.write
-        self.file = File(seen.array._core.descriptor())
+        self.file = File(seen.array.handle.core.descriptor())
         self.shape = seen.array.shape
         self.sections = seen.sections
         self.verb = "write" if seen.write else "read"

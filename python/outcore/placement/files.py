@@ -127,7 +127,7 @@ class Manifest:
 
     def write(self) -> None:
         """Give the files their name: durable, whole or not at all."""
-        (shape, formats, grid), align, axes = self.distribution._arguments
+        shape, formats, grid, align, axes = self.distribution.arguments
         document = {
             _KEY: _VERSION,
             "id": self.id,

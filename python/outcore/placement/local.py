@@ -74,7 +74,7 @@ class LocalArray(StaysInProcess):
         self._disk, self._placement, self._path = disk, placement, path
         self._manifest_or_none = manifest
         self._started = Started()
-        core, rank = distribution._core, group.rank
+        core, rank = distribution.core, group.rank
         self._own_shape = tuple(core.local_shape(rank, []))
         self._whole_shape = tuple(core.local_shape(rank, ghosts))
         _, places = core.pieces(rank, ghosts, False)

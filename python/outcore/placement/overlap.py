@@ -71,7 +71,7 @@ def overlaps(distribution: Distribution, rank: int, widths: Widths) -> list[Over
     [Overlap(owner=0, there=(slice(2, 3, None),), here=(slice(0, 1, None),)),
      Overlap(owner=2, there=(slice(1, 3, None),), here=(slice(4, 6, None),))]
     """
-    core, grid = distribution._core, distribution.grid
+    core, grid = distribution.core, distribution.grid
     if not any(map(any, widths)) or 0 in core.local_shape(rank, []):
         return []
     along = _axes_of_grid(distribution)
@@ -108,8 +108,7 @@ def overlaps(distribution: Distribution, rank: int, widths: Widths) -> list[Over
 
 def _axes_of_grid(distribution: Distribution) -> dict[int, int]:
     """The axis of the array that each axis of the grid divides."""
-    _, _, along = distribution._arguments
-    return {axis: d for d, axis in enumerate(along) if axis is not None}
+    return {axis: d for d, axis in enumerate(distribution.arguments.axes) if axis is not None}
 
 
 def _bounds(
@@ -117,8 +116,8 @@ def _bounds(
 ) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Along each axis with ghosts: first element and end of what a rank owns, and with its ghosts."""
     bounds = []
-    owned, _ = distribution._core.pieces(rank, widths, False)
-    whole, _ = distribution._core.pieces(rank, widths, True)
+    owned, _ = distribution.core.pieces(rank, widths, False)
+    whole, _ = distribution.core.pieces(rank, widths, True)
     for d, pair in enumerate(widths):
         if not any(pair):
             bounds.append(((0, 0), (0, 0)))
@@ -150,7 +149,7 @@ def _near(
         for coordinate in coordinates:
             where = (*place[:axis], coordinate, *place[axis + 1 :])
             other = distribution.grid.rank_of(*where)
-            if 0 in distribution._core.local_shape(other, []):
+            if 0 in distribution.core.local_shape(other, []):
                 continue
             (begin, end), (low, high) = _bounds(distribution, other, widths)[d][0], mine[d][1]
             if max(begin, low) < min(end, high):

@@ -54,9 +54,9 @@ class LocalPart:
         self, disk: DiskArray, distribution: Distribution, rank: int, widths: list[tuple[int, int]]
     ) -> None:
         self._disk = disk
-        self.shape = tuple(distribution._core.local_shape(rank, widths))
-        self._all = distribution._core.pieces(rank, widths, True)
-        self._owned = distribution._core.pieces(rank, widths, False)
+        self.shape = tuple(distribution.core.local_shape(rank, widths))
+        self._all = distribution.core.pieces(rank, widths, True)
+        self._owned = distribution.core.pieces(rank, widths, False)
 
     @property
     def dtype(self) -> np.dtype[Any]:

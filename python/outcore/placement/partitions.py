@@ -105,7 +105,7 @@ class _Cut:
     @classmethod
     def of(cls, array: PlacedArray, halo: Any, axis: int | None) -> _Cut:
         """What a call of `slabs` means on this rank; raises `UsageError` if it means nothing."""
-        ndim, along = len(array.shape), array.distribution._arguments[2]
+        ndim, along = len(array.shape), array.distribution.arguments.axes
         chosen = array._slab_axis(axis) if axis is not None else _axis(array, along)
         asked = list(array.ghosts) if halo is None else widths(halo, ndim) or [(0, 0)] * ndim
         whole = _undivided(array.distribution, chosen)
@@ -131,11 +131,11 @@ def partitions(array: PlacedArray, halo: Any, axis: int | None, rows: int | None
     told = array._together("slabs", work, f"halo={halo}, axis={axis}, rows={rows}", same=4)
     cut, rank = found[0], array.transport.rank
     chosen, part, length = cut.axis, cut.part, array.shape[cut.axis]
-    grid_axis, grid = array.distribution._arguments[2][chosen], array.distribution.grid
+    grid_axis, grid = array.distribution.arguments.axes[chosen], array.distribution.grid
     divided = 1 if grid_axis is None else grid.shape[grid_axis]
     coordinate = 0 if grid_axis is None else grid.coordinates(rank)[grid_axis]
     step = told.setting(1)[0] or min(told.setting(4)) * divided
-    core = cut.whole._core
+    core = cut.whole.core
     _, places = core.pieces(rank, cut.others, False)
     lead = places[:, :, 0].min(axis=0).tolist() if len(places) else [0] * len(array.shape)
     inner, owned = core.local_shape(rank, []), core.pieces(rank, [], False)
@@ -212,7 +212,7 @@ def _axis(array: PlacedArray, along: tuple[int | None, ...]) -> int:
 
 def _undivided(distribution: Distribution, axis: int) -> Distribution:
     """The same distribution, but that every rank has all of one axis."""
-    (shape, formats, grid), align, along = distribution._arguments
+    shape, formats, grid, align, along = distribution.arguments
     if along[axis] is None and formats[axis] == "*":
         return distribution
     kinds = tuple("*" if d == axis else one for d, one in enumerate(formats))

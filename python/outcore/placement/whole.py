@@ -82,7 +82,7 @@ class Files:
         if array.placement != "local":
             return [(array._disk, box, out)]
         found = []
-        core, ghosts = array.distribution._core, list(array.ghosts)
+        core, ghosts = array.distribution.core, list(array.ghosts)
         for rank in range(array.distribution.grid.size):
             if not core.is_owner(rank):
                 continue  # another rank has the same elements

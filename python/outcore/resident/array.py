@@ -665,7 +665,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         trace: TracebackType | None,
     ) -> None:
         if kind is not None and not issubclass(kind, Exception):  # Ctrl-C: nobody comes for them
-            self._array._started.abandon()
+            self._array.handle.requests.abandon()
         self.close()
 
     # -------------------------------------------------------------------------------------- its parts

@@ -157,7 +157,7 @@ class Movement:
 
     def _prepare(self) -> None:
         wanted, array = self._wanted, self._array
-        array._check_open("write to" if wanted.write else "read")
+        array.handle.check_open("write to" if wanted.write else "read")
         partner = as_partner(wanted.partner, self._group)
         disk = Selection.of_disk(array, wanted.key, write=wanted.write)
         memory = Selection.of_memory(partner, wanted.partner_key)
@@ -171,7 +171,7 @@ class Movement:
             f"{ghosts}, transpose={wanted.transpose}"
         )
         self._linked = linked
-        if wanted.write and not partner.distribution._core.is_owner(partner.rank):
+        if wanted.write and not partner.distribution.core.is_owner(partner.rank):
             return
         self._must_fit(partner)
         self._parts = parts(partner, memory, disk, linked, ghosts=wanted.ghosts)

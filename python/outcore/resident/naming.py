@@ -62,8 +62,8 @@ def new_name(group: Transport, array: DiskArray, name: Any, *, overwrite: bool) 
 
 def _meant(array: DiskArray, name: Any) -> str:
     """The file that this rank means."""
-    array._check_open("rename")
-    old, inner = formats.split_path(array._where)
+    array.handle.check_open("rename")
+    old, inner = formats.split_path(array.handle.location)
     outer, within = formats.split_path(one_name(name))
     suffix = os.path.splitext(old)[1]
     if not os.path.splitext(outer)[1]:
@@ -96,8 +96,8 @@ def renamed(
     DiskArray, BaseException or None
         The array, opened again; if it could not get its name, under the one that it has, and why.
     """
-    old, inner = formats.split_path(array._where)
-    mode, hints, options = array.mode, array.hints, array._again()
+    old, inner = formats.split_path(array.handle.location)
+    mode, hints, options = array.mode, array.hints, array.handle.reopen_options()
     options.pop("files", None)  # of raw files: their old names
     array.close()
 
@@ -125,7 +125,7 @@ def renamed(
 
 def removed(group: Transport, array: DiskArray) -> None:
     """Remove an array that this rank has closed. Collective."""
-    old, inner = formats.split_path(array._where)
+    old, inner = formats.split_path(array.handle.location)
     path = array.path
 
     def remove() -> None:

@@ -141,7 +141,7 @@ def parts(
     ghosts: bool = False,
 ) -> list[Part]:
     """What this rank has of the section in memory, each part with its section of the disk array."""
-    core = array.distribution._core
+    core = array.distribution.core
     members, places = core.patches(array.rank, array._widths, ghosts, list(memory.ranges))
     each = zip(members.tolist(), views(array._local, places), strict=True)
     return [(_ranges(numbers, disk, linked), _seen(view, linked)) for numbers, view in each]

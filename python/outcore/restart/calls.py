@@ -544,7 +544,7 @@ def _write(
             for name, one in kept.items():
                 array = open(files[name], "r+", comm=group, hints=hints)
                 opened.append(stack.enter_context(array))
-                array._core.expect_flush()  # so it is on its way to the disk meanwhile
+                array.handle.core.expect_flush()  # so it is on its way to the disk meanwhile
                 one.part.write_all(array)
                 dtype = _dtype_text(array.dtype)
                 arrays[name] = Entry(one.file, one.kind, array.shape, dtype)

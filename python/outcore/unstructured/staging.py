@@ -293,7 +293,7 @@ class Kept:
                     code="other-job",
                     path=_rows(one),
                 )
-            self.rows[-1]._core.expect_flush()
+            self.rows[-1].handle.core.expect_flush()
 
     def _mark(self, step: int) -> None:
         """All that came before is durable, on all ranks."""

@@ -127,7 +127,7 @@ class VirtualCore:
         assert isinstance(info.layout, Chunked)
         empty = TableSource(source.path, nothing_stored, no_places, None)
         layout = replace(info.layout, codecs=(), source=empty)
-        self._base = _core.Array(replace(info, layout=layout), False, hints)
+        self.base = _core.Array(replace(info, layout=layout), False, hints)
         self._open: dict[int, Source] = {}
         self._cut: dict[int, tuple[tuple[int, ...], Pieces]] = {}
         #: What whoever reads together with other ranks keeps of the sources.
@@ -137,7 +137,7 @@ class VirtualCore:
 
     def __getattr__(self, name: str) -> Any:
         # Keys, shapes, budgets: what needs no elements.
-        return getattr(self._base, name)
+        return getattr(self.base, name)
 
     # Sources
 
@@ -221,24 +221,24 @@ class VirtualCore:
 
     def brought(self, key: Any, out: Any = None) -> tuple[NDArray[Any], bool, list[Part]]:
         """The result of a read, filled with the fill value; whether it is a scalar; its parts."""
-        section, axes, scalar = self._base.section_of(key)
-        result = self._base.empty(key) if out is None else out
-        self._base.read(key, result)
+        section, axes, scalar = self.base.section_of(key)
+        result = self.base.empty(key) if out is None else out
+        self.base.read(key, result)
         memory = upwards(result, axes, len(self.info.shape))
         return result, scalar, list(self.parts(section, memory))
 
     def read(self, key: Any, out: NDArray[Any] | None = None) -> Any:
         """As `DiskArray.read`."""
-        section, axes, scalar = self._base.section_of(key)
-        result = self._base.empty(key) if out is None else out
+        section, axes, scalar = self.base.section_of(key)
+        result = self.base.empty(key) if out is None else out
         filled = not self._may_leave(result, section, axes)
         if filled:
-            self._base.read(key, result)  # says what is wrong with `out`, too
+            self.base.read(key, result)  # says what is wrong with `out`, too
         parts = self.parts(section, upwards(result, axes, len(self.info.shape)))
         if not filled:
             known = list(parts)
             if sum(part.place.size for part in known) < result.size:
-                self._base.read(key, result)
+                self.base.read(key, result)
             parts = iter(known)
         # So many at a time: sources that are read from stay open.
         while some := list(itertools.islice(parts, _OPEN)):
@@ -252,7 +252,7 @@ class VirtualCore:
         """Whether memory need not be filled if the parts of a section have as many elements as it."""
         shape = tuple(1 if axis is None else section[3 * axis[0] + 1] for axis in axes)
         return (
-            not self._base.closed
+            not self.base.closed
             and isinstance(result, np.ndarray)
             and (result.shape, result.dtype) == (shape, self.info.dtype)
             and result.flags.writeable
@@ -329,7 +329,7 @@ class VirtualCore:
 
     def looked(self, key: Any) -> list[Part]:
         """The parts of a section of which nothing is moved: there is no memory for them."""
-        section, axes, _ = self._base.section_of(key)
+        section, axes, _ = self.base.section_of(key)
         shape = tuple(1 if axis is None else section[3 * axis[0] + 1] for axis in axes)
         memory = np.broadcast_to(np.empty((), self.info.dtype), shape)
         return list(self.parts(section, upwards(memory, axes, len(self.info.shape))))
@@ -341,7 +341,7 @@ class VirtualCore:
 
     def explain(self, key: Any, write: bool = False, assumed: int | None = None) -> dict[str, Any]:
         """Sum what reading a section does over its sources; `assumed` bytes count as free."""
-        told = self._base.explain(key, write, assumed)
+        told = self.base.explain(key, write, assumed)
         looked = self._looked(key)
         return self._summed(told, [(s.core.explain(k, False, assumed), n) for s, k, n in looked])
 
@@ -364,7 +364,7 @@ class VirtualCore:
 
     def counts(self, key: Any, write: bool = False) -> list[int]:
         """Requests and bytes of a section."""
-        total = self._base.counts(key, write)
+        total = self.base.counts(key, write)
         for source, part, _ in self._looked(key):
             total = [a + b for a, b in zip(total, source.core.counts(part, write), strict=True)]
         return total
@@ -376,14 +376,14 @@ class VirtualCore:
 
     def stats(self) -> dict[str, int]:
         """What was done, in all sources together."""
-        total = {**self._base.stats()}
+        total = {**self.base.stats()}
         for one in (self._before, *(s.core.stats() for s in list(self._open.values()))):
             _add(total, one)
         return total
 
     def seconds(self) -> dict[str, float]:
         """What that took all threads."""
-        total = {**self._base.seconds()}
+        total = {**self.base.seconds()}
         for one in (self._seconds_before, *(s.core.seconds() for s in list(self._open.values()))):
             _add(total, one)
         return total
@@ -402,11 +402,11 @@ class VirtualCore:
             source = self.opened(number)
             if source is not None:
                 return source.core.begin_loop(choose, writes_to)  # type: ignore[no-any-return]
-        return self._base.begin_loop(choose, writes_to)
+        return self.base.begin_loop(choose, writes_to)
 
     def close(self) -> None:
         """Release the files."""
-        self._base.close()
+        self.base.close()
         for source in list(self._open.values()):
             source.core.close()
             source.info.forget()
@@ -424,7 +424,7 @@ class VirtualCore:
         out: NDArray[Any],
     ) -> None:
         """Read elements, or blocks of them, by lists of indices: of each source those that it has."""
-        self._base.read_points(axes, lists, mode, rest, out)  # checks them, and fills
+        self.base.read_points(axes, lists, mode, rest, out)  # checks them, and fills
         for one in self.chosen(axes, lists, mode, rest):
             source = self.opened(one.source)
             if source is None:
@@ -451,7 +451,7 @@ class VirtualCore:
         write: bool,
     ) -> dict[str, Any]:
         """What `read_points` does: sums over the sources."""
-        told = self._base.explain_points(axes, lists, mode, rest, write)
+        told = self.base.explain_points(axes, lists, mode, rest, write)
         each = []
         for one in self.chosen(axes, lists, mode, rest):
             source = self.opened(one.source)

@@ -44,7 +44,7 @@ def serves(made: Any, core: Any) -> bool:
 
 def outlived(made: Any, core: Any) -> bool:
     """Whether it was made for a virtual array whose sources are others by now."""
-    return isinstance(made, VirtualSchedule) and made._core is core and not made.serves(core)
+    return isinstance(made, VirtualSchedule) and made.core is core and not made.serves(core)
 
 
 class VirtualSchedule:
@@ -70,7 +70,7 @@ class VirtualSchedule:
         mode: str,
         rest: list[int],
     ) -> None:
-        self._core = core
+        self.core = core
         self._looked: dict[int, tuple[int, ...] | None] = {}
         self._each: list[_Ready] = []
         for one in core.chosen(axes, lists, mode, rest, self._looked):
@@ -98,14 +98,14 @@ class VirtualSchedule:
 
     def serves(self, core: Any) -> bool:
         """Whether it was made for this array, with the sources as they are."""
-        if core is not self._core:
+        if core is not self.core:
             return False
         for number, shape in self._looked.items():
-            source = self._core.opened(number)
+            source = self.core.opened(number)
             if (None if source is None else source.info.shape) != shape:
                 return False
         for one in self._each:
-            source = self._core.opened(one.source)
+            source = self.core.opened(one.source)
             if source is None or (one.made is not None and not one.made.serves(source.core)):
                 return False
         return True
@@ -114,10 +114,10 @@ class VirtualSchedule:
         """Read the elements into memory with a row for each point."""
         if not out.size:
             return
-        corner = (slice(0, 1),) * len(self._core.info.shape)
-        out[...] = self._core._base.read(corner).reshape(())
+        corner = (slice(0, 1),) * len(self.core.info.shape)
+        out[...] = self.core.base.read(corner).reshape(())
         for one in self._each:
-            source = self._core.opened(one.source)
+            source = self.core.opened(one.source)
             if source is not None:
                 self._read_one(one, source, out)
 
@@ -138,7 +138,7 @@ class VirtualSchedule:
             lengths = [part.stop - part.start for part in map(from_zero, one.into[1:])]
             here = buffer.reshape(len(buffer), *lengths)
             into: Any = one.into
-            out[into] = converted(here, self._core.info.dtype)
+            out[into] = converted(here, self.core.info.dtype)
 
 
 class _Ready(NamedTuple):

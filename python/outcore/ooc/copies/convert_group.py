@@ -278,8 +278,8 @@ class _Source:
         """For what the caller gave."""
         if isinstance(src, Group):
             if src.closed:
-                src._check_open("convert")
-            return cls(src._there(), src.format)
+                src.check_open("convert")
+            return cls(src.location, src.format)
         path = one_name(src)
         format = formats.format_of(formats.split_path(path)[0], options.get("format"))
         return cls(path, format)

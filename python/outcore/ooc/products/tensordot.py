@@ -156,7 +156,7 @@ def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
         limit = min(int(memory()), nbytes(how["memory"]) if how.get("memory") else int(memory()))
         if held > limit // 4:
             sizes, dtypes = [one.size for one in arrays], [one.dtype for one in arrays]
-            reading = max(one._core.enough() for one in whole)
+            reading = max(one.handle.core.enough() for one in whole)
             needed = max(4 * held, held + _needed_for(sizes, dtypes, how), held + reading)
             raise _flattened(arrays, held, limit, needed)
         if held:
