@@ -17,8 +17,8 @@ Reference: PASSION report, sections 4.1.2 and 4.2.
 
 from outcore.placement.array import PlacedArray
 from outcore.placement.files import disk_map
-from outcore.placement.local import Placement
 from outcore.placement.making import copy_placed, create_placed, open_placed
+from outcore.placement.placed import Placement
 from outcore.placement.shift import Shift
 from outcore.placement.slabs import Slab
 

@@ -27,7 +27,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore import _core
 from outcore.casting import as_section
 from outcore.collective.call import run
 from outcore.disk import DiskArray
@@ -35,12 +34,11 @@ from outcore.dist import DistArray
 from outcore.distribution import Key
 from outcore.distribution import widths as widths_of
 from outcore.errors import UsageError
-from outcore.placement.files import Manifest
 from outcore.placement.local import LocalArray
-from outcore.placement.overlap import Overlap, overlaps
 from outcore.placement.part import intersections
+from outcore.placement.placed import free_bytes
 from outcore.placement.shift import Shift, Way, shift
-from outcore.placement.slabs import Slab, Window, loop, rows_of
+from outcore.placement.slabs import Slab, Window, check_rows, loop, only_slab, rows_of
 
 __all__ = ["PlacedArray"]
 
@@ -130,19 +128,19 @@ class PlacedArray(LocalArray):
         >>> [slab.data.tolist() for slab in a.slabs(rows=4)]
         [[0.0, 1.0, 2.0, 3.0, 4.0], [3.0, 4.0, 5.0, 6.0, 7.0]]
         """
-        if self._placement == "partitioned":
+        if self.handle.placement == "partitioned":
             from outcore.placement.partitions import partitions
 
-            return partitions(self, halo, axis, rows)
-        widths, along = self._slab_widths(halo), self._slab_axis(axis)
-        inner = self._own_shape
+            return partitions(self.handle, halo, axis, rows)
+        widths, along = self._slab_widths(halo), self.handle.slab_axis(axis)
+        inner = self.handle.own_shape
         if 0 in inner or not inner:
             if not inner:
-                return self._one()
+                return only_slab(self.handle.disk)
             return iter(())
-        other = math.prod(n for d, n in enumerate(self._whole_shape) if d != along)
-        step = self._slab_rows(rows) or rows_of(
-            self._room(), other * self.dtype.itemsize, sum(widths[along])
+        other = math.prod(n for d, n in enumerate(self.handle.whole_shape) if d != along)
+        step = check_rows(rows) or rows_of(
+            free_bytes(), other * self.dtype.itemsize, sum(widths[along])
         )
         windows, boxes = [], []
         for low in range(0, inner[along], step):
@@ -153,20 +151,16 @@ class PlacedArray(LocalArray):
 
         def made(number: int, data: NDArray[Any]) -> Slab:
             box = boxes[number]
-            pieces = list(intersections(*self._pieces, box))
+            pieces = list(intersections(*self.handle.pieces, box))
             return Slab(number, data, windows[number].inner, pieces, box)
 
-        return loop(self.path, self._part, windows, along, self._disk.order, made)
-
-    def _one(self) -> Iterator[Slab]:
-        """The only slab of an array without axes."""
-        yield Slab(0, np.asarray(self._disk.read()), (), [((), ())], ())
+        return loop(self.path, self.handle.part, windows, along, self.handle.disk.order, made)
 
     def _window(self, box: Key, widths: list[tuple[int, int]]) -> Window:
         """What a slab of own elements reads of the local array with its overlap area."""
         section, inner = [], []
         for part, lead, n, (before, behind) in zip(
-            box, self._lead, self._whole_shape, widths, strict=True
+            box, self.handle.lead, self.handle.whole_shape, widths, strict=True
         ):
             first, last = part.start + lead, part.stop + lead
             low, high = max(first - before, 0), min(last + behind, n)
@@ -188,29 +182,6 @@ class PlacedArray(LocalArray):
                     path=self.path,
                 )
         return asked
-
-    def _slab_axis(self, axis: int | None) -> int:
-        ndim = len(self.shape)
-        slow = 0 if self._disk.order == "C" else ndim - 1
-        found = slow if axis is None else axis
-        if ndim and not -ndim <= found < ndim:
-            raise UsageError(
-                f"slabs: axis {axis} of {ndim} axes; give one of {-ndim}..{ndim - 1}",
-                code="bad-blocks",
-            )
-        return found % max(ndim, 1)
-
-    def _slab_rows(self, rows: int | None) -> int:
-        if rows is None:
-            return 0
-        if rows < 1:
-            raise UsageError(f"slabs: rows={rows}; give 1 or more", code="bad-blocks")
-        return int(rows)
-
-    def _room(self) -> int:
-        """Bytes that the slabs of a loop may take."""
-        held, budget, _ = _core.memory_state()
-        return max((budget - held) // 4, 1)
 
     def write_slab(self, slab: Slab, value: Any) -> None:
         """
@@ -242,7 +213,7 @@ class PlacedArray(LocalArray):
         >>> a.read_section(np.s_[:, 1])
         array([0., 1., 2., 3.])
         """
-        if self._placement == "local":
+        if self.handle.placement == "local":
             if slab.local is None:
                 raise UsageError(
                     "a slab of a partitioned array has elements of other ranks, too; write it to "
@@ -253,26 +224,28 @@ class PlacedArray(LocalArray):
             self.write_section(slab.local, value)
             return
         shape = slab.own.shape
-        if self._placement == "partitioned":
+        if self.handle.placement == "partitioned":
             from outcore.collective.items import writing
 
             def bring() -> list[Any]:
                 values = as_section(value, self.dtype, shape, self.path)
-                return [writing(self._disk, key, values[place]) for key, place in slab.pieces]
+                return [writing(self.handle.disk, key, values[place]) for key, place in slab.pieces]
 
             run(
-                self._group,
+                self.handle.group,
                 "PlacedArray.write_slab",
                 bring,
                 "auto",
-                lambda: self._disk.hints,
-                meaning=lambda: (self._path, slab.number),
-                tell=lambda: f"PlacedArray.write_slab of slab {slab.number} to {self._path!r}",
+                lambda: self.handle.disk.hints,
+                meaning=lambda: (self.handle.path, slab.number),
+                tell=lambda: (
+                    f"PlacedArray.write_slab of slab {slab.number} to {self.handle.path!r}"
+                ),
             )
             return
         values = as_section(value, self.dtype, shape, self.path)
         for section, place in slab.pieces:
-            self._disk.write(section, values[place])
+            self.handle.disk.write(section, values[place])
 
     # Together
 
@@ -323,15 +296,15 @@ class PlacedArray(LocalArray):
         >>> SimWorld(3).run(work)
         [[0, 0, 1], [0, 1, 1, 2], [1, 2, 2]]
         """
-        if self._placement == "local":
-            return shift(self, method, dry=explain)
+        if self.handle.placement == "local":
+            return shift(self.handle, method, dry=explain)
         words = "ghosts are read where their owner has them"
 
         def settle() -> list[int]:
-            self._started.finish_writes()
+            self.handle.requests.finish_writes()
             return []
 
-        self._together(
+        self.handle.agree(
             "shift_all",
             settle,
             f"{method!r}, explain={explain}",
@@ -387,7 +360,7 @@ class PlacedArray(LocalArray):
         """
         from outcore.placement.whole import read_global
 
-        return read_global(self, key, out)
+        return read_global(self.handle, key, out)
 
     def multicast_all(self, key: Any, target: DiskArray) -> None:
         """
@@ -428,7 +401,7 @@ class PlacedArray(LocalArray):
         """
         from outcore.placement.whole import multicast
 
-        multicast(self, key, target)
+        multicast(self.handle, key, target)
 
     def in_core_all(self, *, ghosts: bool = True) -> DistArray:
         """
@@ -465,25 +438,17 @@ class PlacedArray(LocalArray):
         made: list[DistArray] = []
 
         def work() -> list[int]:
-            self._started.finish_writes()
-            made.append(self._in_core() if ghosts else self._bare())
+            self.handle.requests.finish_writes()
+            made.append(self.handle.read_local() if ghosts else self._bare())
             return []
 
-        self._together("in_core_all", work, f"ghosts={ghosts}", meaning=bool(ghosts))
+        self.handle.agree("in_core_all", work, f"ghosts={ghosts}", meaning=bool(ghosts))
         return made[0]
 
-    def _in_core(self) -> DistArray:
-        """The local array in memory, with its overlap area."""
-        memory = np.empty(self._whole_shape, self.dtype)
-        self._part.read(tuple(slice(0, n) for n in self._whole_shape), out=memory)
-        return DistArray(
-            self._distribution, memory, transport=self._group, ghosts=list(self.ghosts)
-        )
-
     def _bare(self) -> DistArray:
-        memory = np.empty(self._own_shape, self.dtype)
+        memory = np.empty(self.handle.own_shape, self.dtype)
         self.read_section(out=memory)
-        return DistArray(self._distribution, memory, transport=self._group)
+        return DistArray(self.handle.distribution, memory, transport=self.handle.group)
 
     def flush_all(self) -> None:
         """
@@ -504,11 +469,11 @@ class PlacedArray(LocalArray):
         """
 
         def work() -> list[int]:
-            self._started.finish_writes()
-            self._disk.flush()
+            self.handle.requests.finish_writes()
+            self.handle.disk.flush()
             return []
 
-        self._together("flush_all", work)
+        self.handle.agree("flush_all", work)
 
     def close(self) -> None:
         """
@@ -524,45 +489,12 @@ class PlacedArray(LocalArray):
         >>> outcore.create_placed("field.npy", rows, "f8", placement="global").close()
         """
         try:
-            self._started.finish_writes()
+            self.handle.requests.finish_writes()
         finally:
-            self._disk.close()
+            self.handle.disk.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # For the modules beside this one
-
-    def _boxes(self) -> list[Key]:
-        """Sections of the local array, without its overlap area, that fit in memory one by one."""
-        shape = self._own_shape
-        if 0 in shape:
-            return []
-        if not shape:
-            return [()]
-        axis = self._slab_axis(None)
-        row = math.prod(n for d, n in enumerate(shape) if d != axis) * self.dtype.itemsize
-        step = rows_of(self._room(), row, 0)
-        whole = [slice(0, n) for n in shape]
-        cuts = [slice(low, min(low + step, shape[axis])) for low in range(0, shape[axis], step)]
-        return [(*whole[:axis], cut, *whole[axis + 1 :]) for cut in cuts]
-
-    @property
-    def _manifest(self) -> Manifest:
-        assert self._manifest_or_none is not None, "local placement has a manifest"
-        return self._manifest_or_none
-
-    def _overlaps(self) -> list[Overlap]:
-        return overlaps(self._distribution, self._group.rank, list(self.ghosts))
-
-    def _boundary(self) -> list[Key]:
-        """What other ranks have of this one as ghosts, in its local array; each section once."""
-        rank, found = self._group.rank, {}
-        for one in self._overlaps():
-            for theirs in overlaps(self._distribution, one.owner, list(self.ghosts)):
-                if theirs.owner == rank:
-                    found[tuple((p.start, p.stop) for p in theirs.there)] = theirs.there
-        return list(found.values())

@@ -14,30 +14,24 @@ Reference: PASSION report, sections 4.1.2 and 4.2.1 (`PASSION_read_section` and 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.casting import as_section
-from outcore.collective.agreement import together
-from outcore.disk import DiskArray
 from outcore.distribution import Distribution, Key
 from outcore.errors import StaysInProcess
 from outcore.indices.points import check_out
-from outcore.placement.files import Manifest
 from outcore.placement.keys import Rows, as_walked, lengths, shifted, straight
-from outcore.placement.part import LocalPart, intersections
-from outcore.requests import IORequest, Started
+from outcore.placement.part import intersections
+from outcore.placement.placed import Placed, Placement
+from outcore.requests import IORequest
 from outcore.requests import start as start_io
 from outcore.transport import Transport
 
-__all__ = ["LocalArray", "Placement"]
-
-#: Where the elements of an out-of-core array are.
-Placement = Literal["global", "local", "partitioned"]
+__all__ = ["LocalArray"]
 
 
 class LocalArray(StaysInProcess):
@@ -46,123 +40,62 @@ class LocalArray(StaysInProcess):
 
     Parameters
     ----------
-    group
-        The ranks that have the array.
-    distribution, ghosts
-        Which rank has which elements; widths of the overlap area, empty if there is none.
-    disk
-        The file of the whole array, or of this rank.
-    placement, path
-        Where elements are; the name of the array.
-    manifest
-        Of local placement.
+    handle
+        State of the rank.
     """
 
     _elsewhere = "send its path, and open it there with outcore.open_placed"
 
-    def __init__(
-        self,
-        group: Transport,
-        distribution: Distribution,
-        ghosts: list[tuple[int, int]],
-        disk: DiskArray,
-        placement: Placement,
-        path: str,
-        manifest: Manifest | None = None,
-    ) -> None:
-        self._group, self._distribution, self._ghosts = group, distribution, ghosts
-        self._disk, self._placement, self._path = disk, placement, path
-        self._manifest_or_none = manifest
-        self._started = Started()
-        core, rank = distribution.core, group.rank
-        self._own_shape = tuple(core.local_shape(rank, []))
-        self._whole_shape = tuple(core.local_shape(rank, ghosts))
-        _, places = core.pieces(rank, ghosts, False)
-        # Where the own elements begin in the local array with its overlap area.
-        self._lead = (
-            tuple(places[:, :, 0].min(axis=0).tolist()) if len(places) else (0,) * len(disk.shape)
-        )
-        self._pieces = core.pieces(rank, [], False)
-        local = placement == "local"
-        self._part = disk if local else LocalPart(disk, distribution, rank, ghosts)
+    def __init__(self, handle: Placed) -> None:
+        #: What the other packages of outcore use of the array.
+        self.handle = handle
 
     # What it is
 
     @property
     def path(self) -> str:
         """Its name: of the file, or of the folder with the manifest."""
-        return self._path
+        return self.handle.path
 
     @property
     def placement(self) -> Placement:
         """``"global"``, ``"local"`` or ``"partitioned"``."""
-        return self._placement
+        return self.handle.placement
 
     @property
     def distribution(self) -> Distribution:
         """Which rank has which elements."""
-        return self._distribution
+        return self.handle.distribution
 
     @property
     def transport(self) -> Transport:
         """How ranks talk to each other."""
-        return self._group
+        return self.handle.group
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the whole array."""
-        return self._distribution.shape
+        return self.handle.distribution.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the elements."""
-        return self._disk.dtype
+        return self.handle.disk.dtype
 
     @property
     def ghosts(self) -> tuple[tuple[int, int], ...]:
         """Widths of the overlap area: a pair (before, behind) per axis."""
-        return tuple(self._ghosts) or ((0, 0),) * len(self.shape)
+        return self.handle.ghosts
 
     @property
     def local_shape(self) -> tuple[int, ...]:
         """Shape of the local array of this rank, without its overlap area."""
-        return self._own_shape
+        return self.handle.own_shape
 
     def __repr__(self) -> str:
         return (
             f"<PlacedArray {self.path!r}: {self.shape} {self.dtype}, {self.placement}, "
-            f"{self.distribution}, rank {self._group.rank}>"
-        )
-
-    def _together(
-        self,
-        name: str,
-        work: Callable[[], list[int]],
-        said: str = "",
-        *,
-        same: int = 0,
-        meaning: object = None,
-    ) -> _core.Records:
-        """
-        Let each rank do something on its own, of the same array; all return, or all raise.
-
-        Parameters
-        ----------
-        name, said
-            Name of the method and its arguments, in messages.
-        meaning
-            Arguments that must be equal on all ranks.
-        work, same
-            As for `together`.
-        """
-        array = (self._path, self._placement, self.shape, self.dtype, str(self._distribution))
-        return together(
-            self._group,
-            f"PlacedArray.{name}",
-            work,
-            lambda: f"PlacedArray.{name}({said}) of {self._path!r}, {self._distribution}",
-            same=same,
-            meaning=lambda: (array, self.ghosts, meaning),
+            f"{self.distribution}, rank {self.handle.group.rank}>"
         )
 
     # Sections of the local array
@@ -204,21 +137,23 @@ class LocalArray(StaysInProcess):
         >>> a.read_section(np.s_[1:, 2])
         array([ 6., 10.])
         """
-        if self._placement == "local":
-            return self._disk.read(shifted(key, self._own_shape, self._lead), out=out)
-        box, within = straight(key, self._own_shape)
+        if self.handle.placement == "local":
+            return self.handle.disk.read(
+                shifted(key, self.handle.own_shape, self.handle.lead), out=out
+            )
+        box, within = straight(key, self.handle.own_shape)
         if out is None:
-            memory = np.empty(lengths(box), self.dtype, self._order)
+            memory = np.empty(lengths(box), self.dtype, self.handle.order)
             self._read_box(box, memory)
             return memory[within]
-        check_out(self, out, Rows.of(key, self._own_shape).shape)
+        check_out(self, out, Rows.of(key, self.handle.own_shape).shape)
         view = as_walked(out, within)
         if view is not None:
             self._read_box(box, view)
             return out
         nbytes = math.prod(lengths(box)) * self.dtype.itemsize
         with _core.Reservation("a section of a placed array", nbytes):
-            memory = np.empty(lengths(box), self.dtype, self._order)
+            memory = np.empty(lengths(box), self.dtype, self.handle.order)
             self._read_box(box, memory)
             out[...] = memory[within]
         return out
@@ -283,13 +218,13 @@ class LocalArray(StaysInProcess):
         >>> a.read_section(np.s_[:, 3])
         array([0., 4., 0.])
         """
-        if self._placement == "local":
-            self._disk.write(shifted(key, self._own_shape, self._lead), value)
+        if self.handle.placement == "local":
+            self.handle.disk.write(shifted(key, self.handle.own_shape, self.handle.lead), value)
             return
-        box, within = straight(key, self._own_shape)
+        box, within = straight(key, self.handle.own_shape)
         nbytes = math.prod(lengths(box)) * self.dtype.itemsize
         with _core.Reservation("a value for a placed array", nbytes):
-            memory = np.empty(lengths(box), self.dtype, self._order)
+            memory = np.empty(lengths(box), self.dtype, self.handle.order)
             section = memory[(*within, ...)]
             section[...] = as_section(value, self.dtype, section.shape, self.path)
             self._write_box(box, memory)
@@ -321,17 +256,13 @@ class LocalArray(StaysInProcess):
         return self._begin(request, writes=True)
 
     def _begin(self, request: IORequest[Any], *, writes: bool = False) -> IORequest[Any]:
-        self._started.keep(request, writes=writes)
+        self.handle.requests.keep(request, writes=writes)
         return request
 
-    @property
-    def _order(self) -> Literal["C", "F"]:
-        return "F" if self._disk.order == "F" else "C"
-
     def _read_box(self, box: Key, memory: NDArray[Any]) -> None:
-        for section, place in intersections(*self._pieces, box):
-            self._disk.read(section, out=memory[place])
+        for section, place in intersections(*self.handle.pieces, box):
+            self.handle.disk.read(section, out=memory[place])
 
     def _write_box(self, box: Key, memory: NDArray[Any]) -> None:
-        for section, place in intersections(*self._pieces, box):
-            self._disk.write(section, memory[place])
+        for section, place in intersections(*self.handle.pieces, box):
+            self.handle.disk.write(section, memory[place])

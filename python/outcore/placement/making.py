@@ -49,7 +49,7 @@ from outcore.placement.files import (
     is_local,
     name_elsewhere,
 )
-from outcore.placement.local import Placement
+from outcore.placement.placed import Placed, Placement
 from outcore.placement.whole import write_slabs
 from outcore.transport import Transport
 from outcore.transport import transport as join
@@ -232,7 +232,7 @@ def _made(
         if manifest is not None:
             _taken_back(group)
         raise
-    return PlacedArray(group, distribution, pairs, disks[0], placement, name, manifest)
+    return PlacedArray(Placed(group, distribution, pairs, disks[0], placement, name, manifest))
 
 
 def _take_back(file: str) -> None:
@@ -252,7 +252,7 @@ def _name(group: Transport, made: PlacedArray) -> None:
 
     def write() -> list[int]:
         if group.rank == 0:
-            made._manifest.write()
+            made.handle.manifest.write()
             with durable.os_errors("finishing", made.path):
                 os.unlink(os.path.join(made.path, UNFINISHED))
         return []
@@ -261,7 +261,7 @@ def _name(group: Transport, made: PlacedArray) -> None:
         _all_or_none(group, write, [made])
     except BaseException:
         if not is_local(made.path):
-            _take_back(made._manifest.file(group.rank))
+            _take_back(made.handle.manifest.file(group.rank))
         _taken_back(group)
         raise
 
@@ -373,7 +373,7 @@ def open_placed(
         raise
     disk, divided, pairs, manifest = found[0]
     held: Placement = "local" if manifest is not None else placement or "global"
-    return PlacedArray(group, divided, pairs, disk, held, name, manifest)
+    return PlacedArray(Placed(group, divided, pairs, disk, held, name, manifest))
 
 
 def _open_local(
@@ -534,7 +534,7 @@ def copy_placed(
         except BaseException:
             made.close()
             if placement == "local" and not is_local(name):
-                _take_back(made._manifest.file(group.rank))
+                _take_back(made.handle.manifest.file(group.rank))
                 _taken_back(group)
             raise
 

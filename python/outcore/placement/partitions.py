@@ -31,12 +31,13 @@ from outcore.collective.call import run
 from outcore.collective.request import CollectiveRequest, start
 from outcore.distribution import Distribution, Key, widths
 from outcore.placement.part import LocalPart, intersections
-from outcore.placement.slabs import Slab, Window, loop, rows_of
+from outcore.placement.placed import free_bytes
+from outcore.placement.slabs import Slab, Window, check_rows, loop, only_slab, rows_of
 from outcore.schedule import Schedule
 from outcore.schedule.memory import Pages
 
 if TYPE_CHECKING:
-    from outcore.placement.array import PlacedArray
+    from outcore.placement.placed import Placed
 
 __all__ = ["partitions"]
 
@@ -46,7 +47,7 @@ class _Together:
 
     info = None
 
-    def __init__(self, array: PlacedArray, part: LocalPart) -> None:
+    def __init__(self, array: Placed, part: LocalPart) -> None:
         self._array, self._part = array, part
 
     @property
@@ -55,7 +56,7 @@ class _Together:
 
     def iread(self, key: Key, *, out: NDArray[Any]) -> CollectiveRequest[Any]:
         array = self._array
-        disk, group = array._disk, array.transport
+        disk, group = array.disk, array.group
 
         def call() -> Any:
             def bring() -> list[Any]:
@@ -103,21 +104,21 @@ class _Cut:
     part: LocalPart
 
     @classmethod
-    def of(cls, array: PlacedArray, halo: Any, axis: int | None) -> _Cut:
+    def of(cls, array: Placed, halo: Any, axis: int | None) -> _Cut:
         """What a call of `slabs` means on this rank; raises `UsageError` if it means nothing."""
         ndim, along = len(array.shape), array.distribution.arguments.axes
-        chosen = array._slab_axis(axis) if axis is not None else _axis(array, along)
+        chosen = array.slab_axis(axis) if axis is not None else _axis(array, along)
         asked = list(array.ghosts) if halo is None else widths(halo, ndim) or [(0, 0)] * ndim
         whole = _undivided(array.distribution, chosen)
         others = [(0, 0) if d == chosen else pair for d, pair in enumerate(asked)]
-        part = LocalPart(array._disk, whole, array.transport.rank, others)
+        part = LocalPart(array.disk, whole, array.group.rank, others)
         return cls(chosen, asked, whole, others, part)
 
 
-def partitions(array: PlacedArray, halo: Any, axis: int | None, rows: int | None) -> Iterator[Slab]:
+def partitions(array: Placed, halo: Any, axis: int | None, rows: int | None) -> Iterator[Slab]:
     """Walk through the partitions of an array; see `PlacedArray.slabs`. Collective."""
     if not array.shape:
-        return array._one()
+        return only_slab(array.disk)
     found: list[_Cut] = []
 
     def work() -> list[int]:
@@ -125,11 +126,11 @@ def partitions(array: PlacedArray, halo: Any, axis: int | None, rows: int | None
         found.append(cut)
         other = math.prod(n for d, n in enumerate(cut.part.shape) if d != cut.axis)
         before, behind = cut.halo[cut.axis]
-        most = rows_of(array._room(), other * array.dtype.itemsize, before + behind)
-        return [cut.axis, array._slab_rows(rows), before, behind, most]
+        most = rows_of(free_bytes(), other * array.dtype.itemsize, before + behind)
+        return [cut.axis, check_rows(rows), before, behind, most]
 
-    told = array._together("slabs", work, f"halo={halo}, axis={axis}, rows={rows}", same=4)
-    cut, rank = found[0], array.transport.rank
+    told = array.agree("slabs", work, f"halo={halo}, axis={axis}, rows={rows}", same=4)
+    cut, rank = found[0], array.group.rank
     chosen, part, length = cut.axis, cut.part, array.shape[cut.axis]
     grid_axis, grid = array.distribution.arguments.axes[chosen], array.distribution.grid
     divided = 1 if grid_axis is None else grid.shape[grid_axis]
@@ -152,12 +153,12 @@ def partitions(array: PlacedArray, halo: Any, axis: int | None, rows: int | None
         pieces = list(intersections(*owned, boxes[number]))
         return Slab(number, data, windows[number].inner, pieces)
 
-    order = array._disk.order
+    order = array.disk.order
     take = partial(_taken, array)
     return loop(array.path, _Together(array, part), windows, chosen, order, made, take)
 
 
-def _taken(array: PlacedArray, schedule: Schedule) -> Pages:
+def _taken(array: Placed, schedule: Schedule) -> Pages:
     """Memory for the blocks of a loop: all ranks have it, or all raise. Collective."""
     taken: list[Pages] = []
 
@@ -166,7 +167,7 @@ def _taken(array: PlacedArray, schedule: Schedule) -> Pages:
         return []
 
     try:
-        together(array.transport, "PlacedArray.slabs", work, lambda: "the first of slabs()", same=0)
+        together(array.group, "PlacedArray.slabs", work, lambda: "the first of slabs()", same=0)
     except BaseException:
         for one in taken:
             one.close()
@@ -203,10 +204,10 @@ def _of(
     return tuple(box), Window(tuple(section), tuple(within))
 
 
-def _axis(array: PlacedArray, along: tuple[int | None, ...]) -> int:
+def _axis(array: Placed, along: tuple[int | None, ...]) -> int:
     """The slowest axis that is not divided; if there is none, the slowest."""
     ndim = len(array.shape)
-    axes = range(ndim) if array._disk.order == "C" else range(ndim - 1, -1, -1)
+    axes = range(ndim) if array.disk.order == "C" else range(ndim - 1, -1, -1)
     return next((d for d in axes if along[d] is None), axes[0])
 
 

@@ -36,7 +36,7 @@ from outcore.errors import UsageError
 from outcore.placement.overlap import Overlap
 
 if TYPE_CHECKING:
-    from outcore.placement.array import PlacedArray
+    from outcore.placement.placed import Placed
 
 __all__ = ["SHIFTS", "Shift", "Way", "shift"]
 
@@ -78,7 +78,7 @@ class Shift:
         )
 
 
-def shift(array: PlacedArray, method: Way, *, dry: bool) -> Shift:
+def shift(array: Placed, method: Way, *, dry: bool) -> Shift:
     """Do it, or tell what would be done; see `PlacedArray.shift_all`. Collective."""
     files: dict[int, DiskArray] = {}
     mine: list[Overlap] = []
@@ -92,18 +92,18 @@ def shift(array: PlacedArray, method: Way, *, dry: bool) -> Shift:
                 f"shift_all(method={method!r}); give 'auto', {', '.join(map(repr, SHIFTS))}",
                 code="bad-option",
             )
-        array._started.finish_writes()
-        mine.extend(array._overlaps())
+        array.requests.finish_writes()
+        mine.extend(array.overlaps())
         for one in mine:
             if one.owner not in files:
-                files[one.owner] = outcore.open(array._manifest.file(one.owner))
+                files[one.owner] = outcore.open(array.manifest.file(one.owner))
         room = _room(array.dtype.itemsize)
         cost.update(_costs(array, mine, files, room))
         rounds = len(_rounds(mine, array.dtype.itemsize, room))
         return [rounds, *(cost.get(name, -1) for name in SHIFTS)]
 
     try:
-        told = array._together(
+        told = array.agree(
             "shift_all", look, f"{method!r}, explain={dry}", meaning=(method, bool(dry))
         )
         rounds = max(told.setting(0))
@@ -164,12 +164,12 @@ def choose(slowest: dict[str, int], method: str) -> tuple[str, str]:
 
 
 def _costs(
-    array: PlacedArray, mine: list[Overlap], files: dict[int, DiskArray], room: int
+    array: Placed, mine: list[Overlap], files: dict[int, DiskArray], room: int
 ) -> dict[str, int]:
     """Nanoseconds of each way on this rank."""
     item = array.dtype.itemsize
     travels = sum(_elements(one.here) for one in mine) * item
-    owned = array._disk
+    owned = array.disk
     stored = sum(_took(owned, one.here, write=True) for one in mine)
     reads = sum(_took(files[one.owner], one.there) for one in mine)
     # Ranks that read one file at once wait for each other: of all who read it one reads it then.
@@ -185,9 +185,9 @@ def _costs(
     return costs
 
 
-def _given(array: PlacedArray) -> int:
+def _given(array: Placed) -> int:
     """Nanoseconds to read once what other ranks want of this one's file."""
-    return sum(_took(array._disk, key) for key in array._boundary())
+    return sum(_took(array.disk, key) for key in array.boundary())
 
 
 def _took(disk: DiskArray, key: Key, *, write: bool = False) -> int:
@@ -200,7 +200,7 @@ def _took(disk: DiskArray, key: Key, *, write: bool = False) -> int:
 
 
 def _carry_out(
-    array: PlacedArray,
+    array: Placed,
     method: str,
     mine: list[Overlap],
     files: dict[int, DiskArray],
@@ -215,20 +215,20 @@ def _carry_out(
         _round(array, method, cut[number] if number < len(cut) else [], files)
 
 
-def _in_core(array: PlacedArray, mine: list[Overlap]) -> None:
+def _in_core(array: Placed, mine: list[Overlap]) -> None:
     """Exchange ghosts between whole local arrays in memory. Collective."""
     whole: list[DistArray] = []
     with ExitStack() as held:
 
         def read() -> list[int]:
-            nbytes = array._disk.size * array.dtype.itemsize
+            nbytes = array.disk.size * array.dtype.itemsize
             held.enter_context(_core.Reservation("a shift", nbytes))
-            whole.append(array._in_core())
+            whole.append(array.read_local())
             return []
 
         def store() -> list[int]:
             for one in mine:
-                array._disk.write(one.here, whole[0].local[one.here])
+                array.disk.write(one.here, whole[0].local[one.here])
             return []
 
         _agree(array, read)
@@ -236,9 +236,7 @@ def _in_core(array: PlacedArray, mine: list[Overlap]) -> None:
         _agree(array, store)
 
 
-def _round(
-    array: PlacedArray, method: str, part: list[Overlap], files: dict[int, DiskArray]
-) -> None:
+def _round(array: Placed, method: str, part: list[Overlap], files: dict[int, DiskArray]) -> None:
     """Bring a part of the overlap area of each rank. Collective."""
     got: list[NDArray[Any]] = []
     with ExitStack() as held:
@@ -252,7 +250,7 @@ def _round(
 
         def store() -> list[int]:
             for one, values in zip(part, got, strict=True):
-                array._disk.write(one.here, values)
+                array.disk.write(one.here, values)
             return []
 
         _agree(array, begin)
@@ -260,13 +258,13 @@ def _round(
             nothing = tuple(slice(0, 0) for _ in array.shape)
             asked = [(files[one.owner], one.there) for one in part]
             # A rank that has an array in its list helps the others to read it.
-            found = read_all([(array._disk, nothing), *asked], comm=array.transport)
+            found = read_all([(array.disk, nothing), *asked], comm=array.group)
             got.extend(found[1:])
         _agree(array, store)
 
 
-def _agree(array: PlacedArray, work: Any) -> None:
-    together(array.transport, "PlacedArray.shift_all", work, lambda: "a step of shift_all", same=0)
+def _agree(array: Placed, work: Any) -> None:
+    together(array.group, "PlacedArray.shift_all", work, lambda: "a step of shift_all", same=0)
 
 
 def _rounds(mine: list[Overlap], item: int, room: int) -> list[list[Overlap]]:

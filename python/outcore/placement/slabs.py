@@ -24,11 +24,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore.disk import DiskArray
 from outcore.distribution import Key
+from outcore.errors import UsageError
 from outcore.schedule import Block, Buffer, Load, OnDisk, Reuse, Run, Schedule, Step
 from outcore.schedule.memory import Pages
 
-__all__ = ["Slab", "Window", "loop", "rows_of"]
+__all__ = ["Slab", "Window", "check_rows", "loop", "only_slab", "rows_of"]
 
 #: Copies of a slab: one that the caller has, one that is read, one to come.
 COPIES = 2
@@ -142,6 +144,44 @@ def rows_of(room: int, other: int, halo: int) -> int:
     """
     each = min(room // COPIES, _LARGEST)
     return max(each // max(other, 1) - halo, 1)
+
+
+def check_rows(rows: int | None) -> int:
+    """
+    Return the rows of a slab that a caller asks for, or 0 if it leaves the choice to the loop.
+
+    Parameters
+    ----------
+    rows
+        Argument of `PlacedArray.slabs`.
+
+    Raises
+    ------
+    UsageError
+        ``bad-blocks``: less than one row.
+
+    Examples
+    --------
+    >>> check_rows(None), check_rows(7)
+    (0, 7)
+    """
+    if rows is None:
+        return 0
+    if rows < 1:
+        raise UsageError(f"slabs: rows={rows}; give 1 or more", code="bad-blocks")
+    return int(rows)
+
+
+def only_slab(disk: DiskArray) -> Iterator[Slab]:
+    """
+    Iterate over the only slab of an array without axes.
+
+    Parameters
+    ----------
+    disk
+        The array.
+    """
+    yield Slab(0, np.asarray(disk.read()), (), [((), ())], ())
 
 
 def loop(

@@ -38,6 +38,7 @@ from outcore.placement.part import intersections
 
 if TYPE_CHECKING:
     from outcore.placement.array import PlacedArray
+    from outcore.placement.placed import Placed
 
 __all__ = ["Files", "multicast", "read_global", "write_slabs"]
 
@@ -55,7 +56,7 @@ class Files:
         The array.
     """
 
-    def __init__(self, array: PlacedArray) -> None:
+    def __init__(self, array: Placed) -> None:
         self._array = array
         self._opened: dict[int, DiskArray] = {}
         self._stack = ExitStack()
@@ -69,10 +70,10 @@ class Files:
     def of(self, rank: int) -> DiskArray:
         """The file of a rank."""
         array = self._array
-        if rank == array.transport.rank:
-            return array._disk
+        if rank == array.group.rank:
+            return array.disk
         if rank not in self._opened:
-            opened = outcore.open(array._manifest.file(rank))
+            opened = outcore.open(array.manifest.file(rank))
             self._opened[rank] = self._stack.enter_context(opened)
         return self._opened[rank]
 
@@ -80,7 +81,7 @@ class Files:
         """What has to be read for a box of the whole array, and where to."""
         array = self._array
         if array.placement != "local":
-            return [(array._disk, box, out)]
+            return [(array.disk, box, out)]
         found = []
         core, ghosts = array.distribution.core, list(array.ghosts)
         for rank in range(array.distribution.grid.size):
@@ -92,14 +93,14 @@ class Files:
         return found
 
 
-def read_global(array: PlacedArray, key: Any, out: NDArray[Any] | None) -> Any:
+def read_global(array: Placed, key: Any, out: NDArray[Any] | None) -> Any:
     """Read a section of the whole array; see `PlacedArray.read_global_all`. Collective."""
     with Files(array) as files, ExitStack() as held:
         asked: list[tuple[DiskArray, Key, NDArray[Any]]] = []
         results: list[Callable[[], Any]] = []
 
         def work() -> list[int]:
-            array._started.finish_writes()
+            array.requests.finish_writes()
             box, within = straight(key, array.shape)
             if out is not None:
                 check_out(array, out, Rows.of(key, array.shape).shape)
@@ -113,7 +114,7 @@ def read_global(array: PlacedArray, key: Any, out: NDArray[Any] | None) -> Any:
             results.append(lambda: memory[within])
             return []
 
-        array._together("read_global_all", work)
+        array.agree("read_global_all", work)
         _read(array, asked)
         found = results[0]()
         if out is None:
@@ -123,20 +124,20 @@ def read_global(array: PlacedArray, key: Any, out: NDArray[Any] | None) -> Any:
         return out
 
 
-def _read(array: PlacedArray, asked: list[tuple[DiskArray, Key, NDArray[Any]]]) -> None:
+def _read(array: Placed, asked: list[tuple[DiskArray, Key, NDArray[Any]]]) -> None:
     nothing = tuple(slice(0, 0) for _ in array.shape)
     # A rank that has a file in its list helps the others to read it.
-    helps = [(array._disk, nothing)] if array.shape else []
-    read_all([*helps, *asked], comm=array.transport)
+    helps = [(array.disk, nothing)] if array.shape else []
+    read_all([*helps, *asked], comm=array.group)
 
 
-def multicast(array: PlacedArray, key: Any, target: DiskArray) -> None:
+def multicast(array: Placed, key: Any, target: DiskArray) -> None:
     """Bring a section to a file of every rank; see `PlacedArray.multicast_all`. Collective."""
     parts: list[Any] = []
     with Files(array) as files:
 
         def work() -> list[int]:
-            array._started.finish_writes()
+            array.requests.finish_writes()
             found = Rows.of(key, array.shape)
             if target.shape != found.shape or target.dtype != array.dtype:
                 raise UsageError(
@@ -150,16 +151,14 @@ def multicast(array: PlacedArray, key: Any, target: DiskArray) -> None:
             room = max((budget - held) // 4, 1)
             return [found.meaning, max(room // max(found.row * array.dtype.itemsize, 1), 1)]
 
-        told = array._together("multicast_all", work, repr(key), same=1)
+        told = array.agree("multicast_all", work, repr(key), same=1)
         rows, step = parts[0], min(told.setting(1))
         for low in range(0, rows.length, step):
             part, place = rows.part(low, min(low + step, rows.length))
             _multicast_part(array, files, target, part, place)
 
 
-def _multicast_part(
-    array: PlacedArray, files: Files, target: DiskArray, part: Any, place: Any
-) -> None:
+def _multicast_part(array: Placed, files: Files, target: DiskArray, part: Any, place: Any) -> None:
     """Bring some rows of a section to the file of every rank. Collective."""
     box, within = straight(part, array.shape)
     memory: list[NDArray[Any]] = []
@@ -177,9 +176,9 @@ def _multicast_part(
             target.write(place, memory[0][within])
             return []
 
-        together(array.transport, _MULTICAST, begin, lambda: "a part of it", same=0)
+        together(array.group, _MULTICAST, begin, lambda: "a part of it", same=0)
         _read(array, asked)
-        together(array.transport, _MULTICAST, store, lambda: "a part of it", same=0)
+        together(array.group, _MULTICAST, store, lambda: "a part of it", same=0)
 
 
 def write_slabs(source: PlacedArray, target: PlacedArray) -> None:
@@ -188,12 +187,12 @@ def write_slabs(source: PlacedArray, target: PlacedArray) -> None:
     boxes: list[Key] = []
 
     def cut() -> list[int]:
-        source._started.finish_writes()
-        boxes.extend(target._boxes())
+        source.handle.requests.finish_writes()
+        boxes.extend(target.handle.boxes())
         return [len(boxes)]
 
     told = together(group, _COPY, cut, lambda: "copy_placed", same=0)
-    with Files(source) as files:
+    with Files(source.handle) as files:
         for number in range(max(told.setting(0))):
             box = boxes[number] if number < len(boxes) else None
             _copy_slab(source, files, target, box)
@@ -210,16 +209,16 @@ def _copy_slab(source: PlacedArray, files: Files, target: PlacedArray, box: Key 
             if box is not None:
                 nbytes = math.prod(lengths(box)) * target.dtype.itemsize
                 held.enter_context(_core.Reservation("a copy", nbytes))
-                memory.append(np.empty(lengths(box), target.dtype, target._order))
-                for section, place in intersections(*target._pieces, box):
+                memory.append(np.empty(lengths(box), target.dtype, target.handle.order))
+                for section, place in intersections(*target.handle.pieces, box):
                     asked.extend(files.requests(section, memory[0][place]))
             return []
 
         def bring() -> list[Any]:
             if box is None:
                 return []
-            pieces = intersections(*target._pieces, box)
-            return [writing(target._disk, key, memory[0][place]) for key, place in pieces]
+            pieces = intersections(*target.handle.pieces, box)
+            return [writing(target.handle.disk, key, memory[0][place]) for key, place in pieces]
 
         def store() -> list[int]:
             if box is not None:
@@ -227,9 +226,9 @@ def _copy_slab(source: PlacedArray, files: Files, target: PlacedArray, box: Key 
             return []
 
         together(group, _COPY, begin, lambda: "a part of it", same=0)
-        _read(source, asked)
+        _read(source.handle, asked)
         if target.placement == "local":
             together(group, _COPY, store, lambda: "a part of it", same=0)
         else:
             # Ranks that share chunks write them together: each is encoded once.
-            run(group, "PlacedArray.write_slab", bring, "auto", lambda: target._disk.hints)
+            run(group, "PlacedArray.write_slab", bring, "auto", lambda: target.handle.disk.hints)
