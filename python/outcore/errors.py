@@ -262,7 +262,7 @@ class InternalError(OutcoreError):
 def callers_line() -> int:
     """The ``stacklevel`` with which `warnings.warn` names the line that called outcore."""
     here = os.path.dirname(__file__) + os.sep
-    frame, level = sys._getframe(1), 1
+    frame, level = sys._getframe(1), 1  # noqa: SLF001
     while frame.f_code.co_filename.startswith(here) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
     return level

@@ -181,7 +181,7 @@ class Handle:
         handler that interrupts such a change raises instead of waiting for itself.
         """
         turn = self._turns.setdefault(os.getpid(), threading.RLock())
-        if turn._is_owned():  # type: ignore[attr-defined]
+        if turn._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
             _core.refuse_nested(self.info.path, "its shape or its attributes are being changed")
         return turn
 

@@ -385,10 +385,11 @@ def nbytes(amount: float | str) -> int:
 class MemoryLimit(int):
     """The memory budget in bytes. As a context manager it restores the one before on leaving."""
 
-    _before: int | None = None
+    #: Budget that leaving the context manager restores, or None.
+    before: int | None = None
 
     def __enter__(self) -> MemoryLimit:
-        if self._before is not None:
+        if self.before is not None:
             _core.set_memory_limit(self)  # it holds already, unless this is entered again
         return self
 
@@ -398,8 +399,8 @@ class MemoryLimit(int):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._before is not None:
-            _core.set_memory_limit(self._before)
+        if self.before is not None:
+            _core.set_memory_limit(self.before)
 
     def __str__(self) -> str:
         return f"{int(self) / 2**20:.1f} MiB"
@@ -447,7 +448,7 @@ def memory(limit: int | str | None = None) -> MemoryLimit:
         return MemoryLimit(before)
     wanted = MemoryLimit(nbytes(limit))
     _core.set_memory_limit(wanted)
-    wanted._before = before
+    wanted.before = before
     _complaint = None
     return wanted
 

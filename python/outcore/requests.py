@@ -125,7 +125,8 @@ class IORequest(StaysInProcess, Generic[T]):
     _elsewhere = "wait for it here, and send its result"
 
     def __init__(self, task: _Task[T]) -> None:
-        self._task = task
+        #: The task that does the work.
+        self.task = task
         self._future = task.future
         self._what = task.what
         self._pid = os.getpid()
@@ -180,7 +181,7 @@ class IORequest(StaysInProcess, Generic[T]):
         """
         self._own()
         if timeout is None:
-            self._task.help()
+            self.task.help()
         try:
             result = self._future.result(timeout)
         except FutureTimeout:
@@ -217,7 +218,7 @@ class IORequest(StaysInProcess, Generic[T]):
         """
         if self._pid != os.getpid():
             return False
-        stopped = self._task.cancel(running=self._task.reads)
+        stopped = self.task.cancel(running=self.task.reads)
         self._delivered = self._delivered or stopped
         return stopped
 
@@ -240,7 +241,7 @@ class IORequest(StaysInProcess, Generic[T]):
         >>> a.close()
         """
         if self._pid == os.getpid():
-            self._task.help()
+            self.task.help()
             wait([self._future])
             self._delivered = self._delivered or unwanted
 
@@ -464,7 +465,7 @@ class Started:
         """Nobody comes for them: stop reads, and finish writes, saying so if that takes a while."""
         for read in list(self._reads):
             read.cancel()
-        _finish([request._task for request in self._writes])
+        _finish([request.task for request in self._writes])
 
 
 def _finish(tasks: list[_Task[Any]]) -> None:
@@ -534,4 +535,4 @@ def _at_the_end() -> None:
 atexit.register(_at_the_end)
 # RuntimeError: it is imported by a handler at the end of the process, when threads are joined already.
 with contextlib.suppress(AttributeError, RuntimeError):
-    threading._register_atexit(_before_threads_are_joined)  # type: ignore[attr-defined]
+    threading._register_atexit(_before_threads_are_joined)  # type: ignore[attr-defined]  # noqa: SLF001

@@ -312,20 +312,31 @@ class StringArray(ArrayOnDisk):
 
     # How
 
-    def _damages(self) -> Iterator[tuple[tuple[slice, ...], FormatError | StorageError]]:
-        """For `outcore.verify`: slabs that cannot be read, and why."""
+    def damages(self) -> Iterator[tuple[tuple[slice, ...], FormatError | StorageError]]:
+        """Iterate over the slabs that cannot be read, and their errors; for `outcore.verify`."""
         for key in self._slabs() if self.shape else [()]:
             try:
                 self.read(key)
             except (FormatError, StorageError) as error:
                 yield key, error
 
-    def _chosen(self, key: Any, dtype: np.dtype[Any], way: Way | None) -> Any:
-        """For the engine of xarray: what a key means in another way; of references (HDF5)."""
+    def read_as(self, key: Any, dtype: np.dtype[Any], way: Way | None) -> Any:
+        """
+        Read elements of another type, with another kind of key; for the engine of xarray.
+
+        Parameters
+        ----------
+        key
+            The key.
+        dtype
+            Type of the result: object, or `numpy.dtypes.StringDType`.
+        way
+            Attribute that reads such keys, ``"oindex"`` or ``"vindex"``; None: as ``a[key]``.
+        """
         return self._read(key, dtype, self._one, way)
 
-    def _text_bytes(self) -> int:
-        """For the same: bytes of the text of all elements; reads all references."""
+    def text_bytes(self) -> int:
+        """Return the bytes of the text of all elements; reads all references."""
         assert self._info.lengths is not None
         return self._info.lengths(np.asarray(self._stored[...]).reshape(-1))
 

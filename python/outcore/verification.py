@@ -138,7 +138,7 @@ def verify(
         if isinstance(array.info, Texts):
             with array:
                 words: Any = array
-                found.extend(_damage(array, *one) for one in words._damages())
+                found.extend(_damage(array, *one) for one in words.damages())
             continue
         with array:
             found.extend(_damages(array, shown))

@@ -120,7 +120,7 @@ class _Text(_OnDisk):
         self.fixed = False
         if self._references:
             self.dtype = strings.create_vlen_dtype(str)  # type: ignore[no-untyped-call]
-            self.fixed = array.size <= _FIXED and OBJECT * array.size + array._text_bytes() <= (
+            self.fixed = array.size <= _FIXED and OBJECT * array.size + array.text_bytes() <= (
                 array.budget // 2
             )
 
@@ -141,7 +141,7 @@ class _Text(_OnDisk):
 
         def read(chosen: tuple[Any, ...]) -> Any:
             kind = object if self.dtype.kind == "O" else self.dtype
-            return np.asarray(array._chosen(chosen, np.dtype(kind), way), kind)
+            return np.asarray(array.read_as(chosen, np.dtype(kind), way), kind)
 
         return indexing.explicit_indexing_adapter(key, self.shape, support, read)
 

@@ -232,7 +232,7 @@ def test_a_write_gives_the_file_to_who_asks_for_it(tmp_path: Path) -> None:
         outcore.create(path, (rows, 2048), "f4", overwrite=True).close()
         over = threading.Event()
         with outcore.open(path, "r+") as array:
-            array._core.expect_flush()
+            array.handle.core.expect_flush()
             if SAYS not in why(array):
                 pytest.skip("this file system gives no leases")
             fd = descriptor_of(path)

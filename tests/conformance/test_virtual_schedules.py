@@ -98,7 +98,7 @@ def test_a_schedule_follows_its_sources(tmp_path: Path) -> None:
         second, expected = found()
         assert np.array_equal(second, expected) and (second[0] == 7).all()
         held = schedule.nbytes
-        assert len(schedule._made) == 1 and held > 0
+        assert len(schedule._prepared.schedules) == 1 and held > 0
     os.replace(tmp_path / "f0.h5", tmp_path / "f4.h5")
     with outcore.open(path) as array:
         schedule = array.schedule(key)

@@ -23,7 +23,7 @@ FORMATS = {
 
 def flushes(t, arrays):
     """How often each array was flushed, on all ranks together."""
-    mine = np.array([a._core.flushes() for a in arrays])
+    mine = np.array([a.handle.core.flushes() for a in arrays])
     return t.allgather(mine).sum(axis=0).tolist()
 
 
@@ -130,9 +130,9 @@ def test_what_lies_apart_is_on_its_way_before_all_have_written(
                 a.write_all(key, np.float32(7), method="direct")
                 t.barrier()
                 assert set(told) == {expected}
-                assert a._core.leaves_gaps(key)
+                assert a.handle.core.leaves_gaps(key)
                 if expected and is_local(path):
-                    assert a._core.gap_pages() == 7 * (len(range(each)[::8]) - 1)
+                    assert a.handle.core.gap_pages() == 7 * (len(range(each)[::8]) - 1)
             t.barrier()
             with outcore.open(path) as b:
                 assert (b[key] == 7).all()
@@ -193,7 +193,7 @@ def test_a_hint_makes_writes_of_many_arrays_durable(world, folder):
         outcore.write_all([(a, key, 1.0 + t.rank) for a in arrays])
         each = expected(t, files[0])
         assert flushes(t, arrays) == [each, 0, each, each, 0, each]
-        mine = sum(a._core.flushes() for a in arrays)
+        mine = sum(a.handle.core.flushes() for a in arrays)
         if is_local(files[0]) and world.ranks_per_node is None:
             # Four files, assigned to the ranks of a node.
             assert mine in (4 // t.size, -(-4 // t.size))
@@ -216,8 +216,8 @@ def test_two_handles_of_an_array_are_both_flushed(world, folder):
         ):
             rows = np.s_[10 * t.rank : 10 * t.rank + 5], np.s_[10 * t.rank + 5 : 10 * t.rank + 10]
             outcore.write_all([(one, rows[0], 1.0), (two, rows[1], 2.0)], method="direct")
-            assert one._core.flushes() >= 1
-            assert two._core.flushes() >= 1
+            assert one.handle.core.flushes() >= 1
+            assert two.handle.core.flushes() >= 1
 
     world.run(body)
 
@@ -297,12 +297,12 @@ def test_a_flush_that_fails_on_one_rank_fails_on_all(world, folder, name):
         make(t, folder)
         with opened(folder, name, comm=t) as a:
             a.write_all(np.s_[t.rank :: t.size], 1.0)
-            core = a._core
+            core = a.handle.core
             # Whichever rank flushes: that of a node, or each of them.
-            a._core = Unflushed(core)
+            a.handle.core = Unflushed(core)
             with pytest.raises(CollectiveError, match="input/output error"):
                 a.flush_all()
-            a._core = core
+            a.handle.core = core
             a.flush_all()
 
     world.run(body)
@@ -330,10 +330,10 @@ def test_a_write_during_the_flush_of_another_rank_is_not_covered_by_it(world, fo
         once(t, lambda: np.save(path, np.zeros(SHAPE)))
         a = outcore.open(path, "r+", comm=t)
         a[t.rank] = 1.0
-        core = a._core
-        a._core = Hurried(core, lambda: core.write(np.s_[t.rank], np.full(60, 2.0)))
+        core = a.handle.core
+        a.handle.core = Hurried(core, lambda: core.write(np.s_[t.rank], np.full(60, 2.0)))
         a.flush_all()
-        a._core = core
+        a.handle.core = core
         had = core.flushes()
         a.close()
         if not had:

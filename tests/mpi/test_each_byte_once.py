@@ -13,7 +13,9 @@ ROW, PIECE, PART = 1024, 8, 128
 
 def pieces(array):
     """Of each piece the share that is in the page cache, in thousandths."""
-    return [array._core.price(np.s_[k : k + PIECE])[1] for k in range(0, array.shape[0], PIECE)]
+    return [
+        array.handle.core.price(np.s_[k : k + PIECE])[1] for k in range(0, array.shape[0], PIECE)
+    ]
 
 
 @ranks(2, 4)

@@ -150,7 +150,7 @@ def accesses(t, arrays, data):
     def after_a_write(call):
         # What may have been written since the ranks synchronised is not read before they synchronise.
         def both():
-            _core.Array.write(getattr(a._core, "core", a._core), np.s_[:1], data[:1])
+            _core.Array.write(getattr(a.handle.core, "core", a.handle.core), np.s_[:1], data[:1])
             return call()
 
         return both
@@ -184,15 +184,15 @@ def strike_accesses(world, folder, errors, victims, some=None):
     def body(t):
         once(t, lambda: [np.save(folder / f"{name}.npy", data) for name in names])
         arrays = [outcore.open(folder / f"{name}.npy", "r+", comm=t) for name in names]
-        cores = [a._core for a in arrays]
+        cores = [a.handle.core for a in arrays]
 
         def arm(bomb):
             for a, core in zip(arrays, cores, strict=True):
-                a._core = Core(core, bomb)
+                a.handle.core = Core(core, bomb)
 
         def disarm():
             for a, core in zip(arrays, cores, strict=True):
-                a._core = core
+                a.handle.core = core
 
         def check():
             for a in arrays:
@@ -439,7 +439,7 @@ def test_others_are_expected_for_the_time_of_a_write(world, folder, monkeypatch)
                     call()
                 except CollectiveError:
                     assert len(found) > 3
-                assert a._core.concurrent_writers == 0
+                assert a.handle.core.concurrent_writers == 0
                 found.append(here.most)
             shared = t.nodes.count(t.nodes[t.rank]) > 1
             assert found[:4] == [1, 1, 1, 2] if shared else not any(found)

@@ -164,7 +164,7 @@ def calls_of(t, arrays, data):
     def fresh(method):
         # What may have been written since the ranks synchronised is not read before they synchronise.
         def both():
-            _core.Array.write(a._core, np.s_[:1], data[:1])
+            _core.Array.write(a.handle.core, np.s_[:1], data[:1])
             read(method)
 
         return both

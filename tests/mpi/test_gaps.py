@@ -25,7 +25,7 @@ def test_ranks_fill_gaps_together(world, folder, slow_disk):
         with open(path, "rb"), outcore.open(path, "r+", comm=t) as a:
             a.write_all(key, np.float32(-1 - t.rank), method="direct")
             a.flush_all()
-            filled = a._core.gap_pages()
+            filled = a.handle.core.gap_pages()
         assert filled == (7 * (-(-each // 8) - 1) if is_local(path) else 0)
         t.barrier()
         expected = data.copy()

@@ -189,7 +189,7 @@ def test_a_shift_brings_what_the_owners_have_by_each_method(world, folder):
                     told = a.shift_all(method)
                     assert told.method == method or method == "auto"
                     expected = mine(whole, distribution, t.rank, ghosts)
-                    np.testing.assert_array_equal(expected, a._disk[...])
+                    np.testing.assert_array_equal(expected, a.handle.disk[...])
                     np.testing.assert_array_equal(expected, a.in_core_all().local)
                     np.testing.assert_array_equal(
                         mine(whole, distribution, t.rank), a.in_core_all(ghosts=False).owned
@@ -213,7 +213,7 @@ def test_a_shift_goes_in_rounds_where_memory_is_short(world, folder, monkeypatch
             for method in ("direct", "out-of-core"):
                 told = a.shift_all(method)
                 assert told.rounds > 4
-                found = a._disk[...]
+                found = a.handle.disk[...]
                 assert t.rank == 0 or (found[:2] == t.rank - 1).all()
                 assert t.rank == t.size - 1 or (found[-2:] == t.rank + 1).all()
                 assert "rounds" in str(told)
@@ -253,7 +253,7 @@ def test_copies_in_other_placements_and_distributions(world, folder):
                     np.testing.assert_array_equal(expected, b.read_section())
                     if target == "local":
                         with_ghosts = mine(whole, distribution, t.rank, ghosts)
-                        np.testing.assert_array_equal(with_ghosts, b._disk[...])
+                        np.testing.assert_array_equal(with_ghosts, b.handle.disk[...])
                     t.barrier()
 
     world.run(body)
@@ -462,11 +462,11 @@ def test_a_rank_that_fails_in_a_shift_fails_all(world, folder, monkeypatch):
         with made(t, os.path.join(folder, "a"), rows, "local", [1, 0]) as a:
             for method in ("direct", "out-of-core", "in-core"):
                 if t.rank == 1:
-                    disk, a._disk = a._disk, _Refusing(a._disk)
+                    disk, a.handle.disk = a.handle.disk, _Refusing(a.handle.disk)
                 with pytest.raises((OutcoreError, OSError)):
                     a.shift_all(method)
                 if t.rank == 1:
-                    a._disk = disk
+                    a.handle.disk = disk
             a.shift_all()  # the ranks still work together
 
     world.run(body)
@@ -547,7 +547,7 @@ def test_a_shift_waits_for_writes_that_were_started(world, folder, monkeypatch):
             monkeypatch.setattr(a, "write_section", slowly)
             a.iwrite_section(..., t.rank + 1.0)
             a.shift_all()
-            ghost = a._disk[-1] if t.rank == 0 else a._disk[0]
+            ghost = a.handle.disk[-1] if t.rank == 0 else a.handle.disk[0]
             assert (ghost == 2 - t.rank).all()
 
     world.run(body)

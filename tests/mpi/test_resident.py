@@ -286,7 +286,7 @@ def test_movements_fail_on_all_ranks(world, folder, steps_of_core, error):
         ]
         for d in made:
             d.write(a)
-            core = d.array._core
+            core = d.array.handle.core
             for method in ("direct", "two-phase"):
                 for partner in (a, b):
                     calls = [
@@ -299,10 +299,10 @@ def test_movements_fail_on_all_ranks(world, folder, steps_of_core, error):
                     for call in calls:
 
                         def arm(bomb, d=d, core=core):
-                            d.array._core = Core(core, bomb)
+                            d.array.handle.core = Core(core, bomb)
 
                         def disarm(d=d, core=core):
-                            d.array._core = core
+                            d.array.handle.core = core
 
                         found = struck_at_every_step(
                             t, arm, disarm, call, error, t.size - 1, sparse=True

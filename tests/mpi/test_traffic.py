@@ -69,14 +69,14 @@ def test_what_is_counted_is_what_is_sent(world, room, sent, nbytes):
     room(nbytes)
 
     def planned(t, a, name, me):
-        core, widths = a.distribution.core, a._widths
+        core, widths = a.distribution.core, a.part().widths
 
         def plan(limit):
             if name == "accumulate":
                 return _core.accumulate_plan(core, widths, "add", me, limit)
             if name == "update":
                 return _core.exchange_plan(core, widths, core, widths, me, None, limit)
-            return _core.exchange_plan(core, widths, columns(t)._core, [], me, None, limit)
+            return _core.exchange_plan(core, widths, columns(t).core, [], me, None, limit)
 
         return plan
 

@@ -105,7 +105,7 @@ def test_each_chunk_is_read_once(world: Any, folder: Any) -> None:
             found = array.read_all(np.s_[:, :, 1:], method="two-phase")
             assert np.array_equal(found, whole(folder)[:, :, 1:])
             t.barrier()
-            mine = sum(one.stats()["decodes"] for one in array._core.handles.values())
+            mine = sum(one.stats()["decodes"] for one in array.handle.core.handles.values())
         decodes = [
             int.from_bytes(one, "little") for one in t.allgather_bytes(mine.to_bytes(8, "little"))
         ]

@@ -25,7 +25,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/collective/array.py",
-        before="if self._hints.exclusive and self._transport.size > 1:",
+        before="if hints.exclusive and transport.size > 1:",
         after="if False:",
         killed_by="tests/mpi/test_holes.py::test_exclusive_means_nobody_but_these_ranks[2]",
         why="a rank could read and write back what another rank writes meanwhile",
@@ -257,8 +257,8 @@ MUTANTS = [
     ),
     Mutant(
         file=REQUESTS,
-        before="self._task.cancel(running=self._task.reads)",
-        after="self._task.cancel(running=True)",
+        before="self.task.cancel(running=self.task.reads)",
+        after="self.task.cancel(running=True)",
         killed_by=f"{AT_EXIT}::test_a_read_is_cancelled_and_a_write_goes_on",
         why="a write that is under way would be cut in the middle by who cancels it",
     ),

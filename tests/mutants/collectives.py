@@ -144,8 +144,8 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/collective/durable.py",
-        before="array._core.flushed_by_another(one.written)",
-        after="array._core.flushed_by_another(1 << 60)",
+        before="array.handle.core.flushed_by_another(one.written)",
+        after="array.handle.core.flushed_by_another(1 << 60)",
         killed_by="tests/mpi/test_durable.py::test_a_write_during_the_flush_of_another_rank_is_not_covered_by_it",
         why="writes that ended after another rank's flush began would count as durable",
     ),

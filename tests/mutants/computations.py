@@ -28,8 +28,8 @@ MUTANTS = [
         why="a chunk of a temporary array that is gone would be read as zeros",
     ),
     Mutant(
-        file="python/outcore/disk/array.py",
-        before="                self._remove()\n",
+        file="python/outcore/handle.py",
+        before="                self.remove_on_close()\n",
         after="                pass\n",
         killed_by="tests/crash/test_termination.py"
         "::test_a_temporary_array_gives_its_disk_space_back_when_it_is_closed",

@@ -53,7 +53,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/jobs/views.py",
-        before="    view._core = array._core.view(info, view._own_hints())\n",
+        before="    view.handle.core = array.handle.core.view(info, view.handle.own_hints)\n",
         after="",
         killed_by="tests/unit/test_views.py::test_writes_of_views_through_windows_wait_for_each_other",
         why="what one view writes back through a window would undo what another one writes into it",

@@ -26,13 +26,13 @@ MUTANTS = [
     Mutant(
         file="python/outcore/disk/array.py",
         before="            growth = continued(array.info, data, axis)\n",
-        after="            growth = continued(self._info, data, axis)\n",
+        after="            growth = continued(self.handle.info, data, axis)\n",
         killed_by=TWICE,
         why="of two handles that append the second would overwrite the rows of the first",
     ),
     Mutant(
         file="python/outcore/disk/array.py",
-        before="            check_seen(self._info, array.info, shape)\n",
+        before="            check_seen(self.handle.info, array.info, shape)\n",
         after="",
         killed_by=f"{GROWING}::test_a_resize_does_not_cut_off_what_another_handle_appended",
         why="a resize would cut off rows that its handle has never seen",

@@ -80,8 +80,8 @@ MUTANTS = [
     ),
     Mutant(
         file=FOLDER + "shift.py",
-        before="        array._started.finish_writes()\n        mine.extend(array._overlaps())\n",
-        after="        mine.extend(array._overlaps())\n",
+        before="        array.requests.finish_writes()\n        mine.extend(array.overlaps())\n",
+        after="        mine.extend(array.overlaps())\n",
         killed_by=TESTS + "test_a_shift_waits_for_writes_that_were_started",
         why="neighbours got elements from before a write that had been started",
     ),

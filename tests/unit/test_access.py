@@ -280,7 +280,7 @@ def test_what_is_done_is_what_explain_said(tmp_path, name, method, write):
             a[key] = data[key]
         else:
             np.testing.assert_array_equal(data[key], a[key])
-        done = a._core.stats()
+        done = a.handle.core.stats()
     said = {field: getattr(report, field) for field in done}
     if name[0] in "cd" and write:
         # How small chunks become when encoded is not known before.
@@ -350,9 +350,9 @@ def test_a_large_write_goes_half_by_calls_and_half_by_the_mapping(sixteen_mebiby
     said = a.explain(np.s_[:], write=True)
     assert (said.method, data.nbytes) == ("straight", said.written_bytes + said.mapped_bytes)
     assert abs(said.written_bytes - said.mapped_bytes) < 65536
-    before = a._core.stats()
+    before = a.handle.core.stats()
     a[...] = data + 1
-    done = {name: n - before[name] for name, n in a._core.stats().items()}
+    done = {name: n - before[name] for name, n in a.handle.core.stats().items()}
     assert (said.written_bytes, said.mapped_bytes) == (done["written_bytes"], done["mapped_bytes"])
     np.testing.assert_array_equal(data + 1, np.load(a.path))
     with outcore.open(a.path, "r+", hints={"threads": 1}) as alone:
@@ -419,7 +419,7 @@ def test_a_cold_sparse_write_reads_its_pages_many_at_once(tmp_path, hints):
                 said = a.explain(key, write=True)
                 data[key] = np.random.default_rng(2).random(data[key].shape, dtype=np.float32)
                 a[key] = data[key]
-                done = a._core.stats()
+                done = a.handle.core.stats()
             assert {field: getattr(said, field) for field in done} == done
             if key == np.s_[:, 5]:
                 assert done["reads"] == 512

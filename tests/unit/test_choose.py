@@ -16,7 +16,7 @@ RANKS = 4
 
 
 def price(array, key, **words):
-    return _core.own_price([(array._core, key)], **{"write": False, **words})[0]
+    return _core.own_price([(array.handle.core, key)], **{"write": False, **words})[0]
 
 
 def owner_price(plan, array, owner, **words):
@@ -85,10 +85,10 @@ def test_what_is_read_first_is_changed_in_the_page_cache(tmp_path, slow_disk, sy
         os.posix_fadvise(other.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         keys = [np.s_[:, 200 * r : 200 * (r + 1)] for r in range(RANKS)]
         found = array.explain(keys[0], write=True)
-        few, cached = array._core.price(keys[0], True)
+        few, cached = array.handle.core.price(keys[0], True)
         if cached:
             pytest.skip("what this file system holds does not leave the memory")
-        _, request_ns, device, stream = array._core.disk()
+        _, request_ns, device, stream = array.handle.core.disk()
         assert 0 < found.reads < found.writes + found.mapped_bytes // 4096
         busy = found.reads * request_ns + found.read_bytes * 10**9 // device
         cold = max(busy, found.read_bytes * 10**9 // stream)

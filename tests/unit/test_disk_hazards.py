@@ -182,16 +182,16 @@ def test_a_flush_covers_a_write_that_ended_while_the_shape_changed(tmp_path, mon
             a[3:9] = -1.0  # another thread's, whose write ends now
             return info
 
-        flushes = a._core.flushes()
+        flushes = a.handle.core.flushes()
         with monkeypatch.context() as patch:
             patch.setattr(formats, "resize", resize)
             a.resize(DATA.shape)
-        before = a._core.flushes()
+        before = a.handle.core.flushes()
         a.flush()
         assert dirty_pages(path) == 0  # they may have been before: the system writes when it likes
-        assert (before - flushes, a._core.flushes() - before) == (1, 2)
+        assert (before - flushes, a.handle.core.flushes() - before) == (1, 2)
         a.flush()
-        assert a._core.flushes() - before == 3, "what is idle and safe is released"
+        assert a.handle.core.flushes() - before == 3, "what is idle and safe is released"
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4"], ids=["as it is", "cast"])

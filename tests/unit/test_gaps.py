@@ -42,11 +42,11 @@ def test_gaps_are_written_along_and_keep_their_bytes(made, slow, sync):
     with open(path, "rb"), outcore.open(path, "r+", hints={"sync": sync}) as a:
         a[KEY] = -1
         a.flush()
-        assert a._core.gap_pages() == (BETWEEN if is_local(path) else 0)
+        assert a.handle.core.gap_pages() == (BETWEEN if is_local(path) else 0)
         a.flush()
         a[3] = data[3]
         a.flush()
-        assert a._core.gap_pages() in (0, BETWEEN), "nothing sparse was written since"
+        assert a.handle.core.gap_pages() in (0, BETWEEN), "nothing sparse was written since"
     data[KEY] = -1
     np.testing.assert_array_equal(data, np.load(path))
 
@@ -58,7 +58,7 @@ def test_many_small_writes_are_seen_together(made, slow):
         for row in range(0, SIDE, 8):
             a[row, 7] = -row
         a.flush()
-        assert a._core.gap_pages() == (BETWEEN if is_local(path) else 0)
+        assert a.handle.core.gap_pages() == (BETWEEN if is_local(path) else 0)
     data[::8, 7] = -np.arange(0, SIDE, 8)
     np.testing.assert_array_equal(data, np.load(path))
 
@@ -69,12 +69,12 @@ def test_no_gap_is_written_on_a_fast_disk_or_past_the_cache(made, tmp_path):
     with open(path, "rb"), outcore.open(path, "r+") as a:
         a[KEY] = -1
         a.flush()
-        assert a._core.gap_pages() == 0
+        assert a.handle.core.gap_pages() == 0
     _core.set_disks({os.stat(tmp_path).st_dev: SLOW})
     with open(path, "rb"), outcore.open(path, "r+", hints={"cache": "bypass"}) as a:
         a[KEY] = -2
         a.flush()
-        assert a._core.gap_pages() == 0
+        assert a.handle.core.gap_pages() == 0
     _core.set_disks({})
     data[KEY] = -2
     np.testing.assert_array_equal(data, np.load(path))
@@ -129,7 +129,7 @@ def test_a_program_that_writes_into_the_gaps_loses_nothing(made, slow):
         for turn in range(30):
             a[KEY] = turn
             a.flush()
-        filled = a._core.gap_pages()
+        filled = a.handle.core.gap_pages()
     told, _ = other.communicate(b"stop")
     assert other.returncode == 0, told
     turn = int(told)

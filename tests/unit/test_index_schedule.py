@@ -93,7 +93,7 @@ def test_one_schedule_serves_arrays_of_other_layouts_and_types(tmp_path):
             assert told.dtype == np.float32
             assert np.array_equal((DATA + k).astype("f4")[[8, 3, 8]], told)
     # Those of one layout and type share what was made: a dense one, and one for each grid of chunks.
-    assert len(schedule._made) < 2 + len(others)
+    assert len(schedule._prepared.schedules) < 2 + len(others)
     with pytest.raises(outcore.errors.UsageError, match="shape"):
         schedule.gather(of=outcore.create(str(tmp_path / "small.npy"), (3, 3), "f8"))
 

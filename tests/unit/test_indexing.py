@@ -141,7 +141,10 @@ def test_a_dense_mask_that_is_changed_meanwhile_is_told(tmp_path, value):
     """No element of the result is left as its memory was."""
     data = np.arange(1 << 20, dtype="f8")
     mask = dense(data.shape)
-    with outcore.create(tmp_path / "a.npy", data=data) as a, Held(a._core, writes=False) as held:
+    with (
+        outcore.create(tmp_path / "a.npy", data=data) as a,
+        Held(a.handle.core, writes=False) as held,
+    ):
         points, before = parse(mask, a.shape, a.path, held, "numpy"), _core.memory_state()[0]
         blocks = sieved_masks.blocks_of(a, points)
         mask[: 1 << 10] = value
@@ -629,9 +632,9 @@ def test_writes_that_are_to_be_durable_are(tmp_path):
             lambda: synced.oindex.__setitem__([1], 2.0),
             lambda: synced.put([1, 2], 2.0),
         ):
-            before = synced._core.flushes()
+            before = synced.handle.core.flushes()
             write()
-            assert synced._core.flushes() == before + 1
+            assert synced.handle.core.flushes() == before + 1
 
 
 def test_functions_of_numpy_read_what_they_give(a, calls):

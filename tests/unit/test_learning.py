@@ -151,7 +151,7 @@ def test_pages_of_a_trial_do_not_stay_in_the_cache(tmp_path, learning):
     if not forget(path):
         pytest.skip("files of this folder are in memory")
     with outcore.open(path) as a, open(path, "rb") as file:
-        _core.try_disk([(a._core, ROWS)])
+        _core.try_disk([(a.handle.core, ROWS)])
         assert a.stats()["reads"] in (44, 84)
         assert cached_pages(file.fileno()) < 22
 
@@ -160,7 +160,7 @@ def test_ranks_plan_with_what_one_of_their_node_timed(tmp_path, learning):
     path, _ = scattered(tmp_path)
     disk, latency, rate, untried = 10, 11, 12, 13
     with outcore.open(path) as a:
-        said = _core.settings(0, a.hints, 2, [(a._core, ROWS)])
+        said = _core.settings(0, a.hints, 2, [(a.handle.core, ROWS)])
         device = os.stat(path).st_dev
         assert (said[disk], said[latency]) == (device, 0) and said[untried] >= 1000
         told = list(said)
@@ -171,7 +171,7 @@ def test_ranks_plan_with_what_one_of_their_node_timed(tmp_path, learning):
         assert records.agree_on_disks([0, 0], 0) == []
         assert (a.explain(ROWS).disk, a.explain(ROWS).disk_latency_ns) == ("learned", SLOW[1])
         # It is told what it did not time itself, and needs no trial any longer.
-        said = _core.settings(0, a.hints, 2, [(a._core, ROWS)])
+        said = _core.settings(0, a.hints, 2, [(a.handle.core, ROWS)])
         assert (said[latency], said[untried]) == (0, 0)
         _core.set_disks({device: SLOW})
         told[latency] = 1
@@ -190,7 +190,7 @@ def test_reads_beside_those_of_other_ranks_are_not_timed(tmp_path, learning):
             a[ROWS]
             if shared:
                 _core.share_disks(False)
-            timed = _core.settings(0, a.hints, 2, [(a._core, ROWS)])[11]
+            timed = _core.settings(0, a.hints, 2, [(a.handle.core, ROWS)])[11]
             assert (timed == 0) is shared
 
 

@@ -11,7 +11,7 @@ from outcore.indices.schedule import points_of
 
 
 def bins_of(array, key, owners=2):
-    with Held(array._core, writes=False) as held:
+    with Held(array.handle.core, writes=False) as held:
         points, lists = points_of(array, key, held)
         flat = points.flat(lists)
     rest = points.core_shape[len(points.points) :]

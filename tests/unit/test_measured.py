@@ -104,18 +104,18 @@ def test_collectives_are_priced_for_the_disk_of_the_array(tmp_path, monkeypatch,
     more = {} if name == "a.npy" else {"chunks": (64, 512)}
     outcore.create(f"{tmp_path}/{name}", data=data, **more).close()
     with outcore.open(f"{tmp_path}/{name}") as a:
-        assert a._core.disk() == (24 << 10, 9500, 2_600_000_000, 2_800_000_000)
+        assert a.handle.core.disk() == (24 << 10, 9500, 2_600_000_000, 2_800_000_000)
     device = os.stat(tmp_path).st_dev
     _core.set_disks({device: (1 << 20, 5_000_000, 100_000_000, 120_000_000)})
     with outcore.open(f"{tmp_path}/{name}") as a:
-        assert a._core.disk() == (1 << 20, 5_000_000, 100_000_000, 120_000_000)
+        assert a.handle.core.disk() == (1 << 20, 5_000_000, 100_000_000, 120_000_000)
         report = a.explain(np.s_[::64])
         assert report.decodes == 0
         each = report.reads * 5_000_000 + report.read_bytes * 10
         expected = max(each, report.read_bytes * 1000 // 120)
-        assert a._core.price(np.s_[::64], False, True) == (expected, 0)
+        assert a.handle.core.price(np.s_[::64], False, True) == (expected, 0)
     with outcore.open(f"{tmp_path}/{name}", hints={"cache": "bypass"}) as a:
-        assert a._core.price(...)[1] == 0, "past the page cache nothing is cached"
+        assert a.handle.core.price(...)[1] == 0, "past the page cache nothing is cached"
 
 
 def test_figures_that_make_no_sense_are_none(cache):

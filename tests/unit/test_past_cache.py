@@ -23,7 +23,7 @@ def past(array, key) -> bool:
 @pytest.fixture
 def passes(tmp_path):
     with outcore.create(tmp_path / "asked.npy", (1 << 20,), "f8", hints=PAST) as a:
-        if not a._core.past_cache():
+        if not a.handle.core.past_cache():
             pytest.skip(
                 "the file system has no direct I/O: writes past the page cache are NOT tested"
             )

@@ -123,7 +123,7 @@ def test_writes_that_are_started_by_many_threads_are_all_waited_for(tmp_path):
         for thread in threads:
             thread.join()
         a.flush()
-        assert not a._started._writes
+        assert not a.handle.requests._writes
         assert (a[...] == np.arange(400)[:, None]).all()
 
 

@@ -31,7 +31,7 @@ reading = threading.Event()
 def endless(key=..., out=None):
     reading.set()
     while True:
-        a._core.read(key, out)
+        a.handle.core.read(key, out)
 """
 
 
@@ -171,7 +171,7 @@ def test_leaving_a_block_with_an_interrupt_stops_reads(tmp_path):
     outcore.create(tmp_path / "a.npy", data=data).close()
     reading = threading.Event()
     a = outcore.open(tmp_path / "a.npy")
-    core = a._core
+    core = a.handle.core
 
     def endless(key=..., out=None):
         reading.set()

@@ -95,7 +95,7 @@ def test_who_forgets_an_access_in_the_background_waits_for_it(tmp_path):
     np.save(tmp_path / "a.npy", data)
     with outcore.open(tmp_path / "a.npy", hints={"cache": "bypass"}) as a:
         plan = dry_run(a, [np.s_[:512], np.s_[512:]], method="two-phase").plan
-        owner = _core.Owner(plan, 0, [a._core])
+        owner = _core.Owner(plan, 0, [a.handle.core])
         (_, ((row, rows, _), _)), at = plan.tile(0, 0), plan.place(0, 0)
         for _ in range(5):
             slot = np.zeros(plan.slot_bytes, "u1")
@@ -108,7 +108,7 @@ def test_a_background_access_tells_once_what_went_wrong(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((1024, 1024)))
     with outcore.open(tmp_path / "a.npy", hints={"cache": "bypass"}) as a:
         plan = dry_run(a, [np.s_[:512], np.s_[512:]], method="two-phase").plan
-        owner = _core.Owner(plan, 0, [a._core])
+        owner = _core.Owner(plan, 0, [a.handle.core])
         (tmp_path / "a.npy").write_bytes(b"short")
         reading = owner.read(0, np.zeros(plan.slot_bytes, "u1"))
         with pytest.raises(outcore.StorageError):

@@ -52,7 +52,7 @@ def test_tables_are_on_disk_when_they_do_not_fit(mesh):
     partition = outcore.partition(np.random.default_rng(0).random((30_000, 2)), 6)
     wanted = np.random.default_rng(1).integers(0, 30_000, 20_000)
     with outcore.memory("256 KiB"), outcore.TranslationTable(partition) as table:
-        assert isinstance(table._places._positions, outcore.DiskArray)
+        assert isinstance(table.order._positions, outcore.DiskArray)
         where, offset = table.dereference(wanted)
     part = np.asarray(partition.part)
     np.testing.assert_array_equal(part[wanted], where)

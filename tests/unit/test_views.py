@@ -46,7 +46,7 @@ def test_writes_of_views_through_windows_wait_for_each_other(tmp_path):
     keys = [np.s_[:, :, ::2], np.s_[:, :, 1::2]]
 
     def write(view, key, number):
-        view._core.sieving().write(
+        view.handle.core.sieving().write(
             key, np.full(np.empty(view.shape, "?")[key].shape, float(number))
         )
 

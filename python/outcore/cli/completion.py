@@ -91,9 +91,10 @@ def commands(parser: argparse.ArgumentParser, path: str = "") -> list[Command]:
         operation = parser.operation
         known = {f"--{name}": option.choices or () for name, option in operation.options.items()}
     here, below = Command(path), []
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            texts = {one.dest: one.help or "" for one in action._choices_actions}
+    # argparse has no public way to list the options of a parser.
+    for action in parser._actions:  # noqa: SLF001
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            texts = {one.dest: one.help or "" for one in action._choices_actions}  # noqa: SLF001
             here.leads = True
             for name, sub in action.choices.items():
                 here.words[name] = texts.get(name, "")

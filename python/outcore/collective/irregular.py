@@ -557,8 +557,15 @@ class CollectiveSchedule(ListedSchedule):
         """The array of an access and this schedule, in messages."""
         return f"of {array.path!r} by schedule number {self._serial}"
 
-    def _check_values(self, values: Any) -> None:
-        """Raise if `scatter_all` could not write these values on this rank."""
+    def check_values(self, values: Any) -> None:
+        """
+        Raise if `scatter_all` could not write values on this rank.
+
+        Parameters
+        ----------
+        values
+            The values.
+        """
         array = self._prepared.check_array(None)
         array.handle.check_writable("write to")
         if is_on_disk(values):

@@ -204,7 +204,7 @@ def write_all(
 
         def fits() -> list[int]:
             for schedule, value in wanted:
-                schedule._check_values(value)
+                schedule.check_values(value)
             return []
 
         together(group, f"{call} of lists", fits, lambda: call, same=0)

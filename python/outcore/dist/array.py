@@ -415,7 +415,7 @@ class DistArray(WholeArrays):
         [[2, 0, 0, 1], [0, 1, 1, 2], [1, 2, 2, 0]]
         """
         if self._torus is not None:
-            go_round_all(self._transport, self._part(), self._torus, self.local)
+            go_round_all(self._transport, self.part(), self._torus, self.local)
         else:
             self._bring_all("update_ghosts_all", lambda: self)
 
@@ -480,7 +480,7 @@ class DistArray(WholeArrays):
         """
         torus = self._torus
         memory = None if torus is None else self.local
-        accumulate_all(self._transport, operation, self._part(), torus, memory)
+        accumulate_all(self._transport, operation, self.part(), torus, memory)
 
     def gather_all(self, root: int | None = None) -> NDArray[Any] | None:
         """

@@ -384,15 +384,16 @@ class Divided(StaysInProcess):
 
         def wanted() -> Part:
             made.append(make())
-            return made[0]._part()
+            return made[0].part()
 
-        bring_all(self._transport, operation, self._part(), wanted, only)
+        bring_all(self._transport, operation, self.part(), wanted, only)
         return made[0]
 
     def _start(self, what: str, call: Callable[[], T]) -> CollectiveRequest[T]:
         return start_call(self._transport, self._started, f"{what} of a DistArray", call)
 
-    def _part(self) -> Part:
+    def part(self) -> Part:
+        """Return the elements of this rank as the packages of outcore use them."""
         return Part(self._distribution, self._widths, self._local, self._periodic)
 
     def __repr__(self) -> str:

@@ -170,7 +170,7 @@ class WholeArrays(OneSided):
         if out is None:
             return made[0]
         if out.dtype == self.dtype:
-            bring_all(self._transport, "copy_all", self._part(), out._own_part)
+            bring_all(self._transport, "copy_all", self.part(), out._own_part)
             return out
         with out._brought("copy_all", self) as source:
             cast = partial(np.copyto, out.owned, source, casting="unsafe")

@@ -141,9 +141,10 @@ def parts(
     ghosts: bool = False,
 ) -> list[Part]:
     """What this rank has of the section in memory, each part with its section of the disk array."""
-    core = array.distribution.core
-    members, places = core.patches(array.rank, array._widths, ghosts, list(memory.ranges))
-    each = zip(members.tolist(), views(array._local, places), strict=True)
+    part = array.part()
+    core, sections = part.distribution.core, list(memory.ranges)
+    members, places = core.patches(array.rank, part.widths, ghosts, sections)
+    each = zip(members.tolist(), views(part.memory, places), strict=True)
     return [(_ranges(numbers, disk, linked), _seen(view, linked)) for numbers, view in each]
 
 

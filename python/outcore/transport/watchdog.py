@@ -72,7 +72,7 @@ class Watchdog:
         if self._said.step != steps:
             self._said = Said(steps)
         call = self.call if call == SECOND else call
-        self._look(elapsed, interrupts, call, missing, self._said if speaks else None, True)
+        self.look(elapsed, interrupts, call, missing, self._said if speaks else None, True)
 
     # --------------------------------------------------------------------------- on the wire
 
@@ -216,7 +216,7 @@ class Watchdog:
         )
         self._raise_if(self.stop(error, waiting))
 
-    def _look(
+    def look(
         self,
         elapsed: float,
         interrupts: int,
@@ -225,6 +225,24 @@ class Watchdog:
         said: Said | None,
         waiting: bool,
     ) -> None:
+        """
+        Warn about a wait that takes long, or end it.
+
+        Parameters
+        ----------
+        elapsed
+            Seconds that the wait has taken.
+        interrupts
+            How often the user has interrupted it.
+        call
+            Number of the call in `CALLS`.
+        missing
+            Ranks that are waited for.
+        said
+            Warnings that were given, or None.
+        waiting
+            Whether other ranks wait for this one.
+        """
         rank, patience = self.place.rank, self.patience
         interrupts += DeferredInterrupt.noted()
         told = f"waited {elapsed:.3g} s in {CALLS[call]} for {ranges(missing)} of {self.place.size}"
@@ -275,7 +293,7 @@ class Look:
     def slowly(self, elapsed: float, pending: list[Pending]) -> None:
         """Warn, or end the wait."""
         missing = self._missing(pending)
-        self._watchdog._look(elapsed, 0, self._call, missing, self._said, False)
+        self._watchdog.look(elapsed, 0, self._call, missing, self._said, False)
 
 
 def _say(text: str) -> None:

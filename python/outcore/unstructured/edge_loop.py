@@ -204,7 +204,7 @@ def _kept(stack: contextlib.ExitStack, loop: _Loop, schedule: EdgeSchedule, shar
     loop.refuse_large(plan, schedule)
     words = {"kernel": getattr(loop.kernel, "__qualname__", type(loop.kernel).__name__)}
     others = [*loop.reads, *loop.edge_data]
-    kept = Kept(ranks, loop.updates, others, words | schedule._said(), schedule.blocks)
+    kept = Kept(ranks, loop.updates, others, words | schedule.identity(), schedule.blocks)
     stack.callback(kept.release)
     try:
         kept.begin()
@@ -220,13 +220,13 @@ def _kept(stack: contextlib.ExitStack, loop: _Loop, schedule: EdgeSchedule, shar
 def _told(edges: Source | EdgeSchedule) -> str:
     """Edges, for a comparison between ranks: schedules whose blocks differ have different numbers."""
     if isinstance(edges, EdgeSchedule):
-        return f"{edges!r} ({zlib.crc32(edges._blocks.tobytes()):08x})"
+        return f"{edges!r} ({zlib.crc32(edges.tables.blocks.tobytes()):08x})"
     return "edges without a schedule"
 
 
 def _order(schedule: EdgeSchedule) -> NDArray[np.int64]:
     """Blocks in the order of steps: those of each rank of a hierarchical partition follow each other."""
-    return np.argsort(schedule._blocks[:, -1], kind="stable")
+    return np.argsort(schedule.tables.blocks[:, -1], kind="stable")
 
 
 def _share(plan: Schedule, schedule: EdgeSchedule, ranks: Ranks) -> range:
@@ -238,7 +238,7 @@ def _share(plan: Schedule, schedule: EdgeSchedule, ranks: Ranks) -> range:
     in-core model). Else ranks have neighbouring blocks of about equally many edges.
     """
     if schedule.ranks == ranks.size:
-        owners = np.sort(schedule._blocks[:, -1])
+        owners = np.sort(schedule.tables.blocks[:, -1])
         begin, end = np.searchsorted(owners, (ranks.rank, ranks.rank + 1))
         return range(int(begin), int(end))
     mine = range(0)
@@ -346,7 +346,7 @@ class _Loop:
                     f"{who} cannot update {one.name!r}: it is in memory; use an array on disk",
                     code="unsupported-feature",
                 )
-        if resume and not (isinstance(edges, EdgeSchedule) and edges._folder):
+        if resume and not (isinstance(edges, EdgeSchedule) and edges.folder):
             raise UsageError(
                 "resume=True needs the schedule with which the loop began; make one with "
                 "outcore.edge_schedule(..., out=folder), and open it with EdgeSchedule.open",
@@ -384,7 +384,7 @@ class _Loop:
         and `updates` by the index. Blocks of a step stand in that order; behind them what the kernel
         adds to.
         """
-        table = schedule._blocks
+        table = schedule.tables.blocks
         edges, own, off, space = (table[:, n] for n in range(4))
         names = [one.name for one in [*self.edge_data, *self.reads, *self.updates]]
         order = _order(schedule)
@@ -432,10 +432,10 @@ class _Loop:
     def arrays(self, schedule: EdgeSchedule, rows: Sequence[Any] = ()) -> list[Any]:
         """The arrays of the plan, with those for new rows."""
         return [
-            schedule._local,
-            *(Indirect(one.table, schedule._numbers) for one in self.edge_data),
-            *(Indirect(one.table, schedule._index) for one in [*self.reads, *self.updates]),
-            *(Indirect(one, schedule._index) for one in rows),
+            schedule.tables.local,
+            *(Indirect(one.table, schedule.tables.numbers) for one in self.edge_data),
+            *(Indirect(one.table, schedule.tables.index) for one in [*self.reads, *self.updates]),
+            *(Indirect(one, schedule.tables.index) for one in rows),
         ]
 
     def run(

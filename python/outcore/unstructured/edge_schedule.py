@@ -26,7 +26,7 @@ import contextlib
 import operator
 import os
 from collections.abc import Sequence
-from typing import Any, Protocol, Self, SupportsIndex
+from typing import Any, NamedTuple, Protocol, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +108,28 @@ class _ByNumber:
         return positions
 
 
+class EdgeTables(NamedTuple):
+    """
+    Arrays of an edge schedule, in memory or on disk.
+
+    Parameters
+    ----------
+    local
+        Edges by block, in local numbers of nodes: int32.
+    numbers
+        Numbers of these edges.
+    index
+        Nodes that each block reads, its own first.
+    blocks
+        Of each block: edges, own nodes, nodes of others, room in `index`, rank.
+    """
+
+    local: Table
+    numbers: Table
+    index: Table
+    blocks: NDArray[np.int64]
+
+
 class EdgeSchedule(Released):
     """
     What `outcore.edge_loop` needs of a mesh; made by `outcore.edge_schedule`, or opened.
@@ -134,13 +156,13 @@ class EdgeSchedule(Released):
         numbers: Table,
         index: Table,
         blocks: Table,
+        folder: str | None = None,
     ) -> None:
         self._nodes, self._edges, self._ranks = nodes, edges, ranks
-        self._local, self._numbers, self._index = local, numbers, index
-        #: Where it is kept, if it is.
-        self._folder: str | None = None
-        #: Of each block: edges, own nodes, nodes of others, room in the index, rank.
-        self._blocks: NDArray[np.int64] = np.asarray(blocks[...], np.int64)
+        #: Its arrays, for `outcore.edge_loop`.
+        self.tables = EdgeTables(local, numbers, index, np.asarray(blocks[...], np.int64))
+        #: Folder in which the schedule was saved, or None.
+        self.folder = folder
 
     @property
     def nodes(self) -> int:
@@ -155,12 +177,12 @@ class EdgeSchedule(Released):
     @property
     def columns(self) -> int:
         """How many nodes an edge has."""
-        return int(self._local.shape[1])
+        return int(self.tables.local.shape[1])
 
     @property
     def blocks(self) -> int:
         """How many blocks there are. A kernel is called once for each that has edges."""
-        return len(self._blocks)
+        return len(self.tables.blocks)
 
     @property
     def ranks(self) -> int:
@@ -178,12 +200,12 @@ class EdgeSchedule(Released):
 
         Their sum, over `edges`, is how often an edge is worked on.
         """
-        return self._blocks[:, _EDGES].copy()
+        return self.tables.blocks[:, _EDGES].copy()
 
     @property
     def nodes_of_blocks(self) -> NDArray[np.int64]:
         """Own nodes of each block, and nodes of others that it reads: int64, shape (blocks, 2)."""
-        return self._blocks[:, [_OWN, _OFF]].copy()
+        return self.tables.blocks[:, [_OWN, _OFF]].copy()
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Self:
@@ -235,8 +257,9 @@ class EdgeSchedule(Released):
             for name, shape in shapes.items():
                 tables.append(open_table(folder, name, shape, "i"))
                 stack.callback(tables[-1].close)
-            found = cls(nodes, edges, ranks, *tables)
-            each, most = found._blocks, max(copies, index, ranks)
+            local, numbers, index_of, blocks_of = tables
+            found = cls(nodes, edges, ranks, local, numbers, index_of, blocks_of, one_name(folder))
+            each, most = found.tables.blocks, max(copies, index, ranks)
             inside = ((each >= 0) & (each <= most)).all() and (each[:, _RANK] < ranks).all()
             sums = each.sum(axis=0)
             added = (sums[_EDGES], sums[_OWN] + sums[_SPACE], sums[_OWN])
@@ -249,12 +272,11 @@ class EdgeSchedule(Released):
                     path=one_name(folder),
                 )
             stack.pop_all()
-        found._folder = one_name(folder)
         return found
 
-    def _said(self) -> dict[str, Any]:
-        """What tells it from others, of a schedule that is kept: whoever makes it anew says so last."""
-        path = os.path.realpath(os.path.join(str(self._folder), f"{_KIND}.json"))
+    def identity(self) -> dict[str, Any]:
+        """Return what distinguishes a saved schedule from others: its manifest, written last."""
+        path = os.path.realpath(os.path.join(str(self.folder), f"{_KIND}.json"))
         with durable.os_errors("looking at", path):
             found = os.stat(path)
         return {"schedule": path, "schedule time": [found.st_mtime_ns, found.st_size]}
@@ -268,7 +290,8 @@ class EdgeSchedule(Released):
         >>> import outcore
         >>> outcore.edge_schedule([[0, 1]], 2).close()
         """
-        for table in (self._local, self._numbers, self._index):
+        tables = self.tables
+        for table in (tables.local, tables.numbers, tables.index):
             table.close()
 
     def __repr__(self) -> str:
@@ -525,9 +548,8 @@ class _Making:
         if share.size > 1:
             return None
         edges = int(self.edges.shape[0])
-        found = EdgeSchedule(self.nodes, edges, levels, local, numbers, index, blocks)
-        found._folder = None if out is None else one_name(out)
-        return found
+        saved_in = None if out is None else one_name(out)
+        return EdgeSchedule(self.nodes, edges, levels, local, numbers, index, blocks, saved_in)
 
     def _localize_all(
         self, positions: Table, local: Table, index: Table, blocks: NDArray[np.int64]

@@ -253,9 +253,9 @@ class AllocationList(Released):
             groups.distribute(self._edges, self._numbers)
 
     def _owner(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
-        positions = self._table._places.positions(elements)
+        positions = self._table.order.positions(elements)
         found: NDArray[np.int64] = np.searchsorted(
-            self._table._places.begins[1:], positions, side="right"
+            self._table.order.begins[1:], positions, side="right"
         )
         return found
 
@@ -340,10 +340,10 @@ class AllocationList(Released):
         if needed > room():
             what = f"localizing {len(edges)} edges of part {number}"
             raise too_small(what, needed, ", or make more parts")
-        begins = self._table._places.begins
+        begins = self._table.order.begins
         with _core.Reservation("localize", needed):
             elements, places = np.unique(edges, return_inverse=True)
-            positions = self._table._places.positions(elements)
+            positions = self._table.order.positions(elements)
             own = (positions >= begins[number]) & (positions < begins[number + 1])
             members = self._table.members(number)
             local = np.where(own, positions - begins[number], members.size - 1 + (~own).cumsum())

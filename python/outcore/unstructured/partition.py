@@ -119,18 +119,19 @@ class Partition(Released):
         method: str = "given",
         levels: tuple[int, int] | None = None,
     ) -> None:
-        self._table: Table = as_table(part, "the parts of elements")
+        #: The part of each element, in memory or on disk.
+        self.table: Table = as_table(part, "the parts of elements")
         self._parts = _count(parts, "parts")
         self._method, self._levels = method, _levels(levels, self._parts)
-        if self._table.ndim != 1:
+        if self.table.ndim != 1:
             raise UsageError(
-                f"part has shape {self._table.shape}; give the number of a part for each element",
+                f"part has shape {self.table.shape}; give the number of a part for each element",
                 code="bad-shape",
             )
-        refuse_dtype(self._table, "iu", "part", "give integers: the number of each element's part")
+        refuse_dtype(self.table, "iu", "part", "give integers: the number of each element's part")
         with _core.Reservation("partition", self._held + 2 * 8 * self._parts):
             self._counts = np.zeros(self._parts, np.int64)
-            for low, _, slab in slabs(self._table, self._rows()):
+            for low, _, slab in slabs(self.table, self._rows()):
                 check_indices(slab, self._parts, low, "part")
                 self._counts += np.bincount(slab.astype(np.intp), minlength=self._parts)
 
@@ -182,7 +183,7 @@ class Partition(Released):
     @property
     def part(self) -> NDArray[Any] | DiskArray:
         """Part of each element: shape (n,)."""
-        found: NDArray[Any] | DiskArray = value_of(self._table)
+        found: NDArray[Any] | DiskArray = value_of(self.table)
         return found
 
     @property
@@ -193,7 +194,7 @@ class Partition(Released):
     @property
     def elements(self) -> int:
         """How many elements there are."""
-        return int(self._table.shape[0])
+        return int(self.table.shape[0])
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -248,7 +249,7 @@ class Partition(Released):
         number = part_number(part, self._parts)
         found, filled = np.empty(int(self._counts[number]), np.int64), 0
         with _core.Reservation("partition", self._held):
-            for low, _, slab in slabs(self._table, self._rows()):
+            for low, _, slab in slabs(self.table, self._rows()):
                 mine = np.flatnonzero(slab == number)
                 found[filled : filled + mine.size] = mine + low
                 filled += mine.size
@@ -282,7 +283,7 @@ class Partition(Released):
             )
         table = new_table((self.elements,), np.int32, self._near())
         with _core.Reservation("partition", self._held):
-            for low, high, slab in slabs(self._table, self._rows()):
+            for low, high, slab in slabs(self.table, self._rows()):
                 table[low:high] = slab // self._levels[1]
         return Partition(value_of(table), self._levels[0], method=self._method)
 
@@ -319,12 +320,20 @@ class Partition(Released):
             _core.Reservation("partition", self._held),
             contextlib.closing(new_table((self.elements,), np.int32, path=path)) as target,
         ):
-            for low, high, slab in slabs(self._table, self._rows()):
+            for low, high, slab in slabs(self.table, self._rows()):
                 target[low:high] = slab.astype(np.int32, copy=False)
             target.flush()
-        self._say(folder)
+        self.describe_in(folder)
 
-    def _say(self, folder: str | os.PathLike[str]) -> None:
+    def describe_in(self, folder: str | os.PathLike[str]) -> None:
+        """
+        Write the manifest of a saved partition, after its parts.
+
+        Parameters
+        ----------
+        folder
+            Folder of the partition.
+        """
         _say(folder, self.elements, self._parts, self._method, self._levels)
 
     @classmethod
@@ -375,7 +384,7 @@ class Partition(Released):
         >>> import outcore
         >>> outcore.Partition.blocks(4, 2).close()
         """
-        self._table.close()
+        self.table.close()
 
     def __repr__(self) -> str:
         levels = "" if self._levels is None else f", levels {self._levels}"
@@ -385,7 +394,7 @@ class Partition(Released):
     @property
     def _each(self) -> int:
         """Bytes of an element in a pass."""
-        return 4 * int(self._table.dtype.itemsize) + 24
+        return 4 * int(self.table.dtype.itemsize) + 24
 
     def _rows(self) -> int:
         return rows_in(room(), self._each, "parts")
@@ -396,7 +405,7 @@ class Partition(Released):
         return min(room(), self._each * self.elements)
 
     def _near(self) -> list[str]:
-        return [self._table.path] if isinstance(self._table, DiskArray) else []
+        return [self.table.path] if isinstance(self.table, DiskArray) else []
 
 
 @collective
@@ -533,7 +542,7 @@ def partition(
                 found = Partition(value_of(table), parts, method=method, levels=two)
                 if out is not None:
                     table.flush()
-                    found._say(out)
+                    found.describe_in(out)
                 return found
             ranks.together(table.flush)
             count = int(table.shape[0])

@@ -58,7 +58,7 @@ class PartOrder(Released):
     """
 
     def __init__(self, partition: Partition, share: Share | None = None) -> None:
-        part: Any = partition._table
+        part: Any = partition.table
         counted = share is not None
         if share is None:
             share = Share.alone([part.path] if isinstance(part, DiskArray) else [])
@@ -143,22 +143,23 @@ class TranslationTable(Released):
     """
 
     def __init__(self, partition: Partition) -> None:
-        self._places = PartOrder(partition)
+        #: Elements in the order of their parts.
+        self.order = PartOrder(partition)
 
     @property
     def parts(self) -> int:
         """How many parts there are."""
-        return int(self._places.begins.size) - 1
+        return int(self.order.begins.size) - 1
 
     @property
     def elements(self) -> int:
         """How many elements there are."""
-        return int(self._places.begins[-1])
+        return int(self.order.begins[-1])
 
     @property
     def counts(self) -> NDArray[np.int64]:
         """How many elements each part has: int64, shape (parts,)."""
-        found: NDArray[np.int64] = np.diff(self._places.begins)
+        found: NDArray[np.int64] = np.diff(self.order.begins)
         return found
 
     def dereference(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -204,12 +205,12 @@ class TranslationTable(Released):
         check_indices(wanted, self.elements, 0, "indices")
         flat = wanted.reshape(-1)
         part, offset = np.empty(flat.size, np.int32), np.empty(flat.size, np.int64)
-        begins = self._places.begins
+        begins = self.order.begins
         with _core.Reservation("translation table", room()):
             rows = rows_in(room() // 2, _EACH, "indices")
             for low in range(0, flat.size, rows):
                 some = slice(low, low + rows)
-                position = self._places.positions(flat[some])
+                position = self.order.positions(flat[some])
                 part[some] = owner = np.searchsorted(begins[1:], position, side="right")
                 offset[some] = position - begins[owner]
         return part.reshape(wanted.shape), offset.reshape(wanted.shape)
@@ -244,8 +245,8 @@ class TranslationTable(Released):
         array([3, 4, 5])
         """
         number = part_number(part, self.parts)
-        begins = self._places.begins
-        return self._places.at(int(begins[number]), int(begins[number + 1]))
+        begins = self.order.begins
+        return self.order.at(int(begins[number]), int(begins[number + 1]))
 
     def close(self) -> None:
         """
@@ -256,7 +257,7 @@ class TranslationTable(Released):
         >>> import outcore
         >>> outcore.TranslationTable(outcore.Partition.blocks(6, 2)).close()
         """
-        self._places.close()
+        self.order.close()
 
     def __repr__(self) -> str:
         elements, parts = counted(self.elements, "element"), counted(self.parts, "part")

@@ -175,12 +175,16 @@ class Solving:
 
     def _held(self, width: int, unit: int, copies: int) -> int:
         size, n = self.blas.dtype.itemsize, self.n
-        raw = 0 if self._same(0) else self.given[0].itemsize
+        raw = 0 if self.is_same(0) else self.given[0].itemsize
         other = max(
-            (self.given[k + 1].itemsize for k in range(len(self.sweeps)) if not self._same(k + 1)),
+            (
+                self.given[k + 1].itemsize
+                for k in range(len(self.sweeps))
+                if not self.is_same(k + 1)
+            ),
             default=0,
         )
-        pivots = _PIVOT.itemsize * self._pivots
+        pivots = _PIVOT.itemsize * self.pivot_count
         come_by = n * unit * (copies * size + other)
         return n * width * (size + raw) + come_by + copies * pivots
 
@@ -192,11 +196,19 @@ class Solving:
             low, high = (middle, high) if fits else (low, middle - 1)
         return low
 
-    def _same(self, k: int) -> bool:
+    def is_same(self, k: int) -> bool:
+        """
+        Return whether an array has the type with which the factorisation computes.
+
+        Parameters
+        ----------
+        k
+            Number of the array.
+        """
         return matrices.same(self.given[k], self.blas.dtype)
 
     @property
-    def _pivots(self) -> int:
+    def pivot_count(self) -> int:
         """Elements of the buffer of pivots."""
         if self.rows is None:
             return 0
@@ -208,7 +220,7 @@ class Solving:
 class _Steps:
     def __init__(self, of: Solving, width: int, unit: int, copies: int) -> None:
         self.of, self.width, self.unit, self.copies = of, width, unit, copies
-        self.cast, self.uncast = of._same(0), all(map(of._same, range(1, len(of.given))))
+        self.cast, self.uncast = of.is_same(0), all(map(of.is_same, range(1, len(of.given))))
         # Units of a sweep do not cross the columns that were pivoted together.
         self.units = [self._count(sweep) for sweep in of.sweeps]
         self.ends = np.cumsum([1, *self.units]).tolist()
@@ -232,13 +244,13 @@ class _Steps:
         buffers = [
             Buffer(n * self.width, dtype, "F", kept=True),
             Buffer(n * self.unit, dtype, "F", copies=self.copies),
-            Buffer(of._pivots, _PIVOT, copies=self.copies),
+            Buffer(of.pivot_count, _PIVOT, copies=self.copies),
         ]
         self.raw: dict[int, int] = {}
-        if not of._same(0):
+        if not of.is_same(0):
             self.raw[0] = len(buffers)
             buffers.append(Buffer(n * self.width, of.given[0].newbyteorder("="), "F"))
-        others = [k for k in range(1, len(of.given)) if not of._same(k)]
+        others = [k for k in range(1, len(of.given)) if not of.is_same(k)]
         if others:
             most = max(others, key=lambda k: of.given[k].itemsize)
             for k in others:
