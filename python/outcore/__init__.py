@@ -16,6 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from outcore import measured as _measured
+from outcore import ranked as _ranked
 from outcore._core import __version__
 from outcore.errors import (
     AlreadyExistsError,
@@ -464,6 +465,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+_ranked.register("outcore.collective.opening")
 # Figures of disks that `outcore bench` has measured, or processes have learned.
 _measured.use()
 _atexit.register(_measured.keep_learned)

@@ -39,13 +39,14 @@ from outcore.formats.known_options import refuse_unknown
 from outcore.formats.paths import one_name
 from outcore.hints import Hints
 from outcore.opening import create, open
+from outcore.ranked import service
 from outcore.report import counted
 
-__all__ = ["Group", "Tree", "open_group"]
+__all__ = ["MODES", "Group", "Tree", "check_mode", "make_group", "open_group"]
 
 T = TypeVar("T")
 Mode = Literal["r", "r+", "a", "w", "x"]
-_MODES = ("r", "r+", "a", "w", "x")
+MODES = ("r", "r+", "a", "w", "x")
 
 
 def open_group(
@@ -110,18 +111,24 @@ def open_group(
         └── x  float64 (3,)
     """
     if comm is not None:
-        from outcore.transport import transport
-
-        return _open_together(transport(comm), path, mode, hints, format)
-    _check_mode(mode)
+        return service().open_group(comm, path, mode, hints, format)
+    check_mode(mode)
     settings = Hints.of(hints)
-    made = _make(path, mode, format)
+    made = make_group(path, mode, format)
     info = of_formats.info(path, writable=mode != "r", format=made or format)
     return Group(info, mode, settings)
 
 
-def _check_mode(mode: str) -> None:
-    if mode not in _MODES:
+def check_mode(mode: str) -> None:
+    """
+    Raise `UsageError` (``bad-mode``) for an unknown mode.
+
+    Parameters
+    ----------
+    mode
+        Argument of `open_group`.
+    """
+    if mode not in MODES:
         raise UsageError(
             f"mode {mode!r} is not known; modes of groups: r, r+ (write as well), a (make it if it is "
             "missing), w (replace), x (create)",
@@ -129,8 +136,15 @@ def _check_mode(mode: str) -> None:
         )
 
 
-def _make(path: str | os.PathLike[str], mode: Mode, format: str | None) -> str | None:
-    """Make what the mode says is to be made; the format of what was made."""
+def make_group(path: str | os.PathLike[str], mode: Mode, format: str | None) -> str | None:
+    """
+    Create a group if the mode asks for it, and return the name of its format.
+
+    Parameters
+    ----------
+    path, mode, format
+        As for `open_group`.
+    """
     if mode in ("r", "r+"):
         return None
     if mode == "a":
@@ -139,50 +153,6 @@ def _make(path: str | os.PathLike[str], mode: Mode, format: str | None) -> str |
         if there and of_formats.kind_of(path, format) is not None:
             return None
     return of_formats.create(path, format=format, replace=mode == "w").format
-
-
-def _open_together(
-    group: outcore.Transport,
-    path: str | os.PathLike[str],
-    mode: Mode,
-    hints: Hints | Mapping[str, Any] | None,
-    format: str | None,
-) -> Group:
-    # Whoever opens a group alone needs none of these.
-    from outcore.collective.agreement import together
-    from outcore.collective.items import number_of, place_of
-
-    found: list[Group] = []
-
-    def tell() -> str:
-        return f"open_group of {path!r} with mode {mode!r}"
-
-    def words(*, resolved: bool = False) -> list[int]:
-        _check_mode(mode)
-        return [_MODES.index(mode), place_of(path, resolved=resolved), number_of(str(format))]
-
-    def again() -> list[int]:
-        return words(resolved=True)
-
-    if mode in ("a", "w", "x"):
-        # Nothing is made before all ranks mean the same.
-        together(group, "outcore.open_group", words, tell, same=3, again=again)
-
-        def make() -> list[int]:
-            if group.rank == 0:
-                _make(path, mode, format)
-            return []
-
-        together(group, "outcore.open_group", make, tell, same=0)
-
-    def join() -> list[int]:
-        _check_mode(mode)
-        info = of_formats.info(path, writable=mode != "r", format=format)
-        found.append(Group(info, mode, Hints.of(hints), group))
-        return words()
-
-    together(group, "outcore.open_group", join, tell, same=3, again=again)
-    return found[0]
 
 
 class Tree(str):
@@ -335,7 +305,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
     def _group(self, where: str) -> Group:
         mode: Mode = "r+" if self.writable else "r"
         if self._transport is not None:
-            return _open_together(self._transport, where, mode, self._hints, self.format)
+            return service().open_group(self._transport, where, mode, self._hints, self.format)
         info = of_formats.info(where, writable=self.writable, format=self.format)
         return Group(info, mode, self._hints)
 
@@ -687,15 +657,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         group = self._transport
         if group is None:
             return work()
-        from outcore.collective.agreement import together, told
-        from outcore.collective.items import number_of
-
-        def say() -> list[int]:
-            return [number_of(f"{verb}\0{where}")]
-
-        together(group, "Group", say, lambda: f"{verb} of {where!r}", same=1)
-        found: T = told(group, "Group", work, f"{verb} of {where!r}")
-        return found
+        return service().on_first_rank(group, verb, where, work)
 
 
 def _reopen(path: str, mode: Mode, hints: Hints, format: str) -> Group:

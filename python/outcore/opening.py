@@ -1,23 +1,20 @@
 """
-The doors: `open` and `open_many`, beside `create`.
+Open arrays: `open` and `open_many`.
 
-Problem. Ranks that open an array together must mean the same one, and all return or all raise.
-Idea. The format opens the file; `create` (`outcore.creating`) makes new ones.
+The format of a file describes its array; `create` (`outcore.creating`) makes new ones. Calls with
+``comm=`` are served by the package of the ranks (`outcore.ranked`).
 """
 
 from __future__ import annotations
 
-import functools
-import operator
 import os
-import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, overload
 
 import numpy as np
 
 import outcore
-from outcore import _core, formats
+from outcore import formats
 from outcore.creating import create, words_of
 from outcore.disk import DiskArray, Mode
 from outcore.errors import (
@@ -25,18 +22,25 @@ from outcore.errors import (
     FormatError,
     NotFoundError,
     PathTypeError,
-    UnsupportedError,
     UsageError,
 )
-from outcore.formats.layout import ArrayInfo, Codec, is_text
+from outcore.formats.layout import ArrayInfo, is_text
 from outcore.formats.paths import one_name
 from outcore.formats.spec import as_dtype
 from outcore.hints import Hints
+from outcore.ranked import service
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["create", "open", "open_many"]
+__all__ = [
+    "MODES",
+    "RAW_OPTIONS",
+    "check_many",
+    "check_mode",
+    "create",
+    "describe_paths",
+    "open",
+    "open_many",
+    "words_with_data",
+]
 
 Path = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -129,14 +133,12 @@ def open(
     ...     a.append([1, 2, 3])
     """
     if comm is not None:
-        from outcore.transport import transport
-
-        return _open_together(transport(comm), path, mode, hints, options)
+        return service().open(comm, path, mode, hints, options)
     if mode in ("w", "x"):
         return _create_by_mode(path, mode, hints, options)
     if mode == "a":
         return _open_or_create(path, hints, options)
-    _check_mode(mode)
+    check_mode(mode)
     resolved = Hints.of(hints)
     info = formats.open_info(path, writable=mode == "r+", **options)
     return _opened(info, mode, resolved, options)
@@ -173,7 +175,7 @@ def _open_or_create(
 ) -> DiskArray:
     """Mode ``"a"``: what is there, or else a new array."""
     raw = _is_raw(path, options.get("format"))
-    known = {k: v for k, v in options.items() if k == "format" or (raw and k in _RAW)}
+    known = {k: v for k, v in options.items() if k == "format" or (raw and k in RAW_OPTIONS)}
     makes = ("data" in options or "like" in options) or {"shape", "dtype"} <= set(options)
     for last in (False, True):
         try:
@@ -191,8 +193,8 @@ def _open_or_create(
             return found
         if not makes:
             raise NotFoundError(
-                f"there is no array {_told(path)}, and mode 'a' makes one only if it is told how: give "
-                "shape= and dtype=, data= or like=",
+                f"there is no array {describe_paths(path)}, and mode 'a' makes one only if it is told "
+                "how: give shape= and dtype=, data= or like=",
                 code="not-found",
             ) from missing
         try:
@@ -223,8 +225,15 @@ def _is_raw(path: Path, format: str | None) -> bool:
     return format == "raw"
 
 
-def _with_data(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What options say of a new array, and beside that what its data, or another array, says."""
+def words_with_data(options: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Return the options of a new array, with those that follow from ``data=`` or ``like=``.
+
+    Parameters
+    ----------
+    options
+        Options of `create`.
+    """
     words = words_of(options.get("like"))
     data = options.get("data")
     if data is not None:
@@ -235,7 +244,7 @@ def _with_data(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _must_be(found: DiskArray, options: Mapping[str, Any]) -> None:
     """Refuse an array that is there with another shape or dtype than was asked for."""
-    words = _with_data(options)
+    words = words_with_data(options)
     kind, shape = words.get("dtype"), words.get("shape")
     below: tuple[int, ...] = ()
     if kind is not None:
@@ -335,20 +344,23 @@ def open_many(
     """
     options = {} if format is None else {"format": format}
 
-    def look() -> tuple[list[Path], list[ArrayInfo], dict[str, Any]]:
-        _check_many(paths, mode)
-        asked: list[Path] = list(paths)
-        return asked, formats.open_infos(asked, writable=mode == "r+", **options), options  # type: ignore[arg-type]
-
     if comm is not None:
-        from outcore.transport import transport
-
-        return _join(transport(comm), "outcore.open_many", mode, hints, options, look)
+        return service().open_many(comm, paths, mode, hints, options)
+    check_many(paths, mode)
+    infos = formats.open_infos(paths, writable=mode == "r+", **options)
     resolved = Hints.of(hints)
-    return [_opened(info, mode, resolved, options) for info in look()[1]]
+    return [_opened(info, mode, resolved, options) for info in infos]
 
 
-def _check_many(paths: Iterable[str | os.PathLike[str]], mode: str) -> None:
+def check_many(paths: Iterable[str | os.PathLike[str]], mode: str) -> None:
+    """
+    Raise `UsageError` for arguments of `open_many` that are not a list of paths or a mode for it.
+
+    Parameters
+    ----------
+    paths, mode
+        Arguments of `open_many`.
+    """
     if mode not in ("r", "r+"):
         raise UsageError(
             f"open_many() opens what is there, with mode 'r' or 'r+', not {mode!r}; create() makes a "
@@ -363,183 +375,32 @@ def _check_many(paths: Iterable[str | os.PathLike[str]], mode: str) -> None:
         )
 
 
-def _open_together(
-    group: outcore.Transport,
-    path: Path,
-    mode: Mode,
-    hints: Hints | Mapping[str, Any] | None,
-    options: Mapping[str, Any],
-) -> outcore.CollectiveArray:
-    # Whoever opens an array alone needs none of these.
-    from outcore.collective.agreement import together
-    from outcore.collective.items import place_of
-
-    made: _core.Records | None = None
-
-    def tell() -> str:
-        return f"open of {_told(path)} with mode {mode!r}, {_meant(options, None)}"
-
-    def words(*, resolved: bool = False) -> list[int]:
-        return [_MODES.index(mode), place_of(path, resolved=resolved), _digest(options)]
-
-    if mode in ("w", "x", "a"):
-        # Nothing is replaced before all ranks mean the same.
-        again = functools.partial(words, resolved=True)
-        together(group, "outcore.open", words, tell, same=3, again=again)
-
-        def make() -> list[int]:
-            if group.rank:
-                return [0]
-            with open(path, mode, hints=hints, **options) as array:
-                return [_FORMATS.index(array.format)]
-
-        made = together(group, "outcore.open", make, tell, same=0)
-
-    def look() -> tuple[list[Path], list[ArrayInfo], dict[str, Any]]:
-        _check_mode(mode)
-        known = dict(options)
-        if made is not None:
-            name = _FORMATS[made.setting(0)[0]]
-            # What it takes to open it again; the rest was only for creating it. A raw file does not
-            # say what it holds.
-            said = _with_data(options) if name == "raw" else {}
-            known = {k: v for k, v in said.items() if k in _RAW} | {"format": name}
-        return [path], [formats.open_info(path, writable=mode != "r", **known)], known
-
-    return _join(group, "outcore.open", mode, hints, options, look)[0]
-
-
-def _join(
-    group: outcore.Transport,
-    call: str,
-    mode: Mode,
-    hints: Hints | Mapping[str, Any] | None,
-    options: Mapping[str, Any],
-    look: Callable[[], tuple[list[Path], list[ArrayInfo], dict[str, Any]]],
-) -> list[outcore.CollectiveArray]:
+def describe_paths(path: Path) -> str:
     """
-    Let each rank open the same arrays; all return them, or all raise. One synchronisation.
+    Return the path, or the paths of a list, for a message.
 
-    `look` finds what this rank means: paths, what the formats say of the arrays, and what it takes to
-    open them again.
+    Parameters
+    ----------
+    path
+        Argument of `open`.
     """
-    from outcore.collective.agreement import together
-    from outcore.collective.array import CollectiveArray
-    from outcore.collective.items import elements_of, one_number, place_of
-
-    asked: list[Path] = []
-    found: list[CollectiveArray] = []
-
-    def join() -> list[int]:
-        # Ranks of one node share its processors.
-        here = group.nodes.count(group.nodes[group.rank])
-        fair = _with_threads(max(1, len(os.sched_getaffinity(0)) // here))
-        settings = Hints.of(hints).over(fair)
-        paths, infos, known = look()
-        asked.extend(paths)
-        for info in infos:
-            if is_text(info):
-                raise UnsupportedError(
-                    f"{info.path!r} holds text of variable length, which ranks do not read together; "
-                    "each opens it without comm= and reads its own",
-                    code="text-elements",
-                    path=info.path,
-                )
-            as_if: Mode = "r+" if mode == "a" else mode
-            found.append(CollectiveArray(info, as_if, settings, known, group))
-        return words()
-
-    def words(*, resolved: bool = False) -> list[int]:
-        for array, path in zip(found, asked, strict=True):
-            array.place = place_of(path, resolved=resolved)
-        places = one_number([array.place for array in found])
-        return [_MODES.index(mode), places, one_number([elements_of(a.info) for a in found])]
-
-    def tell() -> str:
-        with_mode = f"with mode {mode!r}"
-        if call == "outcore.open":
-            return f"open of {_told(asked[0])} {with_mode}, {_meant(options, found[0].info)}"
-        # The first one of which the ranks mean something else.
-        mine = np.array([(a.place, elements_of(a.info)) for a in found], np.int64).reshape(-1, 2)
-        rows = [np.frombuffer(said, np.int64) for said in group.allgather_bytes(mine.tobytes())]
-        least = min(map(len, rows)) // 2
-        both = np.array([row[: 2 * least] for row in rows]).reshape(len(rows), least, 2)
-        differ = np.flatnonzero((both != both[0]).any(axis=(0, 2)))
-        first = int(differ[0]) if differ.size else least
-        if first >= len(found):
-            return f"open_many of {len(found)} arrays {with_mode}"
-        means = f"{_told(asked[first])}, {_meant(options, found[first].info)}"
-        return f"open_many of {len(found)} arrays {with_mode}, of which paths[{first}] is {means}"
-
-    try:
-        again = functools.partial(words, resolved=True)
-        together(group, call, join, tell, same=3, again=again)
-    except BaseException:
-        for array in found:
-            array.close()
-        raise
-    return found
-
-
-def _told(path: Path) -> str:
     names = path if isinstance(path, list | tuple) else [path]
     return ", ".join(repr(os.fspath(n) if isinstance(n, os.PathLike) else n) for n in names)
 
 
-def _meant(options: Mapping[str, Any], info: ArrayInfo | None) -> str:
-    """What a rank opened, in words; before that, what it was told."""
-    if info is None:
-        told = [f"{name}={reprlib.repr(options[name])}" for name in sorted(options)]
-        return ", ".join(told) or "without options"
-    start = f", from byte {info.extra['offset']}" if info.format == "raw" else ""
-    return f"shape {info.shape}, dtype {info.dtype!s:.200}, order {info.order}{start}"
+MODES = ("r", "r+", "w", "x", "a")
 
 
-def _digest(options: Mapping[str, Any]) -> int:
-    """A number of what is to be created, which all ranks compute alike."""
-    from outcore.collective.items import number_of
+def check_mode(mode: str) -> None:
+    """
+    Raise `UsageError` (``bad-mode``) for an unknown mode.
 
-    said = {"order": "C", "offset": 0, "fill_value": None, **options}
-    # Of its elements those of the rank that creates the array count.
-    said.pop("data", None)
-    like = said.pop("like", None)
-    if like is not None:
-        said = {**words_of(like), **{k: v for k, v in said.items() if v is not None}}
-    if isinstance(said.get("shape"), SupportsIndex):
-        said["shape"] = [said["shape"]]
-    if said.get("dtype") is not None:
-        said["dtype"] = repr(as_dtype(said["dtype"], "an array"))
-    return number_of(_canonical({k: v for k, v in said.items() if v is not None}))
-
-
-def _canonical(value: Any) -> str:
-    """Text that is the same for what means the same; of what nobody knows, its type alone."""
-    if isinstance(value, str | bytes | bool | None):
-        return repr(value)
-    if isinstance(value, Mapping):
-        return f"{{{sorted((str(k), _canonical(v)) for k, v in value.items())}}}"
-    if isinstance(value, np.generic | np.ndarray):
-        return _canonical(value.tolist())
-    if isinstance(value, Sequence):
-        return f"[{', '.join(map(_canonical, value))}]"
-    if isinstance(value, SupportsIndex):
-        return repr(operator.index(value))
-    if isinstance(value, Codec):
-        return _canonical([value.name, value.options])
-    return repr(value) if isinstance(value, float | complex) else type(value).__qualname__
-
-
-@functools.lru_cache(maxsize=16)
-def _with_threads(threads: int) -> Hints:
-    return Hints(threads=threads)
-
-
-_MODES = ("r", "r+", "w", "x", "a")
-_FORMATS = [module.NAME for module in formats.ALL]
-
-
-def _check_mode(mode: str) -> None:
-    if mode not in _MODES:
+    Parameters
+    ----------
+    mode
+        Argument of `open`.
+    """
+    if mode not in MODES:
         raise UsageError(
             f"mode {mode!r} is not known; modes: r, r+ (write as well), w (replace), x (create), a "
             "(r+, or create what is not there)",
@@ -547,5 +408,5 @@ def _check_mode(mode: str) -> None:
         )
 
 
-# What `open` has to be told of a raw file.
-_RAW = ("dtype", "shape", "order", "offset")
+#: Options of `open` that describe a raw file.
+RAW_OPTIONS = ("dtype", "shape", "order", "offset")

@@ -10,7 +10,7 @@ import pytest
 
 import outcore
 from mpi.test_collective import once
-from outcore import DistArray, Distribution, _core, opening
+from outcore import DistArray, Distribution, _core
 from outcore.collective import (
     agreement,
     array,
@@ -19,6 +19,7 @@ from outcore.collective import (
     explain,
     independent,
     items,
+    opening,
     packets,
     planning,
     rounds,

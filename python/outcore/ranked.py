@@ -1,0 +1,63 @@
+"""
+Calls with ``comm=``, which the package of the ranks serves.
+
+Problem. `outcore.open`, `outcore.open_many` and `outcore.open_group` take ``comm=``. They need the
+collectives then, which are built on arrays and groups.
+Idea. The package of the ranks registers the module that serves these calls (`register`). The module is
+imported when the first call with ``comm=`` asks for it (`service`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+if TYPE_CHECKING:
+    import outcore
+
+__all__ = ["Service", "register", "service"]
+
+T = TypeVar("T")
+_registered: list[str] = []
+
+
+class Service(Protocol):
+    """Calls of many ranks that arrays and groups ask for. All are collective."""
+
+    def open(
+        self, comm: Any, path: Any, mode: Any, hints: Any, options: Mapping[str, Any]
+    ) -> outcore.CollectiveArray:
+        """Open or create an array on all ranks, as `outcore.open`."""
+
+    def open_many(
+        self, comm: Any, paths: Iterable[Any], mode: Any, hints: Any, options: Mapping[str, Any]
+    ) -> list[outcore.CollectiveArray]:
+        """Open several arrays on all ranks, as `outcore.open_many`."""
+
+    def open_group(
+        self, comm: Any, path: Any, mode: Any, hints: Any, format: str | None
+    ) -> outcore.Group:
+        """Open or create a group on all ranks, as `outcore.open_group`."""
+
+    def on_first_rank(
+        self, group: outcore.Transport, verb: str, where: str, work: Callable[[], T]
+    ) -> T:
+        """Let the first rank do something short, and return its result on all ranks."""
+
+
+def register(module: str) -> None:
+    """
+    Register the module that serves calls with ``comm=``.
+
+    Parameters
+    ----------
+    module
+        Name of a module with the functions of `Service`.
+    """
+    _registered[:] = [module]
+
+
+def service() -> Service:
+    """Return the module that serves calls with ``comm=``."""
+    return cast(Service, importlib.import_module(_registered[0]))
