@@ -12,7 +12,8 @@ import hypothesis
 import pytest
 
 import lanes
-from outcore import _core, formats, measured
+from outcore import _core, measured
+from outcore.formats.zarr_format import ZarrFormat
 from ranks import UNDER_MPI, communicator
 
 # Machines that run tests are busy: time says nothing. A failure prints how to repeat it.
@@ -78,13 +79,13 @@ PLAIN = ("crash", "fuzz", "memory", "mpi", "property", "unit")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    found = dict(formats.NEW_CODECS)
+    codec = ZarrFormat.new_codec
     if item.path.parent.name in PLAIN:
-        formats.NEW_CODECS.clear()
+        ZarrFormat.new_codec = None
     try:
         return (yield)
     finally:
-        formats.NEW_CODECS.update(found)
+        ZarrFormat.new_codec = codec
 
 
 def pytest_configure(config):

@@ -186,14 +186,14 @@ def fitted(
     words, lost = dict(words), []
     of = words.pop("format", None)
     codecs = words.get("compression", ())
-    if formats.takes(format, formats.substitute(format), dtype) is None:
+    if formats.can_encode(format, formats.substitute(format), dtype) is None:
         return {k: v for k, v in words.items() if k not in ("chunks", "shards", "compression")}, ()
     if format != "zarr" and words.pop("shards", None) is not None:
         lost.append("shards")
     found: list[Codec] = []
     for codec in codecs:
         ways = (codec, *_equal_codecs(codec))
-        one = next((way for way in ways if formats.takes(format, way, dtype)), None)
+        one = next((way for way in ways if formats.can_encode(format, way, dtype)), None)
         plugin = one is not None and formats.needs_plugin(format, one)
         if one is not None and (not plugin or (of and formats.needs_plugin(of, codec))):
             found.append(one)

@@ -451,9 +451,9 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         if not os.path.exists(path):
             return False
         found = formats.marked(path)
-        if found is None or found.NAME not in ("hdf5", "netcdf4", "zarr", "zarr2"):
+        if found is None or found.name not in ("hdf5", "netcdf4", "zarr", "zarr2"):
             return False
-        if found.NAME in ("zarr", "zarr2"):
+        if found.name in ("zarr", "zarr2"):
             return not _is_installed("zarr")
         from outcore.formats import hdf5_access as access
 

@@ -49,7 +49,7 @@ def is_exact(path):
         assert part.shape == manifest.shape_of(number)
         assert (
             os.path.getsize(name)
-            == npy.open(name, None, False).layout.parts[0].offset + part.nbytes
+            == npy.Npy().describe(name, None, False).layout.parts[0].offset + part.nbytes
         )
     return True
 
@@ -363,7 +363,7 @@ def test_moves_to_each_others_name_do_not_wait_for_each_other(quick):
     def work(one, other):
         for _ in range(200):
             with contextlib.suppress(outcore.NotFoundError):  # it has the other name
-                parts.move(str(quick / one), str(quick / other), exclusive=False)
+                parts.Parts().move(str(quick / one), str(quick / other), exclusive=False)
 
     threads = [
         threading.Thread(target=work, args=names, daemon=True)

@@ -24,7 +24,7 @@ from outcore.errors import (
     UnsupportedError,
     UsageError,
 )
-from outcore.formats import durable, locks, part_files, parts, unfinished, zarr_store
+from outcore.formats import durable, locks, npy, part_files, unfinished, zarr_store
 from outcore.jobs.journal import Journal
 from outcore.placement import making
 from outcore.restart.calls import checkpoint, restore
@@ -288,13 +288,13 @@ def recorded(monkeypatch):
 
 
 def test_note_of_parts_is_durable_before_a_part_is_made(monkeypatch):
-    calls, create = recorded(monkeypatch), parts.npy.create
+    calls, create = recorded(monkeypatch), npy.Npy.create
 
-    def made(path, *words):
+    def made(self, path, *words):
         calls.append(("part", path))
-        return create(path, *words)
+        return create(self, path, *words)
 
-    monkeypatch.setattr(parts.npy, "create", made)
+    monkeypatch.setattr(npy.Npy, "create", made)
     outcore.create("a.parts", data=np.ones(4), parts=2).close()
     (note, name), (folder, _), (part, _) = calls[:3]
     assert (note, folder, part) == ("file", "folder", "part")

@@ -18,6 +18,7 @@ import outcore
 from docs.blocks import FLAGS, blocks_of, commands_of, run
 from outcore.cli import main
 from outcore.cli.commands import _parse
+from outcore.formats import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
@@ -67,6 +68,7 @@ def test_documents_with_code_are_found():
 
 @pytest.mark.parametrize("name", WITH_CODE)
 def test_documents_run(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_registered", [])  # what a document registers
     monkeypatch.chdir(tmp_path)
     run((ROOT / name).read_text(), name)
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import _core, formats
+from outcore import _core
+from outcore.formats.registry import OWN
 
 ROOT = Path(__file__).resolve().parents[2]
 STATUS = ROOT / "docs" / "status"
@@ -43,7 +44,7 @@ STORED_AS = {
 
 def test_every_format_has_a_row_and_its_suffixes():
     here = {row["Format"].strip("`"): re.findall(r"`([^`]+)`", row["Suffixes"]) for row in FORMATS}
-    assert here == {module.NAME: list(module.SUFFIXES) for module in formats.ALL}
+    assert here == {one.name: list(one.suffixes) for one in OWN}
 
 
 def works(action):

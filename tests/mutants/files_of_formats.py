@@ -65,8 +65,8 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/formats/hdf5.py",
-        before='            if inner is not None and format == "netcdf4":\n                inner',
-        after="            if False:\n                inner",
+        before="                if inner is not None and self.is_netcdf:\n                    inner",
+        after="                if False:\n                    inner",
         killed_by=f"{NAMES}open_gives_the_variable_not_the_dimension",
         why="elements would be written to the placeholder of a dimension, and lost",
     ),

@@ -5,14 +5,14 @@ from mutants import Mutant
 GROUPS = "tests/conformance/test_groups.py::test_"
 WHOLE = "tests/unit/test_convert_group.py::test_"
 CONVERT = "python/outcore/ooc/copies/convert_group.py"
-ZARR = "python/outcore/formats/zarr_groups.py"
+ZARR = "python/outcore/formats/zarr_format.py"
 ZARR3 = "python/outcore/formats/zarr3.py"
 
 MUTANTS = [
     Mutant(
         file=ZARR,
-        before="    if replace and os.path.isdir(target):\n        check_only_nodes(target)\n",
-        after="    if replace and os.path.isdir(target):\n",
+        before="        if replace and os.path.isdir(target):\n            check_only_nodes(target)\n",
+        after="        if replace and os.path.isdir(target):\n",
         killed_by=f"{GROUPS}a_store_with_files_of_others_is_not_replaced",
         why="files of others in the folder of a store would be removed with it",
     ),

@@ -105,8 +105,8 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/raw.py",
-        before="        unfinished.settle(last.path)\n        with durable",
-        after="        with durable",
+        before="            unfinished.settle(last.path)\n            with durable",
+        after="            with durable",
         killed_by=f"{GROWING}::test_an_append_after_one_that_was_killed",
         why="rows that a killed process reserved would count as appended",
     ),

@@ -86,12 +86,12 @@ MUTANTS = [
     Mutant(
         file=PARTS,
         before=(
-            "        held = _headers(_parts(room), told, new, operator.gt)\n"
-            "        part_files.rewrite(new.path, new.document())\n"
+            "            held = _headers(_parts(room), told, new, operator.gt)\n"
+            "            part_files.rewrite(new.path, new.document())\n"
         ),
         after=(
-            "        part_files.rewrite(new.path, new.document())\n"
-            "        held = _headers(_parts(room), told, new, operator.gt)\n"
+            "            part_files.rewrite(new.path, new.document())\n"
+            "            held = _headers(_parts(room), told, new, operator.gt)\n"
         ),
         killed_by=f"{LENGTHS}::test_killed_at_each_step",
         why="after a kill the manifest would name rows that its parts do not have",
@@ -147,8 +147,8 @@ MUTANTS = [
     ),
     Mutant(
         file=PARTS,
-        before="    for one in _cut(open(known.path, None, True, where=known.where or None)):\n",
-        after="    for one in _cut(info):\n",
+        before="        for one in _cut(self.describe(known.path, None, True, where=known.where or None)):\n",
+        after="        for one in _cut(info):\n",
         killed_by=f"{LENGTHS}::test_what_fails_halfway_is_given_back",
         why="parts would keep rows, and their place on a disk that is full, of an append that failed",
     ),

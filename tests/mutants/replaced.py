@@ -202,8 +202,8 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/hdf5.py",
-        before="        if partial_name(inner) not in file:\n            return  #",
-        after="        if False:\n            return  #",
+        before="            if partial_name(inner) not in file:\n                return  #",
+        after="            if False:\n                return  #",
         killed_by="tests/crash/test_leftovers.py"
         "::test_whenever_it_is_killed_all_that_is_left_can_be_removed",
         why="who was killed after the dataset had its name could not go on, nor end",

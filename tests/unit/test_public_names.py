@@ -1,7 +1,6 @@
 """What public calls return has a name in `outcore`: other people say with it what they take."""
 
 import ast
-import importlib
 import inspect
 import subprocess
 import sys
@@ -11,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import outcore
-from outcore import formats, transport
+from outcore import transport
 from outcore.formats import layout
+from outcore.formats.registry import OWN
 
 # Of `ArrayInfo`: what a format tells others about its elements and chunks. Whoever needs them writes a
 # format.
@@ -194,15 +194,16 @@ def test_a_format_is_imported_when_it_is_used(path, brings, tmp_path):
         if name.startswith("outcore.formats.")
     }
     assert brings <= found
-    main = {name.removeprefix("outcore.formats.") for name in (one._name for one in formats.ALL)}
+    modules = [one.where.partition(":")[0] for one in OWN]
+    main = {name.removeprefix("outcore.formats.") for name in modules}
     others = main - brings
     if path == "a.h5":
         others -= {"npy", "raw", "netcdf4"}  # marks of these are looked for before
     assert not found & others
 
 
-def test_formats_are_told_as_their_modules_have_them():
-    for one in formats.ALL:
-        module = importlib.import_module(one._name)
-        assert (one.NAME, one.SUFFIXES) == (module.NAME, module.SUFFIXES)
-        assert one.open is module.open
+def test_registry_agrees_with_the_classes_of_formats():
+    for one in OWN:
+        found = one.load()
+        facts = (found.name, found.suffixes, found.is_folder, found.checks_marks)
+        assert facts == (one.name, one.suffixes, one.is_folder, one.checks_marks)

@@ -33,7 +33,7 @@ SHELLS = ("bash", "zsh", "fish")
 # Values that parsers take as text.
 _KNOWN = {
     "--compression": ("none", "zstd", "gzip", "lz4", "blosc", "lzf"),
-    "--format": tuple(module.NAME for module in formats.ALL),
+    "--format": tuple(one.name for one in formats.every(of_packages=False)),
     "--order": ("C", "F"),
 }
 

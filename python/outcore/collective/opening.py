@@ -77,7 +77,7 @@ def open(
             if group.rank:
                 return [0]
             with opening.open(path, mode, hints=hints, **options) as array:
-                return [_FORMATS.index(array.format)]
+                return [_format_names().index(array.format)]
 
         made = together(group, "outcore.open", make, tell, same=0)
 
@@ -85,7 +85,7 @@ def open(
         opening.check_mode(mode)
         known = dict(options)
         if made is not None:
-            name = _FORMATS[made.setting(0)[0]]
+            name = _format_names()[made.setting(0)[0]]
             # What it takes to open it again; the rest was only for creating it. A raw file does not
             # say what it holds.
             said = words_with_data(options) if name == "raw" else {}
@@ -311,4 +311,6 @@ def on_first_rank(group: outcore.Transport, verb: str, where: str, work: Callabl
     return found
 
 
-_FORMATS = [module.NAME for module in formats.ALL]
+def _format_names() -> list[str]:
+    """Names of the formats, in the same order on all ranks."""
+    return [one.name for one in formats.every()]

@@ -3,24 +3,18 @@ Groups: what is in them, their attributes, and new ones.
 
 Problem. A file of HDF5 or NetCDF4, and a store of Zarr, hold many arrays, in groups that have attributes
 of their own; who lists a thousand of them does not want to wait for a thousand headers.
-Idea. As for arrays: the module of a format says how, this one chooses it. A group is listed by the names
-and kinds of its members alone (`members`). Who opens all of it at once (xarray) needs shapes, dimensions
-and attributes of all arrays in it, also of those that outcore cannot read: `describe` tells them, by the
-same walk through the group and in one visit of the file.
+Idea. As for arrays: a format with groups (`HasGroups`) does the work. A group is listed by the names and
+kinds of its members alone (`members`). A caller that opens all of it (xarray) needs shapes, dimensions
+and attributes of all arrays in it, also of those that outcore cannot read: `describe` gives them, from
+one visit of the file.
 Invariants. As in `outcore.formats`: what is wrong with the file is a `FormatError`, with the system a
 `StorageError`, with the call a `UsageError`. Only metadata are read, and nothing below the groups of a
 group unless it is asked for. A new group is there whole, or not at all.
-
-A module of groups has ``kind(format, path, inner)``, ``members(format, path, inner, deep)``,
-``describe(format, path, inner, drop)``, ``attrs(format, path, inner)``, ``check_writable(format, path,
-inner)``, ``set_attrs(format, path, inner, attrs, drop)`` and ``create(format, path, inner, attrs,
-replace)``.
 """
 
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -29,8 +23,10 @@ from typing import Any
 from outcore import formats
 from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable
+from outcore.formats.format import HasGroups
 from outcore.formats.members import Kind, Member, Members, no_group, stem
 from outcore.formats.paths import one_name
+from outcore.formats.registry import by_name, every
 
 __all__ = [
     "GroupInfo",
@@ -47,15 +43,6 @@ __all__ = [
     "members",
     "set_attrs",
 ]
-
-# Formats whose files hold groups, and the modules that know these.
-_MODULES = {
-    "hdf5": "hdf5_groups",
-    "netcdf4": "hdf5_groups",
-    "zarr": "zarr_groups",
-    "zarr2": "zarr_groups",
-    "zarrzip": "zarr_zip_groups",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +66,28 @@ class GroupInfo:
 
 
 def can_hold(format: str) -> bool:
-    """Whether files of a format hold groups."""
-    return format in _MODULES
+    """
+    Return whether files of a format hold groups.
+
+    Parameters
+    ----------
+    format
+        Name of the format.
+    """
+    return isinstance(by_name(format).load(), HasGroups)
 
 
-def _module(format: str, path: str) -> Any:
-    name = _MODULES.get(format)
-    if name is None:
+def _with_groups(name: str, path: str) -> HasGroups:
+    found = by_name(name).load()
+    if not isinstance(found, HasGroups):
+        able = [one.name for one in every() if isinstance(one.load(), HasGroups)]
         raise UnsupportedError(
-            f"{path!r}: files of the format {format} hold one array and no groups; open it with "
-            f"outcore.open(), or name a file of {', '.join(_MODULES)}",
+            f"{path!r}: files of the format {name} hold one array and no groups; open it with "
+            f"outcore.open(), or name a file of {', '.join(able)}",
             code="not-a-group",
             path=path,
         )
-    return importlib.import_module(f"outcore.formats.{name}")
+    return found
 
 
 def _found(path: Any, format: str | None) -> tuple[str, str | None, str]:
@@ -111,10 +106,9 @@ def kind_of(path: str | os.PathLike[str], format: str | None = None) -> Kind | N
         There is no such file, or it is damaged.
     """
     outer, inner, name = _found(path, format)
-    if name not in _MODULES:
+    if not can_hold(name):
         return "array" if inner is None else None
-    found: Kind | None = _module(name, outer).kind(name, outer, inner)
-    return found
+    return _with_groups(name, outer).kind_of(outer, inner)
 
 
 def info(
@@ -131,16 +125,16 @@ def info(
         There is no such file, or it cannot be written.
     """
     outer, inner, name = _found(path, format)
-    module, text = _module(name, outer), one_name(path)
-    kind = module.kind(name, outer, inner)
+    found, text = _with_groups(name, outer), one_name(path)
+    kind = found.kind_of(outer, inner)
     if kind != "group":
         what = (
             "is an array; open it with outcore.open()" if kind else "is no group; see outcore.ls()"
         )
         raise FormatError(f"{text!r} {what}", code="not-a-group", path=text)
     if writable:
-        module.check_writable(name, outer, inner)
-    return GroupInfo(text, name, module.attrs(name, outer, inner))
+        found.check_group_writable(outer, inner)
+    return GroupInfo(text, name, found.group_attrs(outer, inner))
 
 
 def members(
@@ -158,8 +152,7 @@ def members(
         in a group comes after it.
     """
     outer, inner, name = _found(path, format)
-    found: list[tuple[str, Kind]] = _module(name, outer).members(name, outer, inner, deep)
-    return found
+    return _with_groups(name, outer).members(outer, inner, deep)
 
 
 def broken(
@@ -171,8 +164,7 @@ def broken(
     They are no members (`members`); `outcore.formats.ls` tells of them, too.
     """
     outer, inner, name = _found(path, format)
-    find = getattr(_module(name, outer), "broken", None)
-    return [] if find is None else list(find(name, outer, inner))
+    return _with_groups(name, outer).broken_links(outer, inner)
 
 
 def aliases(path: str | os.PathLike[str], *, format: str | None = None) -> list[tuple[str, str]]:
@@ -182,8 +174,7 @@ def aliases(path: str | os.PathLike[str], *, format: str | None = None) -> list[
     These are soft and external links of HDF5, and further names of what has one.
     """
     outer, inner, name = _found(path, format)
-    find = getattr(_module(name, outer), "aliases", None)
-    return [] if find is None else list(find(name, outer, inner))
+    return _with_groups(name, outer).aliases(outer, inner)
 
 
 def describe(
@@ -227,14 +218,13 @@ def describe(
         raise UsageError(f"group={group!r}: pass text such as '/a/b'", code="bad-name")
     outer, inner = formats.split_path(one_name(path))
     where = "/" + "/".join(p for text in (inner, group) for p in (text or "").split("/") if p)
-    module = formats.module_of(outer, format)
-    if module.NAME in _MODULES:
-        found: Members = _module(module.NAME, outer).describe(module.NAME, outer, where, drop)
-        return found
+    kind = formats.format_at(outer, format)
+    if isinstance(kind, HasGroups):
+        return kind.describe_group(outer, where, drop)
     if where != "/":
-        raise no_group(outer, where, f"{module.NAME} files hold one array and no groups")
-    info = module.open(outer, None, False)
-    return Members(outer, "/", module.NAME, arrays={stem(outer): Member.of(info)})
+        raise no_group(outer, where, f"{kind.name} files hold one array and no groups")
+    info = kind.describe(outer, None, False)
+    return Members(outer, "/", kind.name, arrays={stem(outer): Member.of(info)})
 
 
 def create(
@@ -282,23 +272,30 @@ def create(
     else:
         name = None
     name = name or formats.format_of_new(outer, format)
-    module = _module(name, outer)
-    if there and not replace and not is_empty(outer) and module.kind(name, outer, inner):
+    found = _with_groups(name, outer)
+    if there and not replace and not is_empty(outer) and found.kind_of(outer, inner):
         raise StorageError(
             f"{text!r} exists already; open it with mode 'r+', or choose another name",
             code="already-exists",
             path=text,
             errno=errno.EEXIST,
         )
-    module.create(name, outer, inner, dict(attrs or {}), replace)
-    return GroupInfo(text, name, module.attrs(name, outer, inner))
+    found.create_group(outer, inner, dict(attrs or {}), replace)
+    return GroupInfo(text, name, found.group_attrs(outer, inner))
 
 
 def complete(path: str, format: str) -> None:
-    """When all arrays of a new file are there: what their names of axes mean together (HDF5)."""
-    step = getattr(_module(format, path), "attach_scales", None)
-    if step is not None and format == "hdf5":
-        step(path)
+    """
+    Complete a new file after all its arrays were created.
+
+    Parameters
+    ----------
+    path
+        The file.
+    format
+        Name of its format.
+    """
+    _with_groups(format, path).complete(path)
 
 
 def is_empty(path: str) -> bool:
@@ -323,5 +320,6 @@ def set_attrs(
         As in `outcore.formats.set_attrs`.
     """
     outer, inner, _ = _found(found.path, found.format)
-    changed = _module(found.format, outer).set_attrs(found.format, outer, inner, dict(attrs), drop)
+    kind = _with_groups(found.format, outer)
+    changed = kind.set_group_attrs(outer, inner, dict(attrs), drop)
     return replace(found, attrs=changed)

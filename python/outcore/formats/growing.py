@@ -31,10 +31,10 @@ class Growing(Protocol):
 
 
 class ByMetadata:
-    """For formats whose metadata tell the length in one step; of raw files a record does."""
+    """Growing for formats whose metadata tell the length in one step; of raw files a record does."""
 
-    def __init__(self, module: Any, info: ArrayInfo) -> None:
-        self._module = module
+    def __init__(self, format: Any, info: ArrayInfo) -> None:
+        self._format = format
         self.info = info
         self._room = info
         self.reserved = False
@@ -43,24 +43,33 @@ class ByMetadata:
         """Room for a longer array."""
         full = check_shape(shape, self.info.dtype.itemsize, self.info.path, stored=False)
         self.reserved = True  # if only a part of it
-        self._room = self._module.reserve(self.info, full)
+        self._room = self._format.reserve(self.info, full)
         return self._room
 
     def finish(self) -> ArrayInfo:
         """Make the array as long as was reserved."""
-        self.info = self._module.resize(self._room, self._room.shape)
+        self.info = self._format.resize(self._room, self._room.shape)
         return self.info
 
 
 @contextlib.contextmanager
-def by_metadata(module: Any, info: ArrayInfo) -> Iterator[Growing]:
-    """`Growing` for a module that has ``alone``, ``reserve``, ``resize`` and ``release``."""
-    with module.alone(info) as now:
-        array = ByMetadata(module, now)
+def by_metadata(format: Any, info: ArrayInfo) -> Iterator[Growing]:
+    """
+    Keep others from changing the length of an array of a `Resizable` format.
+
+    Parameters
+    ----------
+    format
+        The format.
+    info
+        The array.
+    """
+    with format.alone(info) as now:
+        array = ByMetadata(format, now)
         try:
             yield array
         except BaseException:
             if array.reserved:
                 with contextlib.suppress(Exception):  # the first error is the one to tell
-                    module.release(now)
+                    format.release(now)
             raise

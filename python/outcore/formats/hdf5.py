@@ -28,13 +28,22 @@ import contextlib
 import os
 import posixpath
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from outcore.errors import UnsupportedError, UsageError
+from outcore.errors import OutcoreError, UnsupportedError, UsageError
 from outcore.formats import durable, hdf5_growing, hdf5_virtual, netcdf4_names, texts
 from outcore.formats import hdf5_access as access
+from outcore.formats.format import (
+    Format,
+    GrowsItself,
+    HasCodecs,
+    HasGroups,
+    KeepsAttributes,
+    OpensMany,
+    Stages,
+)
 from outcore.formats.growing import Growing
 from outcore.formats.hdf5_attrs import write_attrs
 from outcore.formats.hdf5_create import (
@@ -63,260 +72,351 @@ from outcore.formats.hdf5_links import follow
 from outcore.formats.hdf5_strings import REFERENCE
 from outcore.formats.hdf5_types import add_filter
 from outcore.formats.layout import ArrayInfo, Codec
+from outcore.formats.members import Kind, Members
 from outcore.formats.spec import Entry, Spec
-
-NAME = "hdf5"
-SUFFIXES: tuple[str, ...] = (".h5", ".hdf5", ".he5", ".hdf")
 
 _DEFAULT_NAME = "/data"
 
 
-def probe(path: str) -> bool:
-    """Whether HDF5's signature is found."""
-    return access.has_signature(path)
+class Hdf5(Format, OpensMany, GrowsItself, KeepsAttributes, HasCodecs, Stages, HasGroups):
+    """HDF5 files; `NetCDF4` derives from it."""
 
+    name = "hdf5"
+    suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5", ".he5", ".hdf")
+    #: Whether names, dimensions and attributes follow the conventions of NetCDF4.
+    is_netcdf: ClassVar[bool] = False
 
-def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
-    """
-    Describe one dataset of an HDF5 file.
+    def recognise(self, path: str) -> bool:
+        """Whether HDF5's signature is found."""
+        return access.has_signature(path)
 
-    Parameters
-    ----------
-    path
-        The file.
-    inner
-        Path of the dataset; None if there is only one.
-    writable
-        A contiguous dataset that has no space yet gets it now.
+    def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
+        """
+        Describe one dataset of an HDF5 file.
 
-    Raises
-    ------
-    UnsupportedError
-        The dataset uses a feature whose bytes outcore cannot interpret; the message names it.
-    """
-    return open_as(NAME, path, inner, writable)
+        Parameters
+        ----------
+        path
+            The file.
+        inner
+            Path of the dataset; None if there is only one.
+        writable
+            A contiguous dataset that has no space yet gets it now.
 
+        Raises
+        ------
+        UnsupportedError
+            The dataset uses a feature whose bytes outcore cannot interpret; the message names it.
+        """
+        return self.describe_each(path, [inner], writable)[0]
 
-def open_each(path: str, inners: Sequence[str | None], writable: bool) -> list[ArrayInfo]:
-    """`open` for several datasets of a file, which is opened once for all of them."""
-    return open_each_as(NAME, path, inners, writable)
-
-
-def open_as(format: str, path: str, inner: str | None, writable: bool) -> ArrayInfo:
-    """`open` for this format and for those built on it."""
-    return open_each_as(format, path, [inner], writable)[0]
-
-
-def open_each_as(
-    format: str, path: str, inners: Sequence[str | None], writable: bool
-) -> list[ArrayInfo]:
-    """`open_each` for this format and for those built on it."""
-    h5py = access.library(path)
-    for inner in inners:
-        rehearse(path, inner, "open")
-    found: list[tuple[str, ArrayInfo | None]] = []
-    with access.session(path, "r") as file, Visit(h5py, format, path) as visit:
+    def describe_each(
+        self, path: str, inners: Sequence[str | None], writable: bool
+    ) -> list[ArrayInfo]:
+        """Describe several datasets of a file, which is opened once."""
+        h5py = access.library(path)
         for inner in inners:
-            if inner is not None and format == "netcdf4":
-                inner = netcdf4_names.stored(file, inner)
-            name, dset = choose(h5py, file, path, inner)
-            bare = writable and lacks_space(h5py, dset)
-            found.append((name, None if bare else describe(visit, name, dset, writable)))
-            del dset
-    if writable:
-        with durable.os_errors("opening for writing", path):
-            os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
-    return [
-        hdf5_virtual.completed(info) if info else _with_space(h5py, format, path, name)
-        for name, info in found
-    ]
+            rehearse(path, inner, "open")
+        found: list[tuple[str, ArrayInfo | None]] = []
+        with access.session(path, "r") as file, Visit(h5py, self.name, path) as visit:
+            for inner in inners:
+                if inner is not None and self.is_netcdf:
+                    inner = netcdf4_names.stored(file, inner)
+                name, dset = choose(h5py, file, path, inner)
+                bare = writable and lacks_space(h5py, dset)
+                found.append((name, None if bare else describe(visit, name, dset, writable)))
+                del dset
+        if writable:
+            with durable.os_errors("opening for writing", path):
+                os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        return [
+            hdf5_virtual.completed(info) if info else self._with_space(h5py, path, name)
+            for name, info in found
+        ]
 
-
-def _with_space(h5py: Any, format: str, path: str, name: str) -> ArrayInfo:
-    """Describe a dataset that has no space yet, and gets it now."""
-    with access.changing(path, name) as file:
-        give_space(h5py, file[name])
-    return open_as(format, path, name, False)
-
-
-def create(
-    path: str,
-    inner: str | None,
-    spec: Spec,
-    *,
-    resizable: bool = False,
-    maxshape: bool | int | Sequence[int | None] | None = None,
-) -> ArrayInfo:
-    """
-    Make a dataset: contiguous without chunks and compression, chunked otherwise.
-
-    Parameters
-    ----------
-    path, inner
-        Without `inner` a new file with the dataset ``/data``, which replaces an existing file; with
-        `inner` the dataset is added to the file, and only a dataset of that name is replaced.
-    resizable
-        All axes may grow without limit later (chunked).
-    maxshape
-        Greatest length per axis, None for no limit (chunked). True is no limit on any axis, as in h5py.
-    """
-
-    def label(file: Any, dset: Any, name: str) -> None:
-        for axis, dim in enumerate(spec.dims or ()):
-            if dim is not None:
-                dset.dims[axis].label = dim
-
-    limits = check_limits(path, spec, resizable, maxshape)
-    return create_as(NAME, path, inner, spec, limits, label)
-
-
-def create_as(
-    format: str,
-    path: str,
-    inner: str | None,
-    spec: Spec,
-    limits: tuple[int | None, ...] | None,
-    finish: Finish,
-    root: Finish | None = None,
-    stage: Finish | None = None,
-    **settings: Any,
-) -> ArrayInfo:
-    """
-    `create` for this format and for those built on it.
-
-    `limits` is the maximal shape (None: fixed); `finish` completes the dataset, `root` a new file;
-    `stage` is for a dataset that gets its name later (`publish_as`), by default `finish` too; `settings`
-    go to `h5py.File` when the file is new.
-    """
-    stage = stage or finish
-    h5py = access.library(path)
-    if spec.order != "C":
-        raise UnsupportedError(
-            f"{path!r}: HDF5 stores arrays in C order; create the transposed shape {spec.shape[::-1]} "
-            "instead, or use .npy or raw for order 'F'",
-            code="cannot-keep",
-            path=path,
-        )
-    if spec.shards is not None:
-        raise UnsupportedError(
-            f"{path!r}: HDF5 has no shards; leave them out, or use Zarr",
-            code="cannot-keep",
-            path=path,
-        )
-    name = inner or _DEFAULT_NAME
-    if name.strip("/") == "":
-        raise UsageError(
-            f"{path!r}: '::' needs the name of a dataset, as in 'file.h5::/name'",
-            code="bad-name",
-            path=path,
-        )
-    check_name(path, name)
-    if inner is not None and os.path.exists(path):
+    def _with_space(self, h5py: Any, path: str, name: str) -> ArrayInfo:
+        """Describe a dataset that has no space yet, and gets it now."""
         with access.changing(path, name) as file:
-            add_dataset(h5py, file, path, name, spec, limits, finish, stage)
-    else:
-        only_new = spec.exclusive or inner is not None
-        with (
-            durable.os_errors("creating", path),
-            durable.replacing(path, exclusive=only_new) as temporary,
-            access.session(temporary, "w", **settings) as file,
-        ):
-            if root is not None:
-                root(file, None, name)
-            add_dataset(h5py, file, path, name, spec, limits, finish, stage)
-    return open_as(format, path, name, True)
+            give_space(h5py, file[name])
+        return self.describe(path, name, False)
 
+    def create(
+        self,
+        path: str,
+        inner: str | None,
+        spec: Spec,
+        *,
+        resizable: bool = False,
+        maxshape: bool | int | Sequence[int | None] | None = None,
+    ) -> ArrayInfo:
+        """
+        Make a dataset: contiguous without chunks and compression, chunked otherwise.
 
-def staged(path: str, inner: str) -> str:
-    """Where a dataset of an existing file grows that gets its name when it is whole."""
-    return f"{path}::{partial_name(inner)}"
+        Parameters
+        ----------
+        path, inner
+            Without `inner` a new file with the dataset ``/data``, which replaces an existing file; with
+            `inner` the dataset is added to the file, and only a dataset of that name is replaced.
+        resizable
+            All axes may grow without limit later (chunked).
+        maxshape
+            Greatest length per axis, None for no limit (chunked). True is no limit on any axis, as in
+            h5py.
+        """
 
+        def label(file: Any, dset: Any, name: str) -> None:
+            for axis, dim in enumerate(spec.dims or ()):
+                if dim is not None:
+                    dset.dims[axis].label = dim
 
-def publish(path: str, inner: str, exclusive: bool) -> None:
-    """Give a dataset that was made at `staged` its name, in place of an older one, in one step."""
-    publish_as(path, inner, exclusive, lambda file, dset, name: None)
+        limits = check_limits(path, spec, resizable, maxshape)
+        return self.create_dataset(path, inner, spec, limits, label)
 
+    def create_dataset(
+        self,
+        path: str,
+        inner: str | None,
+        spec: Spec,
+        limits: tuple[int | None, ...] | None,
+        finish: Finish,
+        root: Finish | None = None,
+        stage: Finish | None = None,
+        **settings: Any,
+    ) -> ArrayInfo:
+        """
+        Create a dataset, with what `create` of this format adds.
 
-def publish_as(
-    path: str,
-    inner: str,
-    exclusive: bool,
-    finish: Finish,
-    name_of: Callable[[Any, Any], str] | None = None,
-) -> None:
-    """
-    `publish` for this format and for those built on it; `finish` completes the dataset.
-
-    `name_of` gives its name from the open file and the dataset; by default it is `inner`.
-    """
-    h5py = access.library(path)
-    with access.session(path, "r") as file:
-        if partial_name(inner) not in file:
-            return  # whoever was killed then has done so
-    with access.changing(path, partial_name(inner)) as file:
-        partial = partial_name(inner)
-        name = inner if name_of is None else name_of(file, file[partial])
-        name_dataset(h5py, file, path, (partial, name), exclusive, finish)
-
-
-def discard(path: str, inner: str) -> None:
-    """Remove what was made at `staged`, if it is there."""
-    partial = partial_name(inner)
-    with access.session(path, "r") as file:
-        if partial not in file:
-            return
-    with access.changing(path, partial) as file:
-        remove_partial(file, partial)
-
-
-def ls(path: str, inner: str | None) -> list[Entry]:
-    """Groups, datasets and broken links, depth first; what cannot be opened says why in its note."""
-    return ls_as(NAME, path, inner, lambda dset: True)
-
-
-def ls_as(format: str, path: str, inner: str | None, keep: Callable[[Any], bool]) -> list[Entry]:
-    """`ls` for this format and for those built on it, without the datasets that `keep` drops."""
-    h5py = access.library(path)
-    entries: list[Entry] = []
-    rehearse(path, inner, "ls")
-    with access.session(path, "r") as file, Visit(h5py, format, path) as about:
-        if inner is not None and format == "netcdf4":
-            inner = netcdf4_names.stored(file, inner)
-        top = file["/"] if inner is None else follow(file, inner)
-        if top is None:
-            choose(h5py, file, path, inner)  # raises, and names what there is
-
-        def lost(name: str, why: str) -> None:
-            where = f"{path}::{posixpath.join(str(top.name), name)}"
-            entries.append(Entry(where, "link", note=f"it is {why}"))
-
-        def visit(name: str, item: Any) -> None:
-            where = about.where(item.name)
-            if final_name(item.name):
-                return
-            if isinstance(item, h5py.Group):
-                entries.append(Entry(where, "group"))
-            elif isinstance(item, h5py.Dataset) and keep(item):
-                entries.append(_entry(about, where, item))
-
-        if isinstance(top, h5py.Group):
-            visit_objects(h5py, top, visit, lost)
+        `limits` is the maximal shape (None: fixed); `finish` completes the dataset, `root` a new file;
+        `stage` is for a dataset that gets its name later (`publish_dataset`), by default `finish` too;
+        `settings` go to `h5py.File` when the file is new.
+        """
+        stage = stage or finish
+        h5py = access.library(path)
+        if spec.order != "C":
+            raise UnsupportedError(
+                f"{path!r}: HDF5 stores arrays in C order; create the transposed shape "
+                f"{spec.shape[::-1]} instead, or use .npy or raw for order 'F'",
+                code="cannot-keep",
+                path=path,
+            )
+        if spec.shards is not None:
+            raise UnsupportedError(
+                f"{path!r}: HDF5 has no shards; leave them out, or use Zarr",
+                code="cannot-keep",
+                path=path,
+            )
+        name = inner or _DEFAULT_NAME
+        if name.strip("/") == "":
+            raise UsageError(
+                f"{path!r}: '::' needs the name of a dataset, as in 'file.h5::/name'",
+                code="bad-name",
+                path=path,
+            )
+        check_name(path, name)
+        if inner is not None and os.path.exists(path):
+            with access.changing(path, name) as file:
+                add_dataset(h5py, file, path, name, spec, limits, finish, stage)
         else:
-            visit("", top)
-    return entries
+            only_new = spec.exclusive or inner is not None
+            with (
+                durable.os_errors("creating", path),
+                durable.replacing(path, exclusive=only_new) as temporary,
+                access.session(temporary, "w", **settings) as file,
+            ):
+                if root is not None:
+                    root(file, None, name)
+                add_dataset(h5py, file, path, name, spec, limits, finish, stage)
+        return self.describe(path, name, True)
 
+    def staged(self, path: str, inner: str) -> str:
+        """Where a dataset of an existing file grows that gets its name when it is whole."""
+        return f"{path}::{partial_name(inner)}"
 
-def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
-    """Change the shape of a chunked dataset within its maximal shape."""
-    return resize_as(info, shape, lambda dset: dset.resize(shape))
+    def publish(self, path: str, inner: str, exclusive: bool) -> None:
+        """Give a dataset that was made at `staged` its name, in place of an older one, in one step."""
+        self.publish_dataset(path, inner, exclusive, lambda file, dset, name: None)
 
+    def publish_dataset(
+        self,
+        path: str,
+        inner: str,
+        exclusive: bool,
+        finish: Finish,
+        name_of: Callable[[Any, Any], str] | None = None,
+    ) -> None:
+        """
+        Give a dataset its name, after `finish` has completed it.
 
-def resize_as(info: ArrayInfo, shape: tuple[int, ...], change: Callable[[Any], None]) -> ArrayInfo:
-    """`resize` for this format and for those built on it; `change` gets the open dataset."""
-    path, name = _split(info)
-    with access.changing(path, name) as file:
-        extend(info, file[name], shape, change)
-    return open_as(info.format, path, name, True)
+        `name_of` gives its name from the open file and the dataset; by default it is `inner`.
+        """
+        h5py = access.library(path)
+        with access.session(path, "r") as file:
+            if partial_name(inner) not in file:
+                return  # whoever was killed then has done so
+        with access.changing(path, partial_name(inner)) as file:
+            partial = partial_name(inner)
+            name = inner if name_of is None else name_of(file, file[partial])
+            name_dataset(h5py, file, path, (partial, name), exclusive, finish)
+
+    def discard(self, path: str, inner: str) -> None:
+        """Remove what was made at `staged`, if it is there."""
+        partial = partial_name(inner)
+        with access.session(path, "r") as file:
+            if partial not in file:
+                return
+        with access.changing(path, partial) as file:
+            remove_partial(file, partial)
+
+    def keeps(self, dset: Any) -> bool:
+        """Return whether a dataset is an array of the user."""
+        return True
+
+    def ls(self, path: str, inner: str | None) -> list[Entry]:
+        """Groups, datasets and broken links, depth first; what cannot be opened says why in its note."""
+        h5py = access.library(path)
+        entries: list[Entry] = []
+        rehearse(path, inner, "ls")
+        with access.session(path, "r") as file, Visit(h5py, self.name, path) as about:
+            if inner is not None and self.is_netcdf:
+                inner = netcdf4_names.stored(file, inner)
+            top = file["/"] if inner is None else follow(file, inner)
+            if top is None:
+                choose(h5py, file, path, inner)  # raises, and names what there is
+
+            def lost(name: str, why: str) -> None:
+                where = f"{path}::{posixpath.join(str(top.name), name)}"
+                entries.append(Entry(where, "link", note=f"it is {why}"))
+
+            def visit(name: str, item: Any) -> None:
+                where = about.where(item.name)
+                if final_name(item.name):
+                    return
+                if isinstance(item, h5py.Group):
+                    entries.append(Entry(where, "group"))
+                elif isinstance(item, h5py.Dataset) and self.keeps(item):
+                    entries.append(_entry(about, where, item))
+
+            if isinstance(top, h5py.Group):
+                visit_objects(h5py, top, visit, lost)
+            else:
+                visit("", top)
+        return entries
+
+    def shape_change(self, info: ArrayInfo, shape: tuple[int, ...]) -> Callable[[Any], None]:
+        """Return a function that gives an open dataset another shape."""
+
+        def change(dset: Any) -> None:
+            dset.resize(shape)
+
+        return change
+
+    def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """Change the shape of a chunked dataset within its maximal shape."""
+        path, name = _split(info)
+        with access.changing(path, name) as file:
+            extend(info, file[name], shape, self.shape_change(info, shape))
+        return self.describe(path, name, True)
+
+    def growing(self, info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
+        """Keep all others from changing the file; see `outcore.formats.growing`."""
+
+        def longer(now: ArrayInfo, dset: Any, shape: tuple[int, ...]) -> None:
+            extend(now, dset, shape, self.shape_change(now, shape))
+
+        return hdf5_growing.growing(info, *_split(info), self.describe, longer)
+
+    def set_attrs(
+        self, info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
+    ) -> ArrayInfo:
+        """Set user attributes and drop others (None: all); HDF5's and NetCDF4's own stay."""
+        path, name = _split(info)
+        with access.changing(path, name) as file:
+            write_attrs(file[name], attrs, path, netcdf=self.is_netcdf, drop=drop)
+        return self.describe(path, name, False)
+
+    def can_encode(self, codec: Codec, dtype: np.dtype[Any]) -> bool:
+        """Whether a new dataset can have a codec: some need a plugin that may not be installed."""
+        h5py = access.library("")
+        try:
+            add_filter(h5py, h5py.h5p.create(h5py.h5p.DATASET_CREATE), codec, dtype.itemsize, "")
+        except (UnsupportedError, UsageError):
+            return False
+        return True
+
+    def needs_plugin(self, codec: Codec) -> bool:
+        """Whether h5py alone cannot read what a codec wrote."""
+        return codec.name not in ("deflate", "gzip", "zlib", "shuffle", "fletcher32", "lzf")
+
+    # Groups: h5py is asked for them by a module of its own, which is imported when one is meant.
+
+    def kind_of(self, path: str, inner: str | None) -> Kind | None:
+        """Return what a name leads to, or None."""
+        from outcore.formats import hdf5_groups
+
+        return hdf5_groups.kind(self.name, path, inner)
+
+    def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
+        """Return names and kinds of the members of a group."""
+        from outcore.formats import hdf5_groups
+
+        return hdf5_groups.members(self.name, path, inner, deep)
+
+    def describe_group(self, path: str, inner: str, drop: Collection[str]) -> Members:
+        """Describe a group and the arrays directly in it."""
+        from outcore.formats import hdf5_groups
+
+        return hdf5_groups.describe(self.name, path, inner, drop)
+
+    def group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
+        """Return the attributes of a group."""
+        from outcore.formats import hdf5_groups
+
+        return hdf5_groups.attrs(self.name, path, inner)
+
+    def check_group_writable(self, path: str, inner: str | None) -> None:
+        """Raise if a group cannot be changed."""
+        from outcore.formats import hdf5_groups
+
+        hdf5_groups.check_writable(self.name, path, inner)
+
+    def set_group_attrs(
+        self,
+        path: str,
+        inner: str | None,
+        attrs: Mapping[str, Any],
+        drop: Collection[str] | None,
+    ) -> Mapping[str, Any]:
+        """Set attributes of a group and remove others."""
+        from outcore.formats import hdf5_groups
+
+        return hdf5_groups.set_attrs(self.name, path, inner, attrs, drop)
+
+    def create_group(
+        self, path: str, inner: str | None, attrs: Mapping[str, Any], replace: bool
+    ) -> None:
+        """Create a group."""
+        from outcore.formats import hdf5_groups
+
+        hdf5_groups.create(self.name, path, inner, attrs, replace)
+
+    def broken_links(self, path: str, inner: str | None) -> list[tuple[str, OutcoreError]]:
+        """Return the names below a group that lead nowhere, and why."""
+        from outcore.formats import hdf5_groups
+
+        return hdf5_groups.broken(self.name, path, inner)
+
+    def aliases(self, path: str, inner: str | None) -> list[tuple[str, str]]:
+        """Return further names of members below a group."""
+        from outcore.formats import hdf5_groups
+
+        return hdf5_groups.aliases(self.name, path, inner)
+
+    def complete(self, path: str) -> None:
+        """Attach the scales of axes, after all arrays of a new file were created."""
+        if not self.is_netcdf:
+            from outcore.formats import hdf5_groups
+
+            hdf5_groups.attach_scales(path)
 
 
 def extend(
@@ -338,32 +438,6 @@ def extend(
     change(dset)
 
 
-def growing(info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
-    """Keep all others from changing the file; see `outcore.formats.growing`."""
-    return growing_as(info, lambda _, shape: lambda dset: dset.resize(shape))
-
-
-def growing_as(
-    info: ArrayInfo, change: Callable[[ArrayInfo, tuple[int, ...]], Callable[[Any], None]]
-) -> contextlib.AbstractContextManager[Growing]:
-    """`growing` for this format and for those built on it; `change` gives what `extend` takes."""
-
-    def longer(now: ArrayInfo, dset: Any, shape: tuple[int, ...]) -> None:
-        extend(now, dset, shape, change(now, shape))
-
-    return hdf5_growing.growing(info, *_split(info), open_as, longer)
-
-
-def set_attrs(
-    info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
-) -> ArrayInfo:
-    """Set user attributes and drop others (None: all); HDF5's and NetCDF4's own stay."""
-    path, name = _split(info)
-    with access.changing(path, name) as file:
-        write_attrs(file[name], attrs, path, netcdf=info.format == "netcdf4", drop=drop)
-    return open_as(info.format, path, name, False)
-
-
 def _split(info: ArrayInfo) -> tuple[str, str]:
     return info.extra["file"], info.extra["dataset"]
 
@@ -379,18 +453,3 @@ def _entry(visit: Visit, where: str, dset: Any) -> Entry:
     words = ("shape", "dtype") if error.code != "not-regular" else ()
     known = {word: told(dset, word) for word in words}
     return Entry(where, "array", **known, note=error.message)
-
-
-def needs_plugin(codec: Codec) -> bool:
-    """Whether h5py alone cannot read what a codec wrote."""
-    return codec.name not in ("deflate", "gzip", "zlib", "shuffle", "fletcher32", "lzf")
-
-
-def takes(codec: Codec, dtype: np.dtype[Any]) -> bool:
-    """Whether a new dataset can have a codec: some need a plugin that may not be installed."""
-    h5py = access.library("")
-    try:
-        add_filter(h5py, h5py.h5p.create(h5py.h5p.DATASET_CREATE), codec, dtype.itemsize, "")
-    except (UnsupportedError, UsageError):
-        return False
-    return True

@@ -52,7 +52,7 @@ def kind(format: str, path: str, inner: str | None) -> Kind | None:
             return "group"
     rehearse(path, inner, "open")
     with access.session(path, "r") as file:
-        netcdf = format == netcdf4.NAME
+        netcdf = format == netcdf4.NetCDF4.name
         name = netcdf4_names.stored(file, inner) if netcdf else inner
         return _kind_of(h5py, _item(file, name), netcdf=netcdf)
 
@@ -140,7 +140,7 @@ def describe(format: str, path: str, inner: str, drop: Collection[str]) -> Membe
     rehearse(path, None if inner == "/" else inner, "ls")
     with access.session(path, "r") as file:
         if h5py.h5a.exists(file.id, _NETCDF):
-            format = netcdf4.NAME
+            format = netcdf4.NetCDF4.name
         top = hdf5_links.follow(file, inner)
         if top is None:
             raise no_group(path, inner, "there is nothing of that name")
@@ -155,7 +155,7 @@ def describe(format: str, path: str, inner: str, drop: Collection[str]) -> Membe
                 if isinstance(item, h5py.Dataset) and is_scale(item):
                     endless = not special_source(h5py, item) and item.maxshape[:1] == (None,)
                     unlimited |= {name} if endless else set()
-                variable = netcdf4_names.shown(name) if format == netcdf4.NAME else name
+                variable = netcdf4_names.shown(name) if format == netcdf4.NetCDF4.name else name
                 if kind == "group":
                     groups.append(name)
                 elif kind == "array" and variable not in drop:

@@ -36,8 +36,8 @@ from outcore.formats.hdf5_index import Read, layout_of
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 from outcore.formats.spec import check_shape
 
-#: ``open_as(format, path, name, writable)`` and ``extend(info, dataset, shape)`` of `hdf5`.
-OpenAs = Callable[[str, str, str | None, bool], ArrayInfo]
+#: ``describe(path, name, writable)`` and ``extend(info, dataset, shape)`` of `hdf5`.
+Describe = Callable[[str, str | None, bool], ArrayInfo]
 Extend = Callable[[ArrayInfo, Any, tuple[int, ...]], None]
 
 # Offsets from here on are places in the log (`outcore_io::store::table::LOG`).
@@ -46,7 +46,7 @@ _LOG = 1 << 62
 
 @contextlib.contextmanager
 def growing(
-    info: ArrayInfo, path: str, name: str, open_as: OpenAs, extend: Extend
+    info: ArrayInfo, path: str, name: str, describe: Describe, extend: Extend
 ) -> Iterator[Growing]:
     """The dataset `name` of `path`, which nobody else changes; see `outcore.formats.growing`."""
     inner, dataset = _where_it_is(path, name)
@@ -56,7 +56,7 @@ def growing(
         # A handler of a signal that reads the file meanwhile would wait for this thread.
         _core.Changing(os.fstat(fd).st_dev, os.fstat(fd).st_ino),
     ):
-        now = open_as(info.format, path, name, True)
+        now = describe(path, name, True)
         if not _alike(now, info):
             raise FormatError(
                 f"{info.path!r} was replaced by another array since it was opened; open it again",

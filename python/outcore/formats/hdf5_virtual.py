@@ -200,14 +200,14 @@ def find(path: str, file: str) -> str | None:
 
 def _described(path: str, file: str, inner: str, depth: int) -> ArrayInfo | None:
     """The source, or None while it, or its file, is missing."""
-    from outcore.formats import hdf5
+    from outcore.formats.hdf5 import Hdf5
 
     where = find(path, file)
     if where is None:
         return None
     token = _depth.set(depth + 1)
     try:
-        return hdf5.open_as("hdf5", where, inner or "/", False)
+        return Hdf5().describe(where, inner or "/", False)
     except FormatError as error:
         if error.code == "no-such-array":
             return None

@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 from outcore import formats
 from outcore.errors import UsageError, advice
+from outcore.formats.format import Format
+from outcore.formats.registry import every
 
 __all__ = ["check_options", "refuse_unknown", "unknown_option"]
 
@@ -29,7 +31,7 @@ _OURS = {"writable", "files", "exclusive"}
 
 def keywords(function: Callable[..., Any]) -> tuple[str, ...]:
     """Names of the arguments that go by name only."""
-    code = function.__code__
+    code = getattr(function, "__func__", function).__code__
     count = code.co_argcount
     return code.co_varnames[count : count + code.co_kwonlyargcount]
 
@@ -68,7 +70,7 @@ def refuse_unknown(
     wrong = [name for name in options if name not in common]
     if not wrong:
         return
-    known = common.union(*(_of_format(module, verb) for module in formats.ALL)) - _OURS
+    known = common.union(*(_of_format(one.load(), verb) for one in every())) - _OURS
     wrong = [name for name in wrong if name not in known]
     if wrong:
         import inspect  # long to import, and only for errors
@@ -81,19 +83,31 @@ def refuse_unknown(
         raise unknown_option(call.__qualname__, wrong[0], {*known, *own}, takes)
 
 
-def check_options(module: Any, verb: Verb, options: Iterable[str]) -> None:
-    """Refuse options that the module of a format does not take."""
-    allowed = _of_format(module, verb)
+def check_options(format: Format, verb: Verb, options: Iterable[str]) -> None:
+    """
+    Raise `UsageError` for options that a format does not take.
+
+    Parameters
+    ----------
+    format
+        The format.
+    verb
+        Method that gets the options.
+    options
+        Their names.
+    """
+    allowed = _of_format(format, verb)
     wrong = [name for name in options if name not in allowed]
     if not wrong:
         return
     word, known = wrong[0], {*_common(verb), *allowed}
     known -= _OURS
-    told = f"Options of format {module.NAME}: {', '.join(sorted(known))}"
-    others = [m.NAME for m in formats.ALL if m is not module and word in _of_format(m, verb)]
+    told = f"Options of format {format.name}: {', '.join(sorted(known))}"
+    known_formats = [one.load() for one in every()]
+    others = [f.name for f in known_formats if f is not format and word in _of_format(f, verb)]
     if others:
         raise UsageError(
-            f"format {module.NAME} has no option {word!r} for {verb}; {', '.join(others)} "
+            f"format {format.name} has no option {word!r} for {verb}; {', '.join(others)} "
             f"{'has' if len(others) == 1 else 'have'} it. {told}",
             code="unknown-option",
         )
@@ -106,5 +120,5 @@ def _common(verb: Verb) -> set[str]:
     return {*keywords(function), "hints"} - _OURS
 
 
-def _of_format(module: Any, verb: Verb) -> set[str]:
-    return set(keywords(getattr(module, verb)))
+def _of_format(format: Format, verb: Verb) -> set[str]:
+    return set(keywords(format.describe if verb == "open" else format.create))

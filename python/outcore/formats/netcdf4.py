@@ -14,19 +14,18 @@ Reference: NetCDF User's Guide, appendix B, "NetCDF-4 Format"; HDF5 dimension sc
 from __future__ import annotations
 
 import builtins
-import contextlib
 import os
 import posixpath
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from outcore.errors import UnsupportedError, UsageError
-from outcore.formats import hdf5, netcdf4_names
 from outcore.formats import hdf5_access as access
-from outcore.formats.growing import Growing
+from outcore.formats import netcdf4_names
+from outcore.formats.hdf5 import Hdf5
 from outcore.formats.hdf5_attrs import (
     BARE_DIMENSION,
     NETCDF_NUMBERS,
@@ -40,95 +39,143 @@ from outcore.formats.layout import ArrayInfo
 from outcore.formats.netcdf4_lengths import Lengths, fit_scales
 from outcore.formats.spec import Entry, Spec
 
-NAME = "netcdf4"
-SUFFIXES: tuple[str, ...] = (".nc", ".nc4", ".cdf")
 
+class NetCDF4(Hdf5):
+    """NetCDF4 files."""
 
-def probe(path: str) -> bool:
-    """NetCDF4 by suffix and HDF5 signature; classic NetCDF by its magic, to explain the refusal."""
-    if not path.lower().endswith(SUFFIXES):
-        return _is_classic(path)
-    return access.has_signature(path) or _is_classic(path)
+    name = "netcdf4"
+    suffixes = (".nc", ".nc4", ".cdf")
+    is_netcdf = True
 
+    def recognise(self, path: str) -> bool:
+        """NetCDF4 by suffix and HDF5 signature; classic NetCDF by its magic, to explain the refusal."""
+        if not path.lower().endswith(self.suffixes):
+            return _is_classic(path)
+        return access.has_signature(path) or _is_classic(path)
 
-def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
-    """Describe one variable; without a name, the only one that is not a coordinate."""
-    return open_each(path, [inner], writable)[0]
+    def describe_each(
+        self, path: str, inners: Sequence[str | None], writable: bool
+    ) -> list[ArrayInfo]:
+        """Describe several variables of a file, which is opened once."""
+        refuse_classic(path)
+        return super().describe_each(path, inners, writable)
 
+    def create(  # type: ignore[override]  # dimensions grow, not axes
+        self,
+        path: str,
+        inner: str | None,
+        spec: Spec,
+        *,
+        unlimited: bool | str | Sequence[str] = (),
+    ) -> ArrayInfo:
+        """
+        Make a variable with its dimensions.
 
-def open_each(path: str, inners: Sequence[str | None], writable: bool) -> list[ArrayInfo]:
-    """`open` for several variables of a file, which is opened once for all of them."""
-    refuse_classic(path)
-    return hdf5.open_each_as(NAME, path, inners, writable)
-
-
-def create(
-    path: str, inner: str | None, spec: Spec, *, unlimited: bool | str | Sequence[str] = ()
-) -> ArrayInfo:
-    """
-    Make a variable with its dimensions.
-
-    Parameters
-    ----------
-    path, inner
-        As in `hdf5.create`. Axes with the name of the variable make it a coordinate variable.
-    spec
-        Without dims, axes are called ``<name>_dim0``, ``<name>_dim1``, ...
-    unlimited
-        Names of the axes that may grow later, one name, or True: all of them. Dimensions of the file
-        that are unlimited stay so, and become as long as the new variable; a shorter one is refused.
-    """
-    if spec.dtype.str[1:] not in {*NETCDF_NUMBERS, "S1"}:
-        raise UnsupportedError(
-            f"{path!r}: NetCDF4 has no type for dtype {spec.dtype}; use integers, float32, float64 or "
-            "S1, or format='hdf5'",
-            code="bad-dtype",
-            path=path,
+        Parameters
+        ----------
+        path, inner
+            As in `hdf5.create`. Axes with the name of the variable make it a coordinate variable.
+        spec
+            Without dims, axes are called ``<name>_dim0``, ``<name>_dim1``, ...
+        unlimited
+            Names of the axes that may grow later, one name, or True: all of them. Dimensions of the file
+            that are unlimited stay so, and become as long as the new variable; a shorter one is refused.
+        """
+        if spec.dtype.str[1:] not in {*NETCDF_NUMBERS, "S1"}:
+            raise UnsupportedError(
+                f"{path!r}: NetCDF4 has no type for dtype {spec.dtype}; use integers, float32, float64 "
+                "or S1, or format='hdf5'",
+                code="bad-dtype",
+                path=path,
+            )
+        full = (inner or "/data").rstrip("/")
+        final = final_name(full)
+        group, variable = posixpath.split(final or full)
+        dims = tuple(
+            name or f"{variable}_dim{k}"
+            for k, name in enumerate(spec.dims or (None,) * len(spec.shape))
         )
-    full = (inner or "/data").rstrip("/")
-    final = final_name(full)
-    group, variable = posixpath.split(final or full)
-    dims = tuple(
-        name or f"{variable}_dim{k}"
-        for k, name in enumerate(spec.dims or (None,) * len(spec.shape))
-    )
-    endless = _named(unlimited, dims)
-    if len(set(dims)) != len(dims) or endless is None:
-        raise UsageError(
-            f"{path!r}: dims {dims}, unlimited {unlimited!r}: names must differ, and unlimited ones be "
-            "among them (True: all)",
-            code="bad-dims",
-            path=path,
+        endless = _named(unlimited, dims)
+        if len(set(dims)) != len(dims) or endless is None:
+            raise UsageError(
+                f"{path!r}: dims {dims}, unlimited {unlimited!r}: names must differ, and unlimited ones "
+                "be among them (True: all)",
+                code="bad-dims",
+                path=path,
+            )
+        growing = {*endless, *_unlimited_in(path, group or "/", dims if inner else ())}
+        limits = tuple(None if d in growing else n for d, n in zip(dims, spec.shape, strict=True))
+        attrs = {k: storable(k, v, path, netcdf=True) for k, v in spec.attrs.items()}
+        hidden = _name_for(path, posixpath.join(group, variable), dims, new=not inner)
+        if inner and not final:
+            inner = hidden
+        missing = spec.declared(habit=True)
+        spec = replace(spec, dims=dims, attrs=attrs, missing=missing, by_habit=False)
+
+        def stage(file: Any, dset: Any, name: str) -> None:
+            # What could be refused in the end is refused now.
+            _scales(file, path, netcdf4_names.for_new(file, name, dims), dims, spec.shape)
+            for axis, dim in enumerate(dims):
+                dset.dims[axis].label = dim
+
+        def finish(file: Any, dset: Any, name: str) -> None:
+            _attach(file, path, dset, name, dims)
+
+        return self.create_dataset(
+            path,
+            inner,
+            spec,
+            limits if growing else None,
+            finish,
+            root=lambda file, dset, name: mark_root(file),
+            stage=stage,
+            track_order=True,
         )
-    growing = {*endless, *_unlimited_in(path, group or "/", dims if inner else ())}
-    limits = tuple(None if d in growing else n for d, n in zip(dims, spec.shape, strict=True))
-    attrs = {k: storable(k, v, path, netcdf=True) for k, v in spec.attrs.items()}
-    hidden = _name_for(path, posixpath.join(group, variable), dims, new=not inner)
-    if inner and not final:
-        inner = hidden
-    missing = spec.declared(habit=True)
-    spec = replace(spec, dims=dims, attrs=attrs, missing=missing, by_habit=False)
 
-    def stage(file: Any, dset: Any, name: str) -> None:
-        # What could be refused in the end is refused now.
-        _scales(file, path, netcdf4_names.for_new(file, name, dims), dims, spec.shape)
-        for axis, dim in enumerate(dims):
-            dset.dims[axis].label = dim
+    def publish(self, path: str, inner: str, exclusive: bool) -> None:
+        """Give a variable that was made at `staged` its name and its dimensions."""
 
-    def finish(file: Any, dset: Any, name: str) -> None:
-        _attach(file, path, dset, name, dims)
+        def finish(file: Any, dset: Any, name: str) -> None:
+            dims = [dim.label for dim in dset.dims]
+            if dims:
+                del dset.attrs["DIMENSION_LABELS"]
+            _attach(file, path, dset, name, dims)
 
-    return hdf5.create_as(
-        NAME,
-        path,
-        inner,
-        spec,
-        limits if growing else None,
-        finish,
-        root=lambda file, dset, name: mark_root(file),
-        stage=stage,
-        track_order=True,
-    )
+        def name_of(file: Any, dset: Any) -> str:
+            return netcdf4_names.for_new(file, inner, [dim.label for dim in dset.dims])
+
+        self.publish_dataset(path, inner, exclusive, finish, name_of)
+
+    def ls(self, path: str, inner: str | None) -> list[Entry]:
+        """Groups and variables; dimensions without a variable are left out."""
+        refuse_classic(path)
+        return super().ls(path, inner)
+
+    def keeps(self, dset: Any) -> bool:
+        """Return whether a dataset is a variable, and not a dimension without one."""
+        return not is_bare_dimension(dset)
+
+    def shape_change(self, info: ArrayInfo, shape: tuple[int, ...]) -> Callable[[Any], None]:
+        """Return a function that changes the shape of an open variable, and lengths of dimensions."""
+        path = info.extra["file"]
+        h5py = access.library(path)
+
+        def change(dset: Any) -> None:
+            lengths = Lengths(h5py, path)
+            for axis, scale in lengths.unlimited(dset, check=False):
+                others = lengths.of(scale, without=dset.name)
+                if shape[axis] < min(others, info.shape[axis]):
+                    raise UnsupportedError(
+                        f"{info.path!r} cannot change from {info.shape} to {shape}: other variables use "
+                        f"the dimension {scale.name!r} and have {others} along it; make those shorter "
+                        "first",
+                        code="cannot-resize",
+                        path=info.path,
+                    )
+            dset.resize(shape)
+            fit_scales(h5py, path, dset)
+
+        return change
 
 
 def _name_for(path: str, name: str, dims: Sequence[str], *, new: bool) -> str:
@@ -147,84 +194,6 @@ def _named(unlimited: Any, dims: tuple[str, ...]) -> set[str] | None:
     if not isinstance(names, Collection) or not all(name in dims for name in names):
         return None
     return set(names)
-
-
-takes = hdf5.takes
-needs_plugin = hdf5.needs_plugin
-
-
-def staged(path: str, inner: str) -> str:
-    """Where a variable of an existing file grows that gets its name when it is whole."""
-    return hdf5.staged(path, inner)
-
-
-def publish(path: str, inner: str, exclusive: bool) -> None:
-    """Give a variable that was made at `staged` its name and its dimensions."""
-
-    def finish(file: Any, dset: Any, name: str) -> None:
-        dims = [dim.label for dim in dset.dims]
-        if dims:
-            del dset.attrs["DIMENSION_LABELS"]
-        _attach(file, path, dset, name, dims)
-
-    def name_of(file: Any, dset: Any) -> str:
-        return netcdf4_names.for_new(file, inner, [dim.label for dim in dset.dims])
-
-    hdf5.publish_as(path, inner, exclusive, finish, name_of)
-
-
-def discard(path: str, inner: str) -> None:
-    """Remove what was made at `staged`, if it is there."""
-    hdf5.discard(path, inner)
-
-
-def ls(path: str, inner: str | None) -> list[Entry]:
-    """Groups and variables; dimensions without a variable are left out."""
-    refuse_classic(path)
-    return hdf5.ls_as(NAME, path, inner, lambda dset: not is_bare_dimension(dset))
-
-
-def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
-    """
-    Change the length of unlimited dimensions: all variables that use them get it.
-
-    A dimension does not become shorter than another variable that uses it.
-    """
-    return hdf5.resize_as(info, shape, _fitting(info, shape))
-
-
-def growing(info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
-    """Keep all others from changing the file; see `outcore.formats.growing`."""
-    return hdf5.growing_as(info, _fitting)
-
-
-def _fitting(info: ArrayInfo, shape: tuple[int, ...]) -> Callable[[Any], None]:
-    """What gives an open variable another shape, and its dimensions their lengths."""
-    path = info.extra["file"]
-    h5py = access.library(path)
-
-    def change(dset: Any) -> None:
-        lengths = Lengths(h5py, path)
-        for axis, scale in lengths.unlimited(dset, check=False):
-            others = lengths.of(scale, without=dset.name)
-            if shape[axis] < min(others, info.shape[axis]):
-                raise UnsupportedError(
-                    f"{info.path!r} cannot change from {info.shape} to {shape}: other variables use the "
-                    f"dimension {scale.name!r} and have {others} along it; make those shorter first",
-                    code="cannot-resize",
-                    path=info.path,
-                )
-        dset.resize(shape)
-        fit_scales(h5py, path, dset)
-
-    return change
-
-
-def set_attrs(
-    info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
-) -> ArrayInfo:
-    """Set user attributes and drop others (None: all)."""
-    return hdf5.set_attrs(info, attrs, drop)
 
 
 def _is_classic(path: str) -> bool:

@@ -37,11 +37,9 @@ from numpy.lib import format as npy_format
 from outcore import _core
 from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, locks, raw
+from outcore.formats.format import Format, Resizable
 from outcore.formats.layout import ArrayInfo, Origin, Part, Strided
-from outcore.formats.spec import Entry, Spec, byte_strides, check_dtype, check_shape, descr_of
-
-NAME = "npy"
-SUFFIXES: tuple[str, ...] = (".npy",)
+from outcore.formats.spec import Spec, byte_strides, check_dtype, check_shape, descr_of
 
 _MAGIC = b"\x93NUMPY"
 _ALIGN = 64
@@ -59,30 +57,115 @@ _QUIET = 2_000_000_000
 _GROWTH_DIGITS = 21
 
 
-def probe(path: str) -> bool:
-    """Whether the file begins with NumPy's magic bytes."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+class Npy(Format, Resizable):
+    """NumPy's own format."""
+
+    name = "npy"
+    suffixes = (".npy",)
+    checks_marks = True
+
+    def recognise(self, path: str) -> bool:
+        """Whether the file begins with NumPy's magic bytes."""
         try:
-            return os.read(fd, len(_MAGIC)) == _MAGIC
-        finally:
-            os.close(fd)
-    except OSError:
-        return False
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.read(fd, len(_MAGIC)) == _MAGIC
+            finally:
+                os.close(fd)
+        except OSError:
+            return False
+
+    def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
+        """
+        Read the header of a ``.npy`` file.
+
+        Raises
+        ------
+        FormatError
+            The header cannot be understood, or the file is shorter than the header says.
+        UnsupportedError
+            The array holds Python objects.
+        """
+        _no_inner(path, inner)
+        return _read_file(path, writable=writable)
+
+    def create(self, path: str, inner: str | None, spec: Spec) -> ArrayInfo:
+        """Make a ``.npy`` file: header, allocated space that reads as zeros, then the name."""
+        _no_inner(path, inner)
+        raw.refuse(self.name, path, spec, chunks=True, attrs=True, dims=True)
+        fortran = spec.order == "F" and len(spec.shape) > 0
+        descr = _descr(path, spec.dtype)
+        align = _PAGE if spec.nbytes >= _LARGE else _ALIGN
+        written = _encode(path, descr, fortran, spec.shape, align=align)
+        header = written[1]
+        made: list[tuple[int, int, int]] = []
+
+        def fill(fd: int) -> None:
+            durable.write_all(fd, header, 0)
+            _core.allocate(fd, len(header), len(header) + spec.nbytes)
+            made.append(_core.file_id(fd))
+
+        durable.create_file(path, fill, exclusive=spec.exclusive)
+        order = "F" if fortran else "C"
+        return _info(path, spec.shape, spec.dtype, order, written, made[0])
+
+    @contextlib.contextmanager
+    def alone(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
+        """Keep others from changing the length; the array as long as its header says by now."""
+        part = _part(info)
+        with locks.growing(part.path):
+            now = _again(info)
+            yield _reshaped(info, now.shape, _part(now).origin)
+
+    def reserve(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """
+        Space for a longer array; the header still tells the old shape.
+
+        To append so that a crash leaves old or new: `reserve`, write the elements, fsync, `resize`.
+        """
+        raw.growth_axis(info, shape)
+        part, longer = _part(info), _reshaped(info, shape, _part(info).origin)
+        if _part(longer).nbytes > part.nbytes:
+            durable.change_length(part.path, _end(info), _end(longer))
+        return longer
+
+    def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """Change the length of the slowest axis by rewriting the header in place."""
+        raw.growth_axis(info, shape)
+        path, origin = _part(info).path, _part(info).origin
+        with durable.os_errors("opening", path), builtins.open(path, "rb", buffering=0) as file:
+            version, header = _read_header(path, file.fileno())
+            same = origin is None or origin.file == _core.file_id(file.fileno())
+        old_shape, fortran, dtype = _parse(path, version, header)
+        start = len(header)
+        if not same or start != _part(info).offset or dtype != info.dtype:
+            raise _changed(path)
+        descr = _descr(path, dtype)
+        _, header = _encode(path, descr, fortran, shape, version, start)
+        # What was reserved has its elements already.
+        old_end = max(start + math.prod(old_shape) * dtype.itemsize, _end(info))
+        new_end = start + math.prod(shape) * dtype.itemsize
+        if new_end > old_end:
+            durable.change_length(path, old_end, new_end)
+        with durable.os_errors("resizing", path):
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                durable.write_all(fd, header, 0)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        if new_end < old_end:
+            durable.change_length(path, old_end, new_end)
+        return _reshaped(info, shape, origin and replace(origin, header=(0, header)))
+
+    def release(self, info: ArrayInfo) -> None:
+        """Give back what was reserved for an array that did not become longer after all."""
+        now = _read_file(_part(info).path, writable=True)
+        durable.change_length(_part(now).path, _end(now), _end(now))
 
 
-def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
-    """
-    Read the header of a ``.npy`` file.
-
-    Raises
-    ------
-    FormatError
-        The header cannot be understood, or the file is shorter than the header says.
-    UnsupportedError
-        The array holds Python objects.
-    """
-    _no_inner(path, inner)
+def _read_file(path: str, *, writable: bool) -> ArrayInfo:
+    """Read the header of a file."""
     with durable.os_errors("opening", path):
         fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
         try:
@@ -111,96 +194,11 @@ def _read_info(path: str, fd: int) -> ArrayInfo:
         seen = header  # unless somebody is making it shorter
 
 
-def create(path: str, inner: str | None, spec: Spec) -> ArrayInfo:
-    """Make a ``.npy`` file: header, allocated space that reads as zeros, then the name."""
-    _no_inner(path, inner)
-    raw.refuse(NAME, path, spec, chunks=True, attrs=True, dims=True)
-    fortran = spec.order == "F" and len(spec.shape) > 0
-    descr = _descr(path, spec.dtype)
-    align = _PAGE if spec.nbytes >= _LARGE else _ALIGN
-    written = _encode(path, descr, fortran, spec.shape, align=align)
-    header = written[1]
-    made: list[tuple[int, int, int]] = []
-
-    def fill(fd: int) -> None:
-        durable.write_all(fd, header, 0)
-        _core.allocate(fd, len(header), len(header) + spec.nbytes)
-        made.append(_core.file_id(fd))
-
-    durable.create_file(path, fill, exclusive=spec.exclusive)
-    order = "F" if fortran else "C"
-    return _info(path, spec.shape, spec.dtype, order, written, made[0])
-
-
-def ls(path: str, inner: str | None) -> list[Entry]:
-    """One array, named by the file."""
-    info = open(path, inner, False)
-    return [Entry(path, "array", info.shape, info.dtype)]
-
-
-@contextlib.contextmanager
-def alone(info: ArrayInfo) -> Iterator[ArrayInfo]:
-    """Keep others from changing the length; the array as long as its header says by now."""
-    part = _part(info)
-    with locks.growing(part.path):
-        now = _again(info)
-        yield _reshaped(info, now.shape, _part(now).origin)
-
-
-def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
-    """
-    Space for a longer array; the header still tells the old shape.
-
-    To append so that a crash leaves old or new: `reserve`, write the elements, fsync, `resize`.
-    """
-    raw.growth_axis(info, shape)
-    part, longer = _part(info), _reshaped(info, shape, _part(info).origin)
-    if _part(longer).nbytes > part.nbytes:
-        durable.change_length(part.path, _end(info), _end(longer))
-    return longer
-
-
-def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
-    """Change the length of the slowest axis by rewriting the header in place."""
-    raw.growth_axis(info, shape)
-    path, origin = _part(info).path, _part(info).origin
-    with durable.os_errors("opening", path), builtins.open(path, "rb", buffering=0) as file:
-        version, header = _read_header(path, file.fileno())
-        same = origin is None or origin.file == _core.file_id(file.fileno())
-    old_shape, fortran, dtype = _parse(path, version, header)
-    start = len(header)
-    if not same or start != _part(info).offset or dtype != info.dtype:
-        raise _changed(path)
-    descr = _descr(path, dtype)
-    _, header = _encode(path, descr, fortran, shape, version, start)
-    # What was reserved has its elements already.
-    old_end = max(start + math.prod(old_shape) * dtype.itemsize, _end(info))
-    new_end = start + math.prod(shape) * dtype.itemsize
-    if new_end > old_end:
-        durable.change_length(path, old_end, new_end)
-    with durable.os_errors("resizing", path):
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            durable.write_all(fd, header, 0)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-    if new_end < old_end:
-        durable.change_length(path, old_end, new_end)
-    return _reshaped(info, shape, origin and replace(origin, header=(0, header)))
-
-
-def release(info: ArrayInfo) -> None:
-    """Give back what was reserved for an array that did not become longer after all."""
-    now = open(_part(info).path, None, True)
-    durable.change_length(_part(now).path, _end(now), _end(now))
-
-
 def _again(info: ArrayInfo) -> ArrayInfo:
     """The same array as its header says by now; its length may be another."""
     path, origin = _part(info).path, _part(info).origin
     try:
-        now = open(path, None, False)
+        now = _read_file(path, writable=False)
     except (FormatError, UnsupportedError) as error:
         raise _changed(path) from error
     found = _part(now).origin
@@ -425,7 +423,7 @@ def _info(
     part = Part(path, len(text), math.prod(shape) * dtype.itemsize, Origin(file, (0, text), check))
     info = ArrayInfo(
         path=path,
-        format=NAME,
+        format=Npy.name,
         shape=shape,
         dtype=dtype,
         layout=Strided((part,), byte_strides(shape, dtype.itemsize, order)),

@@ -40,8 +40,10 @@ import numpy as np
 
 from outcore import _core
 from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
-from outcore.formats import durable, homes, npy, part_files, raw
+from outcore.formats import durable, homes, part_files, raw
+from outcore.formats.format import Format, HasFiles, Resizable
 from outcore.formats.layout import ArrayInfo, Part, Strided
+from outcore.formats.npy import Npy
 from outcore.formats.part_manifest import (
     MOST_PARTS,
     MOST_STRIPES,
@@ -50,16 +52,14 @@ from outcore.formats.part_manifest import (
     part_name,
 )
 from outcore.formats.paths import path_names
-from outcore.formats.spec import Entry, Spec, byte_strides
-
-NAME = "parts"
-SUFFIXES: tuple[str, ...] = (".parts",)
+from outcore.formats.spec import Spec, byte_strides
 
 #: Bytes of a stripe, about, of an array that has no rows yet: as long as a part would be nothing.
 _STRIPE = 4 << 20
 _PROBED = 256
 # So often an array is opened anew because another took its place meanwhile.
 _TRIES = 5
+_NPY = Npy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,57 +70,241 @@ class InParts(ArrayInfo):
     held: tuple[ArrayInfo, ...] = field(default=(), compare=False, repr=False)
 
 
-def probe(path: str) -> bool:
-    """Whether a file begins as a manifest does."""
-    try:
-        with builtins.open(path, "rb") as file:
-            return file.read(_PROBED).lstrip().startswith(b'{"format": "outcore parts"')
-    except OSError:
-        return False
+class Parts(Format, Resizable, HasFiles):
+    """Arrays in several ``.npy`` files, which a manifest names."""
 
+    name = "parts"
+    suffixes = (".parts",)
 
-def open(
-    path: str,
-    inner: str | None,
-    writable: bool,
-    *,
-    where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-) -> InParts:
-    """
-    Read the manifest, and the header of each part.
-
-    Parameters
-    ----------
-    where
-        Folders of parts, of an array that was moved or copied since it was made with parts in other
-        folders than that of its manifest.
-
-    Raises
-    ------
-    FormatError
-        ``bad-part``: a part is of another array; ``file-too-short``, ``bad-header``: it is damaged.
-    StorageError
-        ``not-found``: a part is missing.
-    """
-    _no_inner(path, inner)
-    folders = [] if where is None else path_names(where)
-    for _ in range(_TRIES):
-        manifest = manifest_of(path, folders)
+    def recognise(self, path: str) -> bool:
+        """Whether a file begins as a manifest does."""
         try:
-            infos = [
-                _part(path, manifest, number, writable) for number in range(len(manifest.parts))
-            ]
-        except OutcoreError:
-            # Else it has other parts, or fewer rows in these.
-            if manifest_of(path, folders) == manifest:
-                raise
-        else:
-            return _info(path, manifest, infos)
-    raise StorageError(
-        f"{path!r} is replaced again and again; open it when that has ended",
-        code="file-changed",
-        path=path,
-    )
+            with builtins.open(path, "rb") as file:
+                return file.read(_PROBED).lstrip().startswith(b'{"format": "outcore parts"')
+        except OSError:
+            return False
+
+    def describe(
+        self,
+        path: str,
+        inner: str | None,
+        writable: bool,
+        *,
+        where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    ) -> InParts:
+        """
+        Read the manifest, and the header of each part.
+
+        Parameters
+        ----------
+        where
+            Folders of parts, of an array that was moved or copied since it was made with parts in other
+            folders than that of its manifest.
+
+        Raises
+        ------
+        FormatError
+            ``bad-part``: a part is of another array; ``file-too-short``, ``bad-header``: it is damaged.
+        StorageError
+            ``not-found``: a part is missing.
+        """
+        _no_inner(path, inner)
+        folders = [] if where is None else path_names(where)
+        for _ in range(_TRIES):
+            manifest = manifest_of(path, folders)
+            try:
+                infos = [
+                    _part(path, manifest, number, writable) for number in range(len(manifest.parts))
+                ]
+            except OutcoreError:
+                # Else it has other parts, or fewer rows in these.
+                if manifest_of(path, folders) == manifest:
+                    raise
+            else:
+                return _info(path, manifest, infos)
+        raise StorageError(
+            f"{path!r} is replaced again and again; open it when that has ended",
+            code="file-changed",
+            path=path,
+        )
+
+    def create(
+        self,
+        path: str,
+        inner: str | None,
+        spec: Spec,
+        *,
+        where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+        parts: int | None = None,
+        stripe: int | None = None,
+    ) -> ArrayInfo:
+        """
+        Make the parts, then the manifest.
+
+        Parameters
+        ----------
+        where
+            Folders that exist, which take parts in turns; by default that of the manifest.
+        parts
+            How many there are: by default one for each folder.
+        stripe
+            Rows that lie in one part before it is the turn of the next: by default as many as a part
+            has; of an array without rows, which is to grow, as many as 4 MiB hold.
+        """
+        _no_inner(path, inner)
+        raw.refuse(self.name, path, spec, chunks=True, attrs=True, dims=True)
+        place = os.path.realpath(path)
+        folders = [os.path.dirname(place)] if where is None else path_names(where)
+        count = _count("parts", len(folders) if parts is None else parts, path)
+        count = count if spec.shape else 1
+        order = spec.order if len(spec.shape) > 1 else "C"
+        rows = (spec.shape[0 if order == "C" else -1]) if spec.shape else 1
+        row = max(_row_bytes(spec.shape, order, spec.dtype), 1)
+        share = -(-rows // count) or max(_STRIPE // row, 1)
+        turn = share if stripe is None else _count("stripe", stripe, path)
+        if count > MOST_PARTS or -(-rows // turn) > MOST_STRIPES:
+            raise UsageError(
+                f"{path!r}: {count} parts with {-(-rows // turn)} stripes; at most {MOST_PARTS} and "
+                f"{MOST_STRIPES}: pass a larger stripe=",
+                code="bad-chunks",
+                path=path,
+            )
+        for folder in folders:
+            with durable.os_errors("looking at the folder of parts,", folder):
+                if not os.path.isdir(folder):
+                    os.stat(folder)
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
+        name = os.urandom(8).hex()
+        files = tuple(
+            part_name(os.path.realpath(folders[k % len(folders)]), place, name, k)
+            for k in range(count)
+        )
+        manifest = Manifest(place, name, spec.shape, spec.dtype, order, turn, files)
+        document = manifest.document()
+        infos = []
+        with part_files.Change(place, path) as change:
+            change.refuse_existing(exclusive=spec.exclusive)
+            change.note(name, files)
+            homes.admit(files, name, os.path.dirname(place))
+            for number, file in enumerate(files):
+                one = replace(spec, shape=manifest.shape_of(number), order=order, exclusive=True)
+                infos.append(_NPY.create(file, None, one))
+            change.publish(document, exclusive=spec.exclusive)
+        return _info(path, manifest, infos)
+
+    @contextlib.contextmanager
+    def alone(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
+        """Keep others from changing the array, its length too; the array as its manifest says by now."""
+        known = _manifest(info)
+        with part_files.Change(known.path, info.path):
+            now = self.describe(known.path, None, False, where=known.where or None)
+            if _manifest(now).id != known.id:
+                raise _changed(
+                    info.path, "was replaced by another array since it was opened; open it"
+                )
+            yield replace(now, path=info.path)
+
+    def reserve(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """
+        Space in the parts for a longer array; their headers, and the manifest, still tell the old shape.
+
+        What a change that was killed left behind the old end goes before.
+        """
+        raw.growth_axis(info, shape)
+        new = _as_long(_manifest(info), shape)
+        held = [_NPY.reserve(one, new.shape_of(k)) for k, one in enumerate(_cut(info))]
+        return _info(info.path, new, held)
+
+    def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """
+        Change the length of the slowest axis: one rename of the manifest.
+
+        Parts become longer before it, each with its elements, and shorter after it.
+        """
+        raw.growth_axis(info, shape)
+        told = manifest_of(_manifest(info).path, _manifest(info).where)
+        new = _as_long(told, shape)
+        try:
+            room = self.reserve(info, shape) if new.rows > _manifest(info).rows else info
+            held = _headers(_parts(room), told, new, operator.gt)
+            part_files.rewrite(new.path, new.document())
+            return _info(info.path, new, _headers(held, told, new, operator.lt))
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to tell
+                self.release(info)
+            raise
+
+    def release(self, info: ArrayInfo) -> None:
+        """Give back what was reserved for an array that did not become longer after all."""
+        known = _manifest(info)
+        for one in _cut(self.describe(known.path, None, True, where=known.where or None)):
+            _NPY.release(one)
+
+    def files(self, path: str) -> tuple[str, ...]:
+        """The manifest, and the parts."""
+        manifest = manifest_of(path)
+        return (path, *manifest.parts)
+
+    def copy(
+        self, source: str, target: str, *, exclusive: bool, where: Sequence[str] | None = None
+    ) -> None:
+        """
+        Copy parts and manifest.
+
+        Parts beside the manifest go beside the new one, others into their folder; or all into `where`,
+        in turns.
+        """
+        manifest = manifest_of(source)
+        place = os.path.realpath(target)
+        fresh = _elsewhere(manifest, place, where)
+        with part_files.Change(place, target) as change:
+            change.refuse_existing(exclusive=exclusive)
+            change.note(fresh.id, fresh.parts)
+            homes.admit(fresh.parts, fresh.id, os.path.dirname(place))
+            for old, new in zip(manifest.parts, fresh.parts, strict=True):
+                durable.copy_file(old, new, exclusive=True)
+            if manifest_of(source) != manifest:  # parts may be shorter than they were
+                raise _changed(source, "was changed while it was copied; copy it")
+            change.publish(fresh.document(), exclusive=exclusive)
+
+    def move(self, source: str, target: str, *, exclusive: bool) -> None:
+        """
+        Rename the manifest; parts that lie beside it come along into another folder, others stay.
+
+        In steps of which each leaves one array: under the old name, and then under the new one.
+        """
+        here, place = os.path.realpath(source), os.path.realpath(target)
+        near = os.path.dirname(place) == os.path.dirname(here)
+        with contextlib.ExitStack() as both:
+            # Nobody appends meanwhile. Who wants the same two takes them in the same order.
+            names = sorted([(here, source), (place, target)])
+            held = {name: both.enter_context(part_files.Change(name, said)) for name, said in names}
+            manifest, change = manifest_of(source), held[place]
+            if not near:
+                # It has to mean the same there.
+                homes.admit(manifest.parts, manifest.id, os.path.dirname(place))
+                held[here].publish(manifest.document(absolute=True), exclusive=False)
+            change.refuse_existing(exclusive=exclusive)
+            change.take(here, exclusive=exclusive)
+            if near:
+                return
+            with durable.os_errors("renaming to", target):
+                _core.fsync_folder(manifest.path)
+                fresh = _elsewhere(manifest, place, None)
+                change.note(fresh.id, fresh.parts)
+                homes.admit(fresh.parts, fresh.id, os.path.dirname(place))
+                for old, new in zip(manifest.parts, fresh.parts, strict=True):
+                    os.link(old, new)
+                    _core.fsync_folder(new)
+            change.publish(fresh.document(), exclusive=False)
+
+    def remove(self, path: str) -> None:
+        """Remove the manifest, then the parts."""
+        part_files.remove(path)
+
+    def take_place(self, fresh: str, target: str, exclusive: bool) -> None:
+        """Give a complete array the name of the one that it replaces."""
+        part_files.take_place(fresh, target, exclusive)
 
 
 def _part(path: str, manifest: Manifest, number: int, writable: bool) -> ArrayInfo:
@@ -134,7 +318,7 @@ def _part(path: str, manifest: Manifest, number: int, writable: bool) -> ArrayIn
                 code="not-regular",
                 path=file,
             )
-        info = npy.open(file, None, writable)
+        info = _NPY.describe(file, None, writable)
     except OutcoreError as error:
         error.message = f"{said}: {error.message}"
         raise
@@ -158,124 +342,11 @@ def _goes_on(found: tuple[int, ...], shape: tuple[int, ...], axis: int) -> bool:
     return across and len(found) == len(shape) and found[axis:] >= shape[axis:]
 
 
-def create(
-    path: str,
-    inner: str | None,
-    spec: Spec,
-    *,
-    where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-    parts: int | None = None,
-    stripe: int | None = None,
-) -> ArrayInfo:
-    """
-    Make the parts, then the manifest.
-
-    Parameters
-    ----------
-    where
-        Folders that exist, which take parts in turns; by default that of the manifest.
-    parts
-        How many there are: by default one for each folder.
-    stripe
-        Rows that lie in one part before it is the turn of the next: by default as many as a part has;
-        of an array without rows, which is to grow, as many as 4 MiB hold.
-    """
-    _no_inner(path, inner)
-    raw.refuse(NAME, path, spec, chunks=True, attrs=True, dims=True)
-    place = os.path.realpath(path)
-    folders = [os.path.dirname(place)] if where is None else path_names(where)
-    count = _count("parts", len(folders) if parts is None else parts, path)
-    count = count if spec.shape else 1
-    order = spec.order if len(spec.shape) > 1 else "C"
-    rows = (spec.shape[0 if order == "C" else -1]) if spec.shape else 1
-    row = max(_row_bytes(spec.shape, order, spec.dtype), 1)
-    share = -(-rows // count) or max(_STRIPE // row, 1)
-    turn = share if stripe is None else _count("stripe", stripe, path)
-    if count > MOST_PARTS or -(-rows // turn) > MOST_STRIPES:
-        raise UsageError(
-            f"{path!r}: {count} parts with {-(-rows // turn)} stripes; at most {MOST_PARTS} and "
-            f"{MOST_STRIPES}: pass a larger stripe=",
-            code="bad-chunks",
-            path=path,
-        )
-    for folder in folders:
-        with durable.os_errors("looking at the folder of parts,", folder):
-            if not os.path.isdir(folder):
-                os.stat(folder)
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
-    name = os.urandom(8).hex()
-    files = tuple(
-        part_name(os.path.realpath(folders[k % len(folders)]), place, name, k) for k in range(count)
-    )
-    manifest = Manifest(place, name, spec.shape, spec.dtype, order, turn, files)
-    document = manifest.document()
-    infos = []
-    with part_files.Change(place, path) as change:
-        change.refuse_existing(exclusive=spec.exclusive)
-        change.note(name, files)
-        homes.admit(files, name, os.path.dirname(place))
-        for number, file in enumerate(files):
-            one = replace(spec, shape=manifest.shape_of(number), order=order, exclusive=True)
-            infos.append(npy.create(file, None, one))
-        change.publish(document, exclusive=spec.exclusive)
-    return _info(path, manifest, infos)
-
-
-@contextlib.contextmanager
-def alone(info: ArrayInfo) -> Iterator[ArrayInfo]:
-    """Keep others from changing the array, its length too; the array as its manifest says by now."""
-    known = _manifest(info)
-    with part_files.Change(known.path, info.path):
-        now = open(known.path, None, False, where=known.where or None)
-        if _manifest(now).id != known.id:
-            raise _changed(info.path, "was replaced by another array since it was opened; open it")
-        yield replace(now, path=info.path)
-
-
-def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
-    """
-    Space in the parts for a longer array; their headers, and the manifest, still tell the old shape.
-
-    What a change that was killed left behind the old end goes before.
-    """
-    raw.growth_axis(info, shape)
-    new = _as_long(_manifest(info), shape)
-    held = [npy.reserve(one, new.shape_of(k)) for k, one in enumerate(_cut(info))]
-    return _info(info.path, new, held)
-
-
-def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
-    """
-    Change the length of the slowest axis: one rename of the manifest.
-
-    Parts become longer before it, each with its elements, and shorter after it.
-    """
-    raw.growth_axis(info, shape)
-    told = manifest_of(_manifest(info).path, _manifest(info).where)
-    new = _as_long(told, shape)
-    try:
-        room = reserve(info, shape) if new.rows > _manifest(info).rows else info
-        held = _headers(_parts(room), told, new, operator.gt)
-        part_files.rewrite(new.path, new.document())
-        return _info(info.path, new, _headers(held, told, new, operator.lt))
-    except BaseException:
-        with contextlib.suppress(Exception):  # the first error is the one to tell
-            release(info)
-        raise
-
-
-def release(info: ArrayInfo) -> None:
-    """Give back what was reserved for an array that did not become longer after all."""
-    known = _manifest(info)
-    for one in _cut(open(known.path, None, True, where=known.where or None)):
-        npy.release(one)
-
-
 def _cut(info: ArrayInfo) -> list[ArrayInfo]:
     """The parts, of which each is made as long as the manifest says."""
     shapes = [_manifest(info).shape_of(k) for k in range(len(_parts(info)))]
     return [
-        npy.resize(one, shape) if one.shape != shape else one
+        _NPY.resize(one, shape) if one.shape != shape else one
         for one, shape in zip(_parts(info), shapes, strict=True)
     ]
 
@@ -285,7 +356,7 @@ def _headers(
 ) -> list[ArrayInfo]:
     """Let those parts say how many rows they have now which are more, or fewer, than was `told`."""
     return [
-        npy.resize(one, new.shape_of(k)) if which(new.rows_of(k), told.rows_of(k)) else one
+        _NPY.resize(one, new.shape_of(k)) if which(new.rows_of(k), told.rows_of(k)) else one
         for k, one in enumerate(held)
     ]
 
@@ -315,75 +386,6 @@ def _parts(info: ArrayInfo) -> list[ArrayInfo]:
 
 def _changed(path: str, what: str) -> StorageError:
     return StorageError(f"{path!r} {what} again", code="file-changed", path=path)
-
-
-def ls(path: str, inner: str | None) -> list[Entry]:
-    """One array, named by the manifest."""
-    info = open(path, inner, False)
-    return [Entry(path, "array", info.shape, info.dtype)]
-
-
-remove = part_files.remove
-take_place = part_files.take_place
-
-
-def files(path: str) -> tuple[str, ...]:
-    """The manifest, and the parts."""
-    manifest = manifest_of(path)
-    return (path, *manifest.parts)
-
-
-def copy(source: str, target: str, *, exclusive: bool, where: Sequence[str] | None = None) -> None:
-    """
-    Copy parts and manifest.
-
-    Parts beside the manifest go beside the new one, others into their folder; or all into `where`, in
-    turns.
-    """
-    manifest = manifest_of(source)
-    place = os.path.realpath(target)
-    fresh = _elsewhere(manifest, place, where)
-    with part_files.Change(place, target) as change:
-        change.refuse_existing(exclusive=exclusive)
-        change.note(fresh.id, fresh.parts)
-        homes.admit(fresh.parts, fresh.id, os.path.dirname(place))
-        for old, new in zip(manifest.parts, fresh.parts, strict=True):
-            durable.copy_file(old, new, exclusive=True)
-        if manifest_of(source) != manifest:  # parts may be shorter than they were
-            raise _changed(source, "was changed while it was copied; copy it")
-        change.publish(fresh.document(), exclusive=exclusive)
-
-
-def move(source: str, target: str, *, exclusive: bool) -> None:
-    """
-    Rename the manifest; parts that lie beside it come along into another folder, others stay.
-
-    In steps of which each leaves one array: under the old name, and then under the new one.
-    """
-    here, place = os.path.realpath(source), os.path.realpath(target)
-    near = os.path.dirname(place) == os.path.dirname(here)
-    with contextlib.ExitStack() as both:
-        # Nobody appends meanwhile. Who wants the same two takes them in the same order.
-        names = sorted([(here, source), (place, target)])
-        held = {name: both.enter_context(part_files.Change(name, said)) for name, said in names}
-        manifest, change = manifest_of(source), held[place]
-        if not near:
-            # It has to mean the same there.
-            homes.admit(manifest.parts, manifest.id, os.path.dirname(place))
-            held[here].publish(manifest.document(absolute=True), exclusive=False)
-        change.refuse_existing(exclusive=exclusive)
-        change.take(here, exclusive=exclusive)
-        if near:
-            return
-        with durable.os_errors("renaming to", target):
-            _core.fsync_folder(manifest.path)
-            fresh = _elsewhere(manifest, place, None)
-            change.note(fresh.id, fresh.parts)
-            homes.admit(fresh.parts, fresh.id, os.path.dirname(place))
-            for old, new in zip(manifest.parts, fresh.parts, strict=True):
-                os.link(old, new)
-                _core.fsync_folder(new)
-        change.publish(fresh.document(), exclusive=False)
 
 
 def _elsewhere(manifest: Manifest, place: str, where: Sequence[str] | None) -> Manifest:
@@ -421,7 +423,7 @@ def _info(path: str, manifest: Manifest, infos: Sequence[ArrayInfo]) -> InParts:
         pieces.append(Part(part.path, part.offset + behind * row, rows * row, part.origin))
     return InParts(
         path=path,
-        format=NAME,
+        format=Parts.name,
         shape=manifest.shape,
         dtype=manifest.dtype,
         layout=Strided(

@@ -1,15 +1,11 @@
 """
-Raw: nothing but elements. Read this file first if you want to add a format.
+Raw: bare elements without a header.
 
 Problem. Simulations write bare binary files, often one array in several files; shape, dtype, offset and
 order are known to the user only.
-Idea. The metadata comes from the caller and is checked against the sizes of the files.
-Invariants. What `open` returns lies inside the files as they are now; `open` and `create` never touch an
-element (`create` allocates zero bytes).
-
-A format module offers ``NAME``, ``SUFFIXES``, ``probe``, ``open``, ``create``, ``ls`` and, where the
-format can, ``alone``, ``reserve``, ``resize``, ``release`` and ``set_attrs``; `outcore.formats`
-dispatches to it.
+Idea. The metadata come from the caller and are checked against the sizes of the files.
+Invariants. The array lies inside the files as they are when it is described; no element is touched
+(`Raw.create` allocates zero bytes).
 """
 
 from __future__ import annotations
@@ -31,6 +27,7 @@ from numpy.typing import DTypeLike
 from outcore import _core
 from outcore.errors import FormatError, StorageError, UnsupportedError, UsageError
 from outcore.formats import durable, locks, unfinished
+from outcore.formats.format import Format, Resizable
 from outcore.formats.layout import ArrayInfo, Origin, Part, Strided
 from outcore.formats.paths import path_names
 from outcore.formats.spec import (
@@ -44,98 +41,171 @@ from outcore.formats.spec import (
     check_shape,
 )
 
-NAME = "raw"
-SUFFIXES: tuple[str, ...] = (".bin", ".raw", ".dat")
 
+class Raw(Format, Resizable):
+    """Bare elements in one file or several, without any header."""
 
-def probe(path: str) -> bool:
-    """Raw files have no marks: chosen by name, suffix or options only."""
-    return False
+    name = "raw"
+    suffixes = (".bin", ".raw", ".dat")
 
+    def recognise(self, path: str) -> bool:
+        """Raw files have no marks: chosen by name, suffix or options only."""
+        return False
 
-def open(
-    path: str,
-    inner: str | None,
-    writable: bool,
-    *,
-    files: Sequence[str] | None = None,
-    shape: int | Sequence[int] | None = None,
-    dtype: DTypeLike | None = None,
-    offset: int = 0,
-    order: str = "C",
-) -> ArrayInfo:
-    """
-    Describe raw elements in one file or several.
+    def describe(
+        self,
+        path: str,
+        inner: str | None,
+        writable: bool,
+        *,
+        files: Sequence[str] | None = None,
+        shape: int | Sequence[int] | None = None,
+        dtype: DTypeLike | None = None,
+        offset: int = 0,
+        order: str = "C",
+    ) -> ArrayInfo:
+        """
+        Describe raw elements in one file or several.
 
-    Parameters
-    ----------
-    path
-        A file, or a pattern (``part*.bin``: the files in natural order, 2 before 10).
-    files
-        The files in order, instead of a pattern.
-    shape
-        Lengths of the axes; one may be -1 and follows from the size. Default: one axis.
-    dtype
-        Required.
-    offset
-        Bytes to skip at the beginning of each file.
-    order
-        ``"C"`` or ``"F"``.
-    """
-    _no_inner(path, inner)
-    if dtype is None:
-        raise UsageError(
-            f"{path!r}: a raw file does not say what it holds; pass dtype= and shape=",
-            code="raw-needs-dtype",
-            path=path,
-        )
-    kind = check_dtype(as_dtype(dtype, path), path, stored=False)
-    names = _expand(path) if files is None else path_names(files)
-    if writable:
-        for name in names:
-            unfinished.settle_if_left(name)
-    offset = _check_offset(path, offset)
-    room = _room(names, offset)
-    full = _shape(path, shape, kind.itemsize, sum(room))
-    parts = _known(_parts(path, names, room, offset, math.prod(full) * kind.itemsize))
-    return _info(path, full, kind, check_order(order), parts)
+        Parameters
+        ----------
+        path
+            A file, or a pattern (``part*.bin``: the files in natural order, 2 before 10).
+        files
+            The files in order, instead of a pattern.
+        shape
+            Lengths of the axes; one may be -1 and follows from the size. Default: one axis.
+        dtype
+            Required.
+        offset
+            Bytes to skip at the beginning of each file.
+        order
+            ``"C"`` or ``"F"``.
+        """
+        _no_inner(path, inner)
+        if dtype is None:
+            raise UsageError(
+                f"{path!r}: a raw file does not say what it holds; pass dtype= and shape=",
+                code="raw-needs-dtype",
+                path=path,
+            )
+        kind = check_dtype(as_dtype(dtype, path), path, stored=False)
+        names = _expand(path) if files is None else path_names(files)
+        if writable:
+            for name in names:
+                unfinished.settle_if_left(name)
+        offset = _check_offset(path, offset)
+        room = _room(names, offset)
+        full = _shape(path, shape, kind.itemsize, sum(room))
+        parts = _known(_parts(path, names, room, offset, math.prod(full) * kind.itemsize))
+        return _info(path, full, kind, check_order(order), parts)
 
+    def create(
+        self,
+        path: str,
+        inner: str | None,
+        spec: Spec,
+        *,
+        files: Sequence[str] | None = None,
+        offset: int = 0,
+    ) -> ArrayInfo:
+        """
+        Allocate a raw file, or several `files` that share the slowest axis evenly.
 
-def create(
-    path: str,
-    inner: str | None,
-    spec: Spec,
-    *,
-    files: Sequence[str] | None = None,
-    offset: int = 0,
-) -> ArrayInfo:
-    """
-    Allocate a raw file, or several `files` that share the slowest axis evenly.
+        Each file is replaced atomically; a set of files is not (a crash can leave some of them).
+        """
+        _no_inner(path, inner)
+        refuse(self.name, path, spec, chunks=True, attrs=True, dims=True)
+        offset = _check_offset(path, offset, spec.nbytes)
+        names = [path] if files is None else path_names(files)
+        if not names or len(set(map(os.path.realpath, names))) != len(names):
+            raise UsageError(
+                f"{path!r}: files must be a non-empty list of different paths",
+                code="bad-files",
+                path=path,
+            )
+        if files is None and glob.has_magic(path) and not os.path.exists(path):
+            raise UsageError(
+                f"{path!r} is a pattern; to create several files pass their paths as a list",
+                code="bad-files",
+                path=path,
+            )
+        made = [
+            Part(name, offset, size, _allocated(name, offset + size, exclusive=spec.exclusive))
+            for name, size in zip(names, _share(spec, len(names)), strict=True)
+        ]
+        parts = tuple(part for part in made if part.nbytes) or (made[0],)
+        return _info(path, spec.shape, spec.dtype, spec.order, parts)
 
-    Each file is replaced atomically; a set of files is not (a crash can leave some of them).
-    """
-    _no_inner(path, inner)
-    refuse(NAME, path, spec, chunks=True, attrs=True, dims=True)
-    offset = _check_offset(path, offset, spec.nbytes)
-    names = [path] if files is None else path_names(files)
-    if not names or len(set(map(os.path.realpath, names))) != len(names):
-        raise UsageError(
-            f"{path!r}: files must be a non-empty list of different paths",
-            code="bad-files",
-            path=path,
-        )
-    if files is None and glob.has_magic(path) and not os.path.exists(path):
-        raise UsageError(
-            f"{path!r} is a pattern; to create several files pass their paths as a list",
-            code="bad-files",
-            path=path,
-        )
-    made = [
-        Part(name, offset, size, _allocated(name, offset + size, exclusive=spec.exclusive))
-        for name, size in zip(names, _share(spec, len(names)), strict=True)
-    ]
-    parts = tuple(part for part in made if part.nbytes) or (made[0],)
-    return _info(path, spec.shape, spec.dtype, spec.order, parts)
+    def ls(self, path: str, inner: str | None) -> list[Entry]:
+        """A raw file is one array of unknown shape."""
+        return [
+            Entry(
+                path,
+                "array",
+                note="raw: shape and dtype are not stored in the file; pass dtype= and shape=",
+            )
+        ]
+
+    @contextlib.contextmanager
+    def alone(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
+        """Keep others from changing the length; the array as long as its last file is by now."""
+        *head, last = _strided(info).parts
+        axis = 0 if info.order == "C" else len(info.shape) - 1
+        with locks.growing(last.path):
+            unfinished.settle(last.path)
+            with durable.os_errors("opening", last.path):
+                if last.origin and last.origin.file != _core.file_id(last.path):
+                    raise StorageError(
+                        f"{last.path!r} was replaced by another file since it was opened; open it again",
+                        code="file-changed",
+                        path=last.path,
+                    )
+                room = max(os.stat(last.path).st_size - last.offset, 0)
+            step = math.prod(n for d, n in enumerate(info.shape) if d != axis) * info.dtype.itemsize
+            if info.shape and step:
+                length = (sum(p.nbytes for p in head) + room) // step
+                shape = tuple(length if d == axis else n for d, n in enumerate(info.shape))
+                yield _with_last(info, shape)
+            else:
+                yield info
+
+    def reserve(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """
+        Make room for a longer array at the end of the last file; others see the old one until `resize`.
+
+        A record beside the file says how long it was (`unfinished`).
+        """
+        last, longer = _last(info), _with_last(info, shape)
+        end, new = last.offset + last.nbytes, last.offset + _last(longer).nbytes
+        if new > end:
+            with durable.os_errors("opening", last.path):
+                size = os.stat(last.path).st_size
+            if size > end:
+                raise UsageError(
+                    f"{last.path!r} goes on behind the array, which ends at byte {end}: {size - end} "
+                    "bytes would be overwritten; check shape, dtype and offset, or cut the file there",
+                    code="bad-shape",
+                    path=info.path,
+                )
+            unfinished.begin(last.path, end, new)
+        return longer
+
+    def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """Grow (as `reserve` began it) or shrink along the slowest axis, at the end of the last file."""
+        shorter = _with_last(info, shape)
+        last, nbytes = _last(info), _last(shorter).nbytes
+        if nbytes < last.nbytes:
+            durable.change_length(last.path, last.offset + last.nbytes, last.offset + nbytes)
+            return shorter
+        room = self.reserve(info, shape)
+        if os.path.lexists(unfinished.record_of(last.path)):
+            unfinished.end(last.path, last.offset + nbytes)
+        return room
+
+    def release(self, info: ArrayInfo) -> None:
+        """Give back what was reserved for an array that did not become longer after all."""
+        unfinished.settle(_last(info).path)
 
 
 def _allocated(name: str, end: int, *, exclusive: bool) -> Origin:
@@ -157,81 +227,6 @@ def _known(parts: tuple[Part, ...]) -> tuple[Part, ...]:
         with durable.os_errors("opening", part.path):
             known.append(replace(part, origin=Origin(_core.file_id(part.path))))
     return tuple(known)
-
-
-def ls(path: str, inner: str | None) -> list[Entry]:
-    """A raw file is one array of unknown shape."""
-    return [
-        Entry(
-            path,
-            "array",
-            note="raw: shape and dtype are not stored in the file; pass dtype= and shape=",
-        )
-    ]
-
-
-@contextlib.contextmanager
-def alone(info: ArrayInfo) -> Iterator[ArrayInfo]:
-    """Keep others from changing the length; the array as long as its last file is by now."""
-    *head, last = _strided(info).parts
-    axis = 0 if info.order == "C" else len(info.shape) - 1
-    with locks.growing(last.path):
-        unfinished.settle(last.path)
-        with durable.os_errors("opening", last.path):
-            if last.origin and last.origin.file != _core.file_id(last.path):
-                raise StorageError(
-                    f"{last.path!r} was replaced by another file since it was opened; open it again",
-                    code="file-changed",
-                    path=last.path,
-                )
-            room = max(os.stat(last.path).st_size - last.offset, 0)
-        step = math.prod(n for d, n in enumerate(info.shape) if d != axis) * info.dtype.itemsize
-        if info.shape and step:
-            length = (sum(p.nbytes for p in head) + room) // step
-            shape = tuple(length if d == axis else n for d, n in enumerate(info.shape))
-            yield _with_last(info, shape)
-        else:
-            yield info
-
-
-def reserve(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
-    """
-    Space for a longer array at the end of the last file, which others take for shorter until `resize`.
-
-    A record beside the file says how long it was (`unfinished`).
-    """
-    last, longer = _last(info), _with_last(info, shape)
-    end, new = last.offset + last.nbytes, last.offset + _last(longer).nbytes
-    if new > end:
-        with durable.os_errors("opening", last.path):
-            size = os.stat(last.path).st_size
-        if size > end:
-            raise UsageError(
-                f"{last.path!r} goes on behind the array, which ends at byte {end}: {size - end} bytes "
-                "would be overwritten; check shape, dtype and offset, or cut the file there",
-                code="bad-shape",
-                path=info.path,
-            )
-        unfinished.begin(last.path, end, new)
-    return longer
-
-
-def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
-    """Grow (as `reserve` began it) or shrink along the slowest axis, at the end of the last file."""
-    shorter = _with_last(info, shape)
-    last, nbytes = _last(info), _last(shorter).nbytes
-    if nbytes < last.nbytes:
-        durable.change_length(last.path, last.offset + last.nbytes, last.offset + nbytes)
-        return shorter
-    room = reserve(info, shape)
-    if os.path.lexists(unfinished.record_of(last.path)):
-        unfinished.end(last.path, last.offset + nbytes)
-    return room
-
-
-def release(info: ArrayInfo) -> None:
-    """Give back what was reserved for an array that did not become longer after all."""
-    unfinished.settle(_last(info).path)
 
 
 def _last(info: ArrayInfo) -> Part:
@@ -309,7 +304,7 @@ def _info(
 ) -> ArrayInfo:
     return ArrayInfo(
         path=path,
-        format=NAME,
+        format=Raw.name,
         shape=shape,
         dtype=dtype,
         layout=Strided(parts, byte_strides(shape, dtype.itemsize, order)),

@@ -1,7 +1,7 @@
 """
-The words between `outcore.formats` and its format modules: what is asked, what is listed.
+Values that pass between `outcore.formats` and a format: `Spec` of a new array, `Entry` of a list.
 
-Problem. Six formats take the same options (shape, dtype, order, chunks, compression, ...) and must
+Problem. Formats take the same options (shape, dtype, order, chunks, compression, ...) and must
 refuse the same nonsense with the same words.
 Idea. `make_spec` checks and normalises the options once; a format sees only a `Spec`.
 Invariants. In a `Spec`, shape and dtype are NumPy's own (no subarray dtype, no object, no zero-size
@@ -13,15 +13,15 @@ from __future__ import annotations
 import math
 import operator
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from outcore.errors import FormatError, UnsupportedError, UsageError
-from outcore.formats.layout import ArrayInfo, Codec
+from outcore.formats.layout import Codec
 from outcore.formats.missing_values import Fill
 
 MAX_BYTES = 2**63 - 1
@@ -83,47 +83,6 @@ class Spec:
         if self.fill_value is None:
             return True
         return not any(np.asarray(self.fill_value, self.dtype).tobytes())
-
-
-class Format(Protocol):
-    """
-    What a format module offers.
-
-    A module may also have ``resize(info, shape) -> ArrayInfo``, ``reserve(info, shape) -> ArrayInfo``
-    (space for a longer array, metadata unchanged), ``open_each(path, inners, writable)`` (`open` for
-    several arrays of a file, in one visit of it), ``stale(info, shape)`` (sections of a longer array
-    that hold old bytes, see `zarr_grid`) and ``set_attrs(info, attrs, drop) -> ArrayInfo``; and, for
-    arrays that grow for hours inside a file that exists, ``staged(path, inner) -> str`` (what to create
-    instead), ``publish(path, inner, exclusive)`` (give it its name, if nobody has) and ``discard(path,
-    inner)``; if need be also ``check_place(path, inner, exclusive)`` (refuse what `publish` would
-    refuse) and ``prepare(path, inner)`` (before it is created); if arrays can have codecs,
-    ``takes(codec, dtype)``: whether a new one can have that; and, if the format's library reads some
-    codecs only with a plug-in, ``needs_plugin(codec)``.
-    """
-
-    @property
-    def NAME(self) -> str:
-        """What ``format=`` takes."""
-
-    @property
-    def SUFFIXES(self) -> tuple[str, ...]:
-        """Suffixes in lower case, dot included."""
-
-    @property
-    def probe(self) -> Callable[[str], bool]:
-        """``probe(path)``: whether the path shows this format's marks (magic bytes, metadata)."""
-
-    @property
-    def open(self) -> Callable[..., ArrayInfo]:
-        """``open(path, inner, writable, **options)``: read the metadata of one array."""
-
-    @property
-    def create(self) -> Callable[..., ArrayInfo]:
-        """``create(path, inner, spec, **options)``: a new array, completely or not at all."""
-
-    @property
-    def ls(self) -> Callable[[str, str | None], list[Entry]]:
-        """``ls(path, inner)``: arrays and groups in `path`, below `inner`."""
 
 
 def byte_strides(shape: Sequence[int], itemsize: int, order: str) -> tuple[int, ...]:

@@ -17,11 +17,11 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
-from typing import Any
 
 from outcore import _core, formats
 from outcore.errors import AlreadyExistsError, StorageError, UsageError
 from outcore.formats import durable, hdf5_redo, unfinished
+from outcore.formats.format import Format, HasFiles
 from outcore.formats.paths import one_name
 from outcore.formats.zarr_store import publish
 from outcore.formats.zarr_tree import check_replaceable
@@ -32,9 +32,9 @@ __all__ = ["chmod", "copy", "files", "move", "remove"]
 def files(path: str) -> list[str]:
     """All files that an array is made of, the one with its name first."""
     path = one_name(path)
-    module = _module(path)
-    if hasattr(module, "files"):
-        return list(module.files(path))
+    found_format = _format(path)
+    if found_format is not None and isinstance(found_format, HasFiles):
+        return list(found_format.files(path))
     if not os.path.isdir(path):
         return [path]
     found = []
@@ -66,15 +66,15 @@ def copy(
         Where the copy is.
     """
     source, target = one_name(source), one_name(target)
-    module, target = _both(source, target, overwrite)
-    if where is not None and not hasattr(module, "copy"):
+    found, target = _both(source, target, overwrite)
+    if where is not None and not isinstance(found, HasFiles):
         raise UsageError(
             f"{source!r} is not in parts, so nothing goes into {', '.join(where)}; convert it to "
             "NAME.parts",
             code="unknown-option",
         )
-    if hasattr(module, "copy"):
-        module.copy(source, target, exclusive=not overwrite, where=where)
+    if found is not None and isinstance(found, HasFiles):
+        found.copy(source, target, exclusive=not overwrite, where=where)
     elif os.path.isdir(source):
         publish(target, lambda fresh: _copy_folder(source, fresh), exclusive=not overwrite)
     else:
@@ -85,11 +85,10 @@ def copy(
 def move(source: str, target: str, *, overwrite: bool = False) -> str:
     """Rename an array, or copy it to another file system and remove it; where it is then."""
     source, target = one_name(source), one_name(target)
-    module, target = _both(source, target, overwrite)
-    step = getattr(module, "move", None)
+    found, target = _both(source, target, overwrite)
     try:
-        if step is not None:
-            step(source, target, exclusive=not overwrite)
+        if found is not None and isinstance(found, HasFiles):
+            found.move(source, target, exclusive=not overwrite)
         else:
             with durable.os_errors("renaming to", target):
                 durable.move_into_place(source, target, exclusive=not overwrite)
@@ -105,7 +104,7 @@ def move(source: str, target: str, *, overwrite: bool = False) -> str:
 def remove(path: str) -> None:
     """Remove an array, its name first where it is made of several files."""
     path = one_name(path)
-    _module(path)
+    _format(path)
     formats.remove(path)
     with durable.os_errors("removing", path):
         _core.fsync_folder(os.path.abspath(path))
@@ -123,7 +122,7 @@ def chmod(path: str, mode: int) -> None:
                 os.chmod(folder, mode | search)
 
 
-def _module(path: str) -> Any:
+def _format(path: str) -> Format | None:
     """The format of what is there; None of a file without marks."""
     _, inner = formats.split_path(path)
     if inner is not None:
@@ -135,8 +134,8 @@ def _module(path: str) -> Any:
     with durable.os_errors("looking at", path):
         os.stat(path)
     is_folder = durable.refuse_special(path)
-    module = formats.marked(path)
-    if module is None and is_folder:
+    found = formats.marked(path)
+    if found is None and is_folder:
         raise UsageError(
             f"{path!r} is a folder and no array; name an array",
             code="not-an-array",
@@ -150,21 +149,21 @@ def _module(path: str) -> Any:
                 code="half-changed",
                 path=path,
             )
-    return module
+    return found
 
 
-def _both(source: str, target: str, overwrite: bool) -> tuple[Any, str]:
+def _both(source: str, target: str, overwrite: bool) -> tuple[Format | None, str]:
     """The format of the source, and where the target is."""
-    module = _module(source)
+    found = _format(source)
     if os.path.isdir(target) and formats.marked(target) is None:
         target = os.path.join(target, os.path.basename(os.path.normpath(source)))
     wanted = None
     with contextlib.suppress(UsageError):
         wanted = formats.format_of_new(target)
-    is_as = getattr(module, "NAME", wanted)
+    is_as = wanted if found is None else found.name
     # The suffix of a Zarr store does not tell its version, which its documents do.
     same = wanted in (None, is_as) or {wanted, is_as} == {"zarr", "zarr2"}
-    if not same or (os.path.lexists(target) and formats.marked(target) != module):
+    if not same or (os.path.lexists(target) and formats.marked(target) != found):
         raise UsageError(
             f"{target!r} is, or tells by its name, another format than {source!r}; use convert, or "
             "another name",
@@ -183,7 +182,7 @@ def _both(source: str, target: str, overwrite: bool) -> tuple[Any, str]:
             )
         if os.path.isdir(target):
             check_replaceable(target)
-    return module, target
+    return found, target
 
 
 def _copy_folder(source: str, target: str) -> None:

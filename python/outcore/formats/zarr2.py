@@ -11,7 +11,6 @@ Specification: https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,24 +23,19 @@ from outcore.formats import (
     durable,
     zarr_codecs,
     zarr_dtypes,
-    zarr_grid,
     zarr_staged,
     zarr_strings,
 )
 from outcore.formats.documents import Document, Judge, Stamp, part_of, read_document, read_stamped
-from outcore.formats.layout import ArrayInfo, Chunked, Codec, FileSource
+from outcore.formats.layout import ArrayInfo, Chunked, FileSource
 from outcore.formats.missing_values import ATTRIBUTE as MISSING
 from outcore.formats.missing_values import of_attribute
 from outcore.formats.spec import Entry, Spec, check_shape
 from outcore.formats.texts import Texts, refuse_writing
 from outcore.formats.texts import dtype_of as dtype_of_text
+from outcore.formats.zarr_format import ZarrFormat
 from outcore.formats.zarr_grid import check_resize, choose_chunks, remove_shrunk, source_of
-from outcore.formats.zarr_grid import reserve as reserve
-from outcore.formats.zarr_grid import stale as stale
 from outcore.formats.zarr_identity import confirm, folder_of, gone, identified, identity_of
-from outcore.formats.zarr_staged import discard as discard
-from outcore.formats.zarr_staged import prepare as prepare
-from outcore.formats.zarr_staged import staged as staged
 from outcore.formats.zarr_store import (
     changed_attributes,
     check_writable,
@@ -61,56 +55,9 @@ from outcore.formats.zarr_tree import (
     walk,
 )
 
-NAME = "zarr2"
-SUFFIXES: tuple[str, ...] = (".zarr2",)
-
 _ARRAY, _GROUP, _ATTRS, _ALL = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
 _DOCUMENTS = (_ARRAY, _GROUP, _ATTRS)
-#: The document that makes a group of a folder.
-GROUP = _GROUP
 _DIMS = "_ARRAY_DIMENSIONS"
-
-
-def probe(path: str) -> bool:
-    """Whether `path` is a folder with a ``.zarray``, ``.zgroup`` or ``.zmetadata``."""
-    return any(os.path.lexists(os.path.join(path, name)) for name in (_ARRAY, _GROUP, _ALL))
-
-
-def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
-    """
-    Describe an array of Zarr version 2.
-
-    Parameters
-    ----------
-    path
-        The folder of the array, or of a group above it.
-    inner
-        Path of the array inside that group; None if there is only one.
-    writable
-        Check that its folder can be written.
-
-    Raises
-    ------
-    FormatError
-        ``not-an-array`` (the message lists the arrays there are), ``bad-metadata``.
-    UnsupportedError
-        A codec, filter or data type that outcore lacks.
-    """
-    names = split_node(inner, path)
-    folder = os.path.join(path, *names)
-    found = _look(folder, _ARRAY)
-    if found is None:
-        arrays = _arrays_below(deepest_node(path, names))
-        if inner is None and len(arrays) == 1:
-            return open(path, f"/{arrays[0]}", writable)
-        raise missing_node(path, names, arrays)
-    if writable:
-        if zarr_strings.is_text_v2(found.document):
-            refuse_writing(full_name(path, names))
-        node_folder(path, names)
-        check_writable(folder)
-    here = folder_of(folder) if os.path.isdir(folder) else None
-    return _known(full_name(path, names), folder, found, document_of(folder, _ATTRS) or {}, here)
 
 
 class _Found(NamedTuple):
@@ -138,6 +85,10 @@ def _look(folder: str, file: str) -> _Found | None:
             part = part_of(members, Judge(place).mapping(found, file))
             return _Found(part, place, group[1])
     return None
+
+
+def _has_documents(folder: str) -> bool:
+    return any(os.path.lexists(os.path.join(folder, name)) for name in (_ARRAY, _GROUP, _ALL))
 
 
 def document_of(folder: str, file: str) -> Document | None:
@@ -213,7 +164,7 @@ def describe(name: str, folder: str, document: Document, attrs: Document) -> Arr
     fill = zarr_dtypes.number_of_text(document.get("fill_value"), dtype)
     info = ArrayInfo(
         path=name,
-        format=NAME,
+        format=Zarr2.name,
         shape=shape,
         dtype=dtype,
         layout=Chunked(chunks, pipeline.strides, pipeline.codecs, source),
@@ -253,24 +204,11 @@ class _Node(NamedTuple):
     told: tuple[Any, Any] | None = None
 
 
-def ls(path: str, inner: str | None) -> list[Entry]:
-    """Groups and arrays below a group, or the array itself."""
-    names = split_node(inner, path)
-    folder = os.path.join(path, *names)
-    if document_of(folder, _ARRAY) is not None:
-        return [_entry(full_name(path, names), _Node(folder, True))]
-    if not probe(folder) and document_of(folder, _GROUP) is None:
-        raise missing_node(path, names, _arrays_below(deepest_node(path, names)))
-    return [
-        _entry(full_name(path, (*names, *below)), node) for below, node in _tree(folder).items()
-    ]
-
-
 def kind_of(folder: str) -> Literal["array", "group"] | None:
     """What a folder is; None if it is no node."""
     if document_of(folder, _ARRAY) is not None:
         return "array"
-    return "group" if probe(folder) or document_of(folder, _GROUP) is not None else None
+    return "group" if _has_documents(folder) or document_of(folder, _GROUP) is not None else None
 
 
 def nodes_below(
@@ -335,60 +273,6 @@ def _arrays_below(folder: str) -> list[str]:
     return ["/".join(names) for names, node in _tree(folder).items() if node.is_array]
 
 
-def create(path: str, inner: str | None, spec: Spec, *, separator: str = ".") -> ArrayInfo:
-    """
-    Make a new array of Zarr version 2, and the groups above it that are missing.
-
-    Parameters
-    ----------
-    path
-        The folder of the array, or of its root group.
-    inner
-        Path of the array inside the root group; None: `path` itself becomes the array.
-    spec
-        Chunks as in `zarr3`; no shards.
-    separator
-        Between the coordinates in the names of chunk files: ``"."`` or ``"/"``.
-    """
-    names = split_node(inner, path)
-    if separator not in ("/", "."):
-        raise UsageError(
-            f"separator {separator!r} is neither '/' nor '.'; use one of them", code="bad-separator"
-        )
-    if spec.shards is not None:
-        raise UnsupportedError(
-            f"{path!r}: Zarr version 2 has no shards; use format='zarr'",
-            code="unsupported-feature",
-            path=path,
-        )
-    value, dtype = zarr_dtypes.to_v2(spec.dtype)
-    filters, compressor = zarr_codecs.to_v2(spec.compression, dtype, path)
-    fill = spec.declared(habit=True)
-    document = {
-        "zarr_format": 2,
-        "shape": list(spec.shape),
-        "chunks": list(spec.chunks or choose_chunks(spec.shape, dtype.itemsize)),
-        "dtype": value,
-        "compressor": compressor,
-        "filters": filters,
-        # xarray masks what equals the fill value: without one, nothing must be masked.
-        "fill_value": None if fill is None else zarr_dtypes.write_fill(fill, dtype, 2),
-        "order": spec.order,
-        "dimension_separator": separator,
-    }
-    dims = _axes(spec.dims, spec.shape)
-    attrs = _with_dims(changed_attributes({}, spec.attrs, None, path), dims)
-    # What is made must be readable: every rule for reading is checked here.
-    name, target = full_name(path, names), node_folder(path, names)
-    describe(name, target, document, attrs)
-    files = {_ARRAY: document, _ATTRS: attrs}
-    made = place(path, names, files, group_documents({}), is_group, spec.exclusive)
-    for folder, documents in made.nodes:
-        tell_groups(folder, documents)
-    found = _Found(document, os.path.join(target, _ARRAY), made.document)
-    return _known(name, target, found, attrs, made.folder)
-
-
 def _axes(dims: Sequence[str | None] | None, shape: Sequence[int]) -> Sequence[str | None] | None:
     """Names of the axes for the attribute: xarray looks for those of an array without axes, too."""
     return dims if shape or dims else ()
@@ -398,20 +282,6 @@ def _with_dims(attrs: Mapping[str, Any], dims: Sequence[str | None] | None) -> D
     if dims is None:
         return dict(attrs)
     return {**attrs, _DIMS: [f"dim_{k}" if n is None else n for k, n in enumerate(dims)]}
-
-
-def check_place(path: str, inner: str, exclusive: bool) -> None:
-    """Refuse what `publish` would refuse."""
-    zarr_staged.check_place(path, inner, is_group, exclusive)
-
-
-def publish(path: str, inner: str, exclusive: bool) -> None:
-    """Give an array that was made at `staged` its place, and tell the groups above it."""
-    for folder in zarr_staged.take_place(path, inner, is_group, exclusive):
-        found = {name: read_document(os.path.join(folder, name)) for name in _DOCUMENTS}
-        documents = {name: document for name, document in found.items() if document is not None}
-        if documents:
-            tell_groups(folder, documents)
 
 
 def is_group(folder: str) -> bool:
@@ -484,49 +354,168 @@ def _change(
     return changed
 
 
-def set_attrs(
-    info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
-) -> ArrayInfo:
-    """Set user attributes and drop others (None: all); the names of the axes stay."""
-    dims = _axes(info.dims, info.shape)
-    if _DIMS in attrs and dims is not None:
-        raise UsageError(
-            f"{info.path!r}: attribute {_DIMS!r} holds the names of the axes; use another name",
-            code="bad-attribute",
-            path=info.path,
+class Zarr2(ZarrFormat):
+    """Zarr, version 2."""
+
+    name = "zarr2"
+    suffixes = (".zarr2",)
+    version = 2
+    group_file = _GROUP
+    dims_attribute = _DIMS
+
+    node = staticmethod(node)
+    kind_of_node = staticmethod(kind_of)
+    nodes_below = staticmethod(nodes_below)
+    is_group = staticmethod(is_group)
+    group_documents = staticmethod(group_documents)
+    change_group = staticmethod(change_group)
+    tell_groups = staticmethod(tell_groups)
+
+    def recognise(self, path: str) -> bool:
+        """Whether `path` is a folder with a ``.zarray``, ``.zgroup`` or ``.zmetadata``."""
+        return _has_documents(path)
+
+    def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
+        """
+        Describe an array of Zarr version 2.
+
+        Parameters
+        ----------
+        path
+            The folder of the array, or of a group above it.
+        inner
+            Path of the array inside that group; None if there is only one.
+        writable
+            Check that its folder can be written.
+
+        Raises
+        ------
+        FormatError
+            ``not-an-array`` (the message lists the arrays there are), ``bad-metadata``.
+        UnsupportedError
+            A codec, filter or data type that outcore lacks.
+        """
+        names = split_node(inner, path)
+        folder = os.path.join(path, *names)
+        found = _look(folder, _ARRAY)
+        if found is None:
+            arrays = _arrays_below(deepest_node(path, names))
+            if inner is None and len(arrays) == 1:
+                return self.describe(path, f"/{arrays[0]}", writable)
+            raise missing_node(path, names, arrays)
+        if writable:
+            if zarr_strings.is_text_v2(found.document):
+                refuse_writing(full_name(path, names))
+            node_folder(path, names)
+            check_writable(folder)
+        here = folder_of(folder) if os.path.isdir(folder) else None
+        return _known(
+            full_name(path, names), folder, found, document_of(folder, _ATTRS) or {}, here
         )
 
-    def edit(document: Document) -> Document:
-        found = changed_attributes(document, attrs, drop, info.path)
-        return _with_dims(found, dims) if drop is None else found
+    def ls(self, path: str, inner: str | None) -> list[Entry]:
+        """Groups and arrays below a group, or the array itself."""
+        names = split_node(inner, path)
+        folder = os.path.join(path, *names)
+        if document_of(folder, _ARRAY) is not None:
+            return [_entry(full_name(path, names), _Node(folder, True))]
+        if not _has_documents(folder) and document_of(folder, _GROUP) is None:
+            raise missing_node(path, names, _arrays_below(deepest_node(path, names)))
+        return [
+            _entry(full_name(path, (*names, *below)), node) for below, node in _tree(folder).items()
+        ]
 
-    return _change(info, _ATTRS, edit)
+    def create(
+        self, path: str, inner: str | None, spec: Spec, *, separator: str = "."
+    ) -> ArrayInfo:
+        """
+        Make a new array of Zarr version 2, and the groups above it that are missing.
 
+        Parameters
+        ----------
+        path
+            The folder of the array, or of its root group.
+        inner
+            Path of the array inside the root group; None: `path` itself becomes the array.
+        spec
+            Chunks as in `zarr3`; no shards.
+        separator
+            Between the coordinates in the names of chunk files: ``"."`` or ``"/"``.
+        """
+        names = split_node(inner, path)
+        if separator not in ("/", "."):
+            raise UsageError(
+                f"separator {separator!r} is neither '/' nor '.'; use one of them",
+                code="bad-separator",
+            )
+        if spec.shards is not None:
+            raise UnsupportedError(
+                f"{path!r}: Zarr version 2 has no shards; use format='zarr'",
+                code="unsupported-feature",
+                path=path,
+            )
+        value, dtype = zarr_dtypes.to_v2(spec.dtype)
+        filters, compressor = zarr_codecs.to_v2(spec.compression, dtype, path)
+        fill = spec.declared(habit=True)
+        document = {
+            "zarr_format": 2,
+            "shape": list(spec.shape),
+            "chunks": list(spec.chunks or choose_chunks(spec.shape, dtype.itemsize)),
+            "dtype": value,
+            "compressor": compressor,
+            "filters": filters,
+            # xarray masks what equals the fill value: without one, nothing must be masked.
+            "fill_value": None if fill is None else zarr_dtypes.write_fill(fill, dtype, 2),
+            "order": spec.order,
+            "dimension_separator": separator,
+        }
+        dims = _axes(spec.dims, spec.shape)
+        attrs = _with_dims(changed_attributes({}, spec.attrs, None, path), dims)
+        # What is made must be readable: every rule for reading is checked here.
+        name, target = full_name(path, names), node_folder(path, names)
+        describe(name, target, document, attrs)
+        files = {_ARRAY: document, _ATTRS: attrs}
+        made = place(path, names, files, group_documents({}), is_group, spec.exclusive)
+        for folder, documents in made.nodes:
+            tell_groups(folder, documents)
+        found = _Found(document, os.path.join(target, _ARRAY), made.document)
+        return _known(name, target, found, attrs, made.folder)
 
-def alone(info: ArrayInfo) -> contextlib.AbstractContextManager[ArrayInfo]:
-    """Keep others from changing the shape; the array with the shape that it has by now."""
-    return zarr_grid.alone(info, lambda root: open(root, None, True))
+    def publish(self, path: str, inner: str, exclusive: bool) -> None:
+        """Give an array that was made at `staged` its place, and tell the groups above it."""
+        for folder in zarr_staged.take_place(path, inner, is_group, exclusive):
+            found = {name: read_document(os.path.join(folder, name)) for name in _DOCUMENTS}
+            documents = {name: document for name, document in found.items() if document is not None}
+            if documents:
+                tell_groups(folder, documents)
 
+    def set_attrs(
+        self, info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
+    ) -> ArrayInfo:
+        """Set user attributes and drop others (None: all); the names of the axes stay."""
+        dims = _axes(info.dims, info.shape)
+        if _DIMS in attrs and dims is not None:
+            raise UsageError(
+                f"{info.path!r}: attribute {_DIMS!r} holds the names of the axes; use another name",
+                code="bad-attribute",
+                path=info.path,
+            )
 
-def release(info: ArrayInfo) -> None:
-    """Give back what was reserved for an array that did not become longer after all."""
-    zarr_grid.release(open(source_of(info).root, None, True))
+        def edit(document: Document) -> Document:
+            found = changed_attributes(document, attrs, drop, info.path)
+            return _with_dims(found, dims) if drop is None else found
 
+        return _change(info, _ATTRS, edit)
 
-def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
-    """
-    Change the shape in the metadata; remove the chunks that a smaller shape leaves outside.
+    def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """
+        Change the shape in the metadata; remove the chunks that a smaller shape leaves outside.
 
-    Before a larger shape: `reserve`, and the fill value into the `stale` sections.
-    """
+        Before a larger shape: `reserve`, and the fill value into the `stale` sections.
+        """
 
-    def edit(document: Document) -> Document:
-        check_resize(info, shape, document.get("shape"))
-        return {**document, "shape": list(shape)}
+        def edit(document: Document) -> Document:
+            check_resize(info, shape, document.get("shape"))
+            return {**document, "shape": list(shape)}
 
-    return _change(info, _ARRAY, edit, lambda: remove_shrunk(info, shape))
-
-
-def takes(codec: Codec, dtype: np.dtype[Any]) -> bool:
-    """Whether a new array can have a codec."""
-    return zarr_codecs.takes(codec, dtype, 2)
+        return _change(info, _ARRAY, edit, lambda: remove_shrunk(info, shape))

@@ -16,7 +16,6 @@ Specification: https://zarr-specs.readthedocs.io/en/latest/v3/core/index.html
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import heapq
 import itertools
@@ -24,14 +23,11 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from outcore.errors import FormatError, UnsupportedError, UsageError
 from outcore.formats import (
     durable,
     zarr_codecs,
     zarr_dtypes,
-    zarr_grid,
     zarr_staged,
     zarr_strings,
 )
@@ -39,7 +35,6 @@ from outcore.formats.documents import Document, Judge, Stamp, part_of, read_docu
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,
-    Codec,
     FileSource,
     ShardSource,
 )
@@ -48,18 +43,14 @@ from outcore.formats.missing_values import decoded, encoded
 from outcore.formats.spec import Entry, Spec, check_shape
 from outcore.formats.texts import Texts, refuse_writing
 from outcore.formats.texts import dtype_of as dtype_of_text
+from outcore.formats.zarr_format import ZarrFormat
 from outcore.formats.zarr_grid import (
     check_resize,
     choose_chunks,
     remove_shrunk,
     source_of,
 )
-from outcore.formats.zarr_grid import reserve as reserve
-from outcore.formats.zarr_grid import stale as stale
 from outcore.formats.zarr_identity import confirm, folder_of, gone, identified, identity_of
-from outcore.formats.zarr_staged import discard as discard
-from outcore.formats.zarr_staged import prepare as prepare
-from outcore.formats.zarr_staged import staged as staged
 from outcore.formats.zarr_store import (
     changed_attributes,
     check_writable,
@@ -79,12 +70,7 @@ from outcore.formats.zarr_tree import (
     walk,
 )
 
-NAME = "zarr"
-SUFFIXES: tuple[str, ...] = (".zarr", ".zarr3")
-
 _FILE = "zarr.json"
-#: The document that makes a group of a folder.
-GROUP = _FILE
 _ARRAY_FIELDS = (
     "attributes",
     "chunk_grid",
@@ -98,57 +84,6 @@ _ARRAY_FIELDS = (
     "storage_transformers",
     "zarr_format",
 )
-
-
-def probe(path: str) -> bool:
-    """Whether `path` is a folder with a ``zarr.json``."""
-    return os.path.lexists(os.path.join(path, _FILE))
-
-
-def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
-    """
-    Describe an array of Zarr version 3.
-
-    Parameters
-    ----------
-    path
-        The folder of the array, or of a group above it.
-    inner
-        Path of the array inside that group; None if there is only one.
-    writable
-        Check that its folder can be written.
-
-    Raises
-    ------
-    FormatError
-        ``not-an-array`` (the message lists the arrays there are), ``bad-metadata``.
-    UnsupportedError
-        A codec, data type or extension that outcore lacks.
-
-    Examples
-    --------
-    >>> import numpy as np, tempfile
-    >>> from outcore.formats.spec import make_spec
-    >>> folder = tempfile.mkdtemp() + "/a.zarr"
-    >>> made = create(folder, "/x", make_spec(folder, (100, 100), "f4", chunks=(10, 100)))
-    >>> open(folder, "/x", writable=False).layout.chunks
-    (10, 100)
-    """
-    names = split_node(inner, path)
-    folder, found = _find(path, names)
-    if found.document.get("node_type") == "group":
-        arrays = _arrays_below(folder)
-        if inner is None and len(arrays) == 1:
-            return open(path, f"/{arrays[0]}", writable)
-        raise missing_node(path, names, arrays)
-    name = full_name(path, names)
-    if writable:
-        if zarr_strings.is_text_v3(found.document):
-            refuse_writing(name)
-        node_folder(path, names)
-        check_writable(folder)
-    here = folder_of(folder) if os.path.isdir(folder) else None
-    return _known(name, folder, found, here)
 
 
 class _Found(NamedTuple):
@@ -268,7 +203,7 @@ def describe(name: str, folder: str, document: Document) -> ArrayInfo:
     attrs = judge.mapping(document.get("attributes") or {}, "attributes")
     info = ArrayInfo(
         path=name,
-        format=NAME,
+        format=Zarr3.name,
         shape=shape,
         dtype=pipeline.dtype,
         layout=_layout(pipeline, os.path.abspath(folder), prefix, separator),
@@ -338,18 +273,6 @@ def _extra(pipeline: zarr_codecs.Pipeline) -> dict[str, Any]:
 
 # Names from the group down, folder, and metadata or what is wrong with them.
 _Node = tuple[tuple[str, ...], str, Document | FormatError]
-
-
-def ls(path: str, inner: str | None) -> list[Entry]:
-    """Groups and arrays below a group, or the array itself."""
-    names = split_node(inner, path)
-    folder, own = _find(path, names)
-    if own.document["node_type"] == "array":
-        return [_entry(full_name(path, names), folder, own.document)]
-    return [
-        _entry(full_name(path, (*names, *below)), place, found)
-        for below, place, found in _tree(folder)
-    ]
 
 
 def _entry(name: str, folder: str, document: Document | FormatError) -> Entry:
@@ -431,52 +354,6 @@ def _arrays_below(folder: str) -> list[str]:
         for names, _, document in _tree(folder)
         if isinstance(document, dict) and document.get("node_type") == "array"
     ]
-
-
-def create(path: str, inner: str | None, spec: Spec, *, separator: str = "/") -> ArrayInfo:
-    """
-    Make a new array of Zarr version 3, and the groups above it that are missing.
-
-    Parameters
-    ----------
-    path
-        A folder ending in ``.zarr``, as a rule.
-    inner
-        Path of the array inside the root group; None: `path` itself becomes the array.
-    spec
-        Chunks default to at most 4 MiB, nearly cubic, of even size along each axis.
-    separator
-        Between the coordinates in the names of chunk files: ``"/"`` or ``"."``.
-    """
-    names = split_node(inner, path)
-    if separator not in ("/", "."):
-        raise UsageError(
-            f"separator {separator!r} is neither '/' nor '.'; use one of them", code="bad-separator"
-        )
-    document = _new_document(spec, path, separator)
-    # What is made must be readable: every rule for reading is checked here.
-    name, target = full_name(path, names), node_folder(path, names)
-    describe(name, target, document)
-    group = group_documents({})
-    made = place(path, names, {_FILE: document}, group, is_group, spec.exclusive)
-    for folder, files in made.nodes:
-        tell_groups(folder, files)
-    found = _Found(document, os.path.join(target, _FILE), made.document)
-    return _known(name, target, found, made.folder)
-
-
-def check_place(path: str, inner: str, exclusive: bool) -> None:
-    """Refuse what `publish` would refuse."""
-    zarr_staged.check_place(path, inner, is_group, exclusive)
-
-
-def publish(path: str, inner: str, exclusive: bool) -> None:
-    """Give an array that was made at `staged` its place, and tell the groups above it."""
-    for folder in zarr_staged.take_place(path, inner, is_group, exclusive):
-        document = read_document(os.path.join(folder, _FILE))
-        if document is not None:
-            # What is told of a group that was there before is not ours to change.
-            tell_groups(folder, {_FILE: document}, known=document.get("node_type") == "group")
 
 
 def is_group(folder: str) -> bool:
@@ -604,42 +481,144 @@ def _change(
     return changed
 
 
-def set_attrs(
-    info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
-) -> ArrayInfo:
-    """Set user attributes and drop others (None: all)."""
+class Zarr3(ZarrFormat):
+    """Zarr, version 3."""
 
-    def edit(document: Document) -> None:
-        old = document.get("attributes") or {}
-        document["attributes"] = changed_attributes(old, attrs, drop, info.path)
+    name = "zarr"
+    suffixes = (".zarr", ".zarr3")
+    version = 3
+    group_file = _FILE
 
-    return _change(info, edit)
+    node = staticmethod(node)
+    kind_of_node = staticmethod(kind_of)
+    nodes_below = staticmethod(nodes_below)
+    is_group = staticmethod(is_group)
+    group_documents = staticmethod(group_documents)
+    change_group = staticmethod(change_group)
+    tell_groups = staticmethod(tell_groups)
 
+    def recognise(self, path: str) -> bool:
+        """Whether `path` is a folder with a ``zarr.json``."""
+        return os.path.lexists(os.path.join(path, _FILE))
 
-def alone(info: ArrayInfo) -> contextlib.AbstractContextManager[ArrayInfo]:
-    """Keep others from changing the shape; the array with the shape that it has by now."""
-    return zarr_grid.alone(info, lambda root: open(root, None, True))
+    def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
+        """
+        Describe an array of Zarr version 3.
 
+        Parameters
+        ----------
+        path
+            The folder of the array, or of a group above it.
+        inner
+            Path of the array inside that group; None if there is only one.
+        writable
+            Check that its folder can be written.
 
-def release(info: ArrayInfo) -> None:
-    """Give back what was reserved for an array that did not become longer after all."""
-    zarr_grid.release(open(source_of(info).root, None, True))
+        Raises
+        ------
+        FormatError
+            ``not-an-array`` (the message lists the arrays there are), ``bad-metadata``.
+        UnsupportedError
+            A codec, data type or extension that outcore lacks.
 
+        Examples
+        --------
+        >>> import numpy as np, tempfile
+        >>> from outcore.formats.spec import make_spec
+        >>> folder = tempfile.mkdtemp() + "/a.zarr"
+        >>> made = Zarr3().create(folder, "/x", make_spec(folder, (100, 100), "f4", chunks=(10, 100)))
+        >>> Zarr3().describe(folder, "/x", writable=False).layout.chunks
+        (10, 100)
+        """
+        names = split_node(inner, path)
+        folder, found = _find(path, names)
+        if found.document.get("node_type") == "group":
+            arrays = _arrays_below(folder)
+            if inner is None and len(arrays) == 1:
+                return self.describe(path, f"/{arrays[0]}", writable)
+            raise missing_node(path, names, arrays)
+        name = full_name(path, names)
+        if writable:
+            if zarr_strings.is_text_v3(found.document):
+                refuse_writing(name)
+            node_folder(path, names)
+            check_writable(folder)
+        here = folder_of(folder) if os.path.isdir(folder) else None
+        return _known(name, folder, found, here)
 
-def resize(info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
-    """
-    Change the shape in the metadata; remove the chunks that a smaller shape leaves outside.
+    def ls(self, path: str, inner: str | None) -> list[Entry]:
+        """Groups and arrays below a group, or the array itself."""
+        names = split_node(inner, path)
+        folder, own = _find(path, names)
+        if own.document["node_type"] == "array":
+            return [_entry(full_name(path, names), folder, own.document)]
+        return [
+            _entry(full_name(path, (*names, *below)), place, found)
+            for below, place, found in _tree(folder)
+        ]
 
-    Before a larger shape: `reserve`, and the fill value into the `stale` sections.
-    """
+    def create(
+        self, path: str, inner: str | None, spec: Spec, *, separator: str = "/"
+    ) -> ArrayInfo:
+        """
+        Make a new array of Zarr version 3, and the groups above it that are missing.
 
-    def edit(document: Document) -> None:
-        check_resize(info, shape, document.get("shape"))
-        document["shape"] = list(shape)
+        Parameters
+        ----------
+        path
+            A folder ending in ``.zarr``, as a rule.
+        inner
+            Path of the array inside the root group; None: `path` itself becomes the array.
+        spec
+            Chunks default to at most 4 MiB, nearly cubic, of even size along each axis.
+        separator
+            Between the coordinates in the names of chunk files: ``"/"`` or ``"."``.
+        """
+        names = split_node(inner, path)
+        if separator not in ("/", "."):
+            raise UsageError(
+                f"separator {separator!r} is neither '/' nor '.'; use one of them",
+                code="bad-separator",
+            )
+        document = _new_document(spec, path, separator)
+        # What is made must be readable: every rule for reading is checked here.
+        name, target = full_name(path, names), node_folder(path, names)
+        describe(name, target, document)
+        group = group_documents({})
+        made = place(path, names, {_FILE: document}, group, is_group, spec.exclusive)
+        for folder, files in made.nodes:
+            tell_groups(folder, files)
+        found = _Found(document, os.path.join(target, _FILE), made.document)
+        return _known(name, target, found, made.folder)
 
-    return _change(info, edit, lambda: remove_shrunk(info, shape))
+    def publish(self, path: str, inner: str, exclusive: bool) -> None:
+        """Give an array that was made at `staged` its place, and tell the groups above it."""
+        for folder in zarr_staged.take_place(path, inner, is_group, exclusive):
+            document = read_document(os.path.join(folder, _FILE))
+            if document is not None:
+                # What is told of a group that was there before is not ours to change.
+                tell_groups(folder, {_FILE: document}, known=document.get("node_type") == "group")
 
+    def set_attrs(
+        self, info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
+    ) -> ArrayInfo:
+        """Set user attributes and drop others (None: all)."""
 
-def takes(codec: Codec, dtype: np.dtype[Any]) -> bool:
-    """Whether a new array can have a codec."""
-    return zarr_codecs.takes(codec, dtype, 3)
+        def edit(document: Document) -> None:
+            old = document.get("attributes") or {}
+            document["attributes"] = changed_attributes(old, attrs, drop, info.path)
+
+        return _change(info, edit)
+
+    def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """
+        Change the shape in the metadata; remove the chunks that a smaller shape leaves outside.
+
+        Before a larger shape: `reserve`, and the fill value into the `stale` sections.
+        """
+
+        def edit(document: Document) -> None:
+            check_resize(info, shape, document.get("shape"))
+            document["shape"] = list(shape)
+
+        return _change(info, edit, lambda: remove_shrunk(info, shape))

@@ -20,9 +20,9 @@ import array
 import itertools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from outcore import _core
 from outcore.errors import BudgetError, FormatError, UnsupportedError
 from outcore.formats import durable, texts, zarr2, zarr3, zarr_shards
 from outcore.formats.documents import Document
+from outcore.formats.format import HasGroups, OpensMany, ReadOnlyFormat
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,
@@ -39,14 +40,11 @@ from outcore.formats.layout import (
     ShardSource,
     TableSource,
 )
-from outcore.formats.members import Kind
-from outcore.formats.spec import Entry, Spec
+from outcore.formats.members import Kind, Members
+from outcore.formats.spec import Entry
 from outcore.formats.zarr_chunks import COORDINATE
 from outcore.formats.zarr_tree import full_name, missing_node, split_node
 from outcore.formats.zip_archive import Archive, Member, begins_as_zip
-
-NAME = "zarrzip"
-SUFFIXES: tuple[str, ...] = (".zip",)
 
 _V3, _ARRAY, _GROUP, _ATTRS = "zarr.json", ".zarray", ".zgroup", ".zattrs"
 _MARKS = (_V3, _ARRAY, _GROUP)
@@ -56,71 +54,107 @@ _ROW = 64
 _KEPT = 64
 
 
-def probe(path: str) -> bool:
-    """Whether a file is a zip file with Zarr metadata in it."""
-    if not begins_as_zip(path):
-        return False
-    try:
-        archive = Archive(path)
-    except FormatError:
-        return False
-    return any(name.rpartition("/")[2] in _MARKS for name in archive.members)
+class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
+    """Zarr stores in zip files, of both versions."""
 
-
-def open(path: str, inner: str | None, writable: bool) -> ArrayInfo:
-    """
-    Describe an array in a zip file.
-
-    Parameters
-    ----------
-    path
-        The file.
-    inner
-        Path of the array inside it; None if there is only one.
-    writable
-        Refused.
-
-    Raises
-    ------
-    FormatError
-        ``bad-zip``, ``bad-metadata``; ``not-an-array`` (the message lists the arrays there are).
-    UnsupportedError
-        ``cannot-change``: it was to be written; ``zip-member``: zip has encrypted its chunks, compressed
-        them by another method than deflate, or deflated shards.
-    """
-    return open_each(path, [inner], writable)[0]
-
-
-def open_each(path: str, inners: Sequence[str | None], writable: bool) -> list[ArrayInfo]:
-    """`open` for several arrays of a file, whose directory is read once."""
-    if writable:
-        refuse_writing(path)
-    tree = Tree(path)
-    return [tree.array(inner) for inner in inners]
-
-
-def create(path: str, inner: str | None, spec: Spec) -> ArrayInfo:
-    """Refuse: a member of a zip file cannot be written in place."""
-    refuse_writing(path)
-
-
-def ls(path: str, inner: str | None) -> list[Entry]:
-    """Groups and arrays below a group, or the array itself."""
-    tree = Tree(path)
-    names = split_node(inner, path)
-    if tree.document(names, _V3, _ARRAY) is None and not tree.below(names):
-        raise missing_node(path, names, tree.arrays(tree.deepest(names)))
-    return [tree.entry(node) for node in tree.below(names)]
-
-
-def refuse_writing(path: str) -> NoReturn:
-    """Raise what to do instead of changing a zip file."""
-    raise UnsupportedError(
-        f"{path!r} is a zip file, whose members cannot be changed in place; unzip it and open the "
-        "folder, or write a new store and zip that (zip -0 -r)",
-        code="cannot-change",
-        path=path,
+    name = "zarrzip"
+    suffixes = (".zip",)
+    instead = (
+        "its members cannot be changed in place: unzip it and open the folder, or write a new store and "
+        "zip that (zip -0 -r)"
     )
+
+    def recognise(self, path: str) -> bool:
+        """Whether a file is a zip file with Zarr metadata in it."""
+        if not begins_as_zip(path):
+            return False
+        try:
+            archive = Archive(path)
+        except FormatError:
+            return False
+        return any(name.rpartition("/")[2] in _MARKS for name in archive.members)
+
+    def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
+        """
+        Describe an array in a zip file.
+
+        Parameters
+        ----------
+        path
+            The file.
+        inner
+            Path of the array inside it; None if there is only one.
+        writable
+            Whether the array is opened for writing; the framework refuses that.
+
+        Raises
+        ------
+        FormatError
+            ``bad-zip``, ``bad-metadata``; ``not-an-array`` (the message lists the arrays there are).
+        UnsupportedError
+            ``zip-member``: zip has encrypted its chunks, compressed them by another method than deflate,
+            or deflated shards.
+        """
+        return self.describe_each(path, [inner], writable)[0]
+
+    def describe_each(
+        self, path: str, inners: Sequence[str | None], writable: bool
+    ) -> list[ArrayInfo]:
+        """Describe several arrays of a file, whose directory is read once."""
+        tree = Tree(path)
+        return [tree.array(inner) for inner in inners]
+
+    def ls(self, path: str, inner: str | None) -> list[Entry]:
+        """Groups and arrays below a group, or the array itself."""
+        tree = Tree(path)
+        names = split_node(inner, path)
+        if tree.document(names, _V3, _ARRAY) is None and not tree.below(names):
+            raise missing_node(path, names, tree.arrays(tree.deepest(names)))
+        return [tree.entry(node) for node in tree.below(names)]
+
+    # Groups
+
+    def kind_of(self, path: str, inner: str | None) -> Kind | None:
+        """Return what a name leads to, or None."""
+        return Tree(path).kind(split_node(inner, path))
+
+    def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
+        """Return names and kinds of the members of a group."""
+        from outcore.formats import zarr_zip_groups
+
+        return zarr_zip_groups.members(path, inner, deep)
+
+    def describe_group(self, path: str, inner: str, drop: Collection[str]) -> Members:
+        """Describe a group and the arrays directly in it."""
+        from outcore.formats import zarr_zip_groups
+
+        return zarr_zip_groups.describe(path, inner, drop)
+
+    def group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
+        """Return the attributes of a group."""
+        from outcore.formats import zarr_zip_groups
+
+        return zarr_zip_groups.attrs(path, inner)
+
+    def check_group_writable(self, path: str, inner: str | None) -> None:
+        """Raise `UnsupportedError`."""
+        self.refuse_writing(path)
+
+    def set_group_attrs(
+        self,
+        path: str,
+        inner: str | None,
+        attrs: Mapping[str, Any],
+        drop: Collection[str] | None,
+    ) -> Mapping[str, Any]:
+        """Raise `UnsupportedError`."""
+        self.refuse_writing(path)
+
+    def create_group(
+        self, path: str, inner: str | None, attrs: Mapping[str, Any], replace: bool
+    ) -> None:
+        """Raise `UnsupportedError`."""
+        self.refuse_writing(path)
 
 
 _Names = tuple[str, ...]
@@ -166,7 +200,7 @@ class Tree:
         own = self.document(names, *_MARKS)
         if own is None and (below := self.below(names)):
             return self.version(below[0])
-        return zarr3.NAME if own is None or own[0] == _V3 else zarr2.NAME
+        return zarr3.Zarr3.name if own is None or own[0] == _V3 else zarr2.Zarr2.name
 
     def attrs(self, names: _Names) -> Document:
         """Attributes of a group."""
@@ -266,7 +300,7 @@ class Tree:
             nbytes=table.nbytes,
         )
         extra = {**info.extra, "file": self.archive.path, "dataset": prefix}
-        return replace(info, format=NAME, layout=replace(layout, source=found), extra=extra)
+        return replace(info, format=ZarrZip.name, layout=replace(layout, source=found), extra=extra)
 
 
 class _Keys:

@@ -11,22 +11,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from outcore.errors import FormatError
 from outcore.formats.members import Kind, Member, Members, no_group, stem
 from outcore.formats.zarr_tree import full_name, split_node
-from outcore.formats.zarr_zip import Tree, refuse_writing
+from outcore.formats.zarr_zip import Tree
 
 _Names = tuple[str, ...]
 
 
-def kind(format: str, path: str, inner: str | None) -> Kind | None:
-    """What the documents of a node say that it is."""
-    return Tree(path).kind(split_node(inner, path))
-
-
-def members(format: str, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
+def members(path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
     """Names and kinds, in the order of names; what cannot be read is taken for an array."""
     tree, names = _group(path, inner)
     nodes = _nodes(tree, names)
@@ -57,7 +52,7 @@ def _nodes(tree: Tree, names: _Names) -> dict[_Names, Kind]:
     return found
 
 
-def describe(format: str, path: str, inner: str, drop: Collection[str]) -> Members:
+def describe(path: str, inner: str, drop: Collection[str]) -> Members:
     """The group, and the arrays directly in it; or an array, as if it were alone in a group."""
     tree, names = Tree(path), split_node(inner, path)
     what, version = tree.kind(names), tree.version(names)
@@ -89,30 +84,7 @@ def _described(tree: Tree, names: _Names) -> Member:
         return Member(where, (), None, {}, refused=error)
 
 
-def attrs(format: str, path: str, inner: str | None) -> Mapping[str, Any]:
+def attrs(path: str, inner: str | None) -> Mapping[str, Any]:
     """Its attributes."""
     tree, names = _group(path, inner)
     return tree.attrs(names)
-
-
-def check_writable(format: str, path: str, inner: str | None) -> NoReturn:
-    """Refuse: a member of a zip file cannot be written in place."""
-    refuse_writing(path)
-
-
-def set_attrs(
-    format: str,
-    path: str,
-    inner: str | None,
-    attrs: Mapping[str, Any],
-    drop: Collection[str] | None,
-) -> NoReturn:
-    """Refuse: a member of a zip file cannot be written in place."""
-    refuse_writing(path)
-
-
-def create(
-    format: str, path: str, inner: str | None, attrs: Mapping[str, Any], replace: bool
-) -> NoReturn:
-    """Refuse: a member of a zip file cannot be written in place."""
-    refuse_writing(path)

@@ -1,0 +1,228 @@
+"""
+Find the format of a path, or the format that a new array at a path would have.
+
+Options that only raw files take come first, then the marks of the file, then its suffix.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from outcore.errors import FormatError, StorageError, UsageError
+from outcore.formats import durable
+from outcore.formats.layout import ArrayInfo
+from outcore.formats.registry import Known, by_name, by_suffix, every, suffix_of
+
+__all__ = ["RAW", "find", "for_new", "is_plain_folder", "marked", "open_likely", "split_path"]
+
+RAW = by_name("raw")
+# Versions of Zarr, and the documents that make a folder a group of it.
+_ZARR = ("zarr", "zarr2")
+_ZARR_GROUPS = ("zarr.json", ".zgroup", ".zmetadata")
+
+
+def split_path(path: str) -> tuple[str, str | None]:
+    """
+    Divide ``file::/group/name`` into the file and the path inside it.
+
+    A path that exists as it stands is not divided. Into a zip file it may go on as into a folder:
+    ``store.zip/group/name``.
+
+    >>> split_path("file.h5::/a/b")
+    ('file.h5', '/a/b')
+    >>> split_path("file.npy")
+    ('file.npy', None)
+    """
+    if "::" not in path or os.path.lexists(path):
+        at = path.lower().find(".zip/") + 4
+        if at > 3 and os.path.isfile(path[:at]):
+            return path[:at], "/" + path[at:].strip("/")
+        return path, None
+    outer, _, inner = path.partition("::")
+    return outer, "/" + inner.strip("/")
+
+
+def marked(path: str, is_folder: bool, *, of_packages: bool = True) -> Known | None:
+    """
+    Return the format whose marks a file or folder has, or None.
+
+    Parameters
+    ----------
+    path
+        The file or folder.
+    is_folder
+        Whether it is a folder.
+    of_packages
+        Whether formats of other packages count.
+    """
+    # First the one of the suffix: mostly it is the right one, and no other has to look.
+    likely = by_suffix(path, of_packages=False)
+    if likely is not None and likely.is_folder == is_folder and likely.load().recognise(path):
+        return likely
+    for one in every(of_packages=of_packages):
+        if one is not likely and one.is_folder == is_folder and one.load().recognise(path):
+            return one
+    return None
+
+
+def is_plain_folder(path: str) -> bool:
+    """
+    Return whether a path is a folder that is no array or group, and has no suffix of one.
+
+    Parameters
+    ----------
+    path
+        The path.
+    """
+    if not os.path.isdir(path):
+        return False
+    likely = by_suffix(path)
+    return (likely is None or not likely.is_folder) and marked(path, True) is None
+
+
+def find(path: str, is_folder: bool, options: Mapping[str, Any]) -> Known:
+    """
+    Return the format of an existing file or folder.
+
+    Parameters
+    ----------
+    path
+        The file or folder.
+    is_folder
+        Whether it is a folder.
+    options
+        Options of `outcore.open`.
+
+    Raises
+    ------
+    FormatError, StorageError, UsageError
+        There is no such file, or no format fits.
+    """
+    if "files" in options:
+        return RAW
+    if "dtype" in options:
+        _refuse_marked(path, is_folder)
+        return RAW
+    found = marked(path, is_folder)
+    if found is not None:
+        return found
+    likely = by_suffix(path)
+    if not os.path.exists(path):
+        import glob
+
+        if glob.has_magic(path) and likely is RAW and glob.glob(path):
+            return RAW  # whose error names the options that are missing
+        if glob.has_magic(path):
+            raise StorageError(
+                f"there is no file {path!r}, and open() takes a pattern of raw files alone, with dtype= "
+                f"and shape=; pass the names: outcore.open_many(sorted(glob.glob({path!r})))",
+                code="not-found",
+                path=path,
+            )
+        with durable.os_errors("opening", path):
+            os.stat(path)  # missing, or out of reach
+    if likely is not None:
+        return likely  # whose own error says what is wrong with the file
+    with durable.os_errors("opening", path):
+        if not os.path.isdir(path):
+            os.close(os.open(path, os.O_RDONLY))
+    if os.path.isdir(path):
+        raise FormatError(
+            f"{path!r} is a folder and no Zarr store; name a file in it, or a store (outcore.ls lists "
+            "them)",
+            code="unknown-format",
+            path=path,
+        )
+    raise FormatError(
+        f"{path!r} is of no known format ({', '.join(one.name for one in every())}); for bare elements "
+        "pass dtype= and shape=",
+        code="unknown-format",
+        path=path,
+    )
+
+
+def _refuse_marked(path: str, is_folder: bool) -> None:
+    """Refuse to read a file as bare elements if it describes its contents itself."""
+    found = marked(path, is_folder, of_packages=False)
+    if found is not None:
+        raise UsageError(
+            f"{path!r} is a {found.name} file and says itself what it holds; leave dtype= out, or "
+            "pass format='raw' to read its bare bytes",
+            code="unknown-option",
+            path=path,
+        )
+
+
+def for_new(path: str, format: str | None, options: Mapping[str, Any] | None = None) -> Known:
+    """
+    Return the format of a new array.
+
+    Parameters
+    ----------
+    path
+        Path of the array.
+    format
+        Name of the format; None: that of the Zarr group around the array, or of the suffix.
+    options
+        Options of `outcore.create`.
+
+    Raises
+    ------
+    UsageError
+        ``unknown-format``.
+    """
+    if format is not None:
+        return by_name(format)
+    outer, inner = split_path(path)
+    likely = None if inner is not None else by_suffix(outer)
+    if not options and (likely is None or likely.name in _ZARR):
+        group = outer if inner is not None else os.path.dirname(outer.rstrip("/"))
+        # Looked for here: formats are imported only where one of them is meant.
+        is_there = any(os.path.lexists(os.path.join(group, mark)) for mark in _ZARR_GROUPS)
+        found = marked(group, True) if is_there else None
+        if found is not None and found.name in _ZARR:
+            return found
+    if "files" in (options or {}):
+        return RAW
+    likely = by_suffix(outer)
+    if likely is not None:
+        return likely
+    suffix = suffix_of(outer)
+    table = ", ".join(f"{one.name} ({' '.join(one.suffixes)})" for one in every() if one.suffixes)
+    name = f"the suffix {suffix!r}" if suffix else "a name without a suffix"
+    raise UsageError(
+        f"{outer!r}: {name} tells no format; pass format=, or use one of {table}",
+        code="unknown-format",
+        path=outer,
+    )
+
+
+def open_likely(path: str, writable: bool) -> ArrayInfo | None:
+    """
+    Describe the array of a file in the format of its suffix, if that checks the marks itself.
+
+    Parameters
+    ----------
+    path
+        The file.
+    writable
+        As for `Format.describe`.
+
+    Returns
+    -------
+    ArrayInfo or None
+        None if the file has other marks, or the system refuses it: then all formats have to look.
+    """
+    likely = by_suffix(path, of_packages=False)
+    if likely is None or not likely.checks_marks:
+        return None
+    try:
+        return likely.load().describe(path, None, writable)
+    except FormatError as error:
+        if error.code != "bad-magic":
+            raise
+    except StorageError:
+        pass
+    return None

@@ -1,0 +1,597 @@
+"""
+What a file format offers: `Format`, and its optional capabilities.
+
+Problem. Formats differ in their abilities: to grow, to keep attributes, to hold groups, to encode
+chunks. Code that works with all of them must not name one, and must not guess what another can do.
+Idea. A format is an object of a class that derives from `Format`, with three required methods. Each
+other ability is a class of its own, from which the format derives too; callers ask by ``isinstance``.
+
+Invariants. A format reads and writes metadata, never elements. Errors about the file are `FormatError`,
+about the system `StorageError`, about the call `UsageError`.
+
+| class            | the format ... |
+|------------------|---|
+| `ReadOnlyFormat` | creates and changes nothing; the framework refuses to write |
+| `OpensMany`      | describes several arrays of a file in one visit |
+| `Resizable`      | changes the length of axes |
+| `GrowsItself`    | has its own way to keep others from changing a length |
+| `LeavesOldBytes` | keeps old bytes beyond the shape, which have to be filled when an array grows |
+| `KeepsAttributes`| stores attributes of users |
+| `HasCodecs`      | encodes chunks |
+| `Stages`         | creates an array of an existing file under another name until it is complete |
+| `HasFiles`       | stores an array in several files |
+| `HasGroups`      | stores groups of arrays |
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from outcore.errors import OutcoreError, UnsupportedError
+from outcore.formats.growing import Growing
+from outcore.formats.layout import ArrayInfo, Codec
+from outcore.formats.members import Kind, Members
+from outcore.formats.spec import Entry, Spec
+
+__all__ = [
+    "Format",
+    "GrowsItself",
+    "HasCodecs",
+    "HasFiles",
+    "HasGroups",
+    "KeepsAttributes",
+    "LeavesOldBytes",
+    "OpensMany",
+    "ReadOnlyFormat",
+    "Resizable",
+    "Stages",
+]
+
+
+class Format(ABC):
+    """
+    A file format.
+
+    Attributes
+    ----------
+    name
+        Name, as ``format=`` takes it.
+    suffixes
+        Suffixes of its files, in lower case, with the dot.
+    is_folder
+        Whether it stores arrays in folders.
+    checks_marks
+        Whether `describe` raises ``bad-magic`` for a file with the marks of another format. Files with a
+        suffix of the format are then not looked at before.
+    """
+
+    name: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    is_folder: ClassVar[bool] = False
+    checks_marks: ClassVar[bool] = False
+
+    @abstractmethod
+    def recognise(self, path: str) -> bool:
+        """
+        Return whether a file or folder has the marks of the format, such as its first bytes.
+
+        Parameters
+        ----------
+        path
+            The file or folder.
+        """
+
+    @abstractmethod
+    def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
+        """
+        Read the metadata of an array. Options of a format are keyword arguments of its own method.
+
+        Parameters
+        ----------
+        path
+            The file or folder.
+        inner
+            Path of the array in the file, or None.
+        writable
+            Whether the array must be writable; raise if it is not.
+        """
+
+    @abstractmethod
+    def create(self, path: str, inner: str | None, spec: Spec) -> ArrayInfo:
+        """
+        Create an array, completely or not at all. Options are keyword arguments, as of `describe`.
+
+        Parameters
+        ----------
+        path
+            The file or folder.
+        inner
+            Path of the array in the file, or None.
+        spec
+            The new array.
+        """
+
+    def ls(self, path: str, inner: str | None) -> list[Entry]:
+        """
+        Return the arrays and groups in a file; by default its only array.
+
+        Parameters
+        ----------
+        path
+            The file or folder.
+        inner
+            Path of the group whose contents are listed, or None.
+        """
+        info = self.describe(path, inner, False)
+        return [Entry(path, "array", info.shape, info.dtype)]
+
+
+class ReadOnlyFormat(Format):
+    """A format that outcore reads and does not write."""
+
+    #: What a user who wants to write can do, for messages.
+    instead: ClassVar[str] = "convert the array to another format with outcore.convert"
+
+    def refuse_writing(self, path: str) -> NoReturn:
+        """
+        Raise `UnsupportedError`: files of this format are only read.
+
+        Parameters
+        ----------
+        path
+            The file.
+        """
+        raise UnsupportedError(
+            f"{path!r}: outcore only reads files of the format {self.name}; {self.instead}",
+            code="cannot-change",
+            path=path,
+        )
+
+    def create(self, path: str, inner: str | None, spec: Spec) -> ArrayInfo:
+        """Raise `UnsupportedError`."""
+        self.refuse_writing(path)
+
+
+class OpensMany(ABC):
+    """Formats that describe several arrays of a file in one visit of it."""
+
+    @abstractmethod
+    def describe_each(
+        self, path: str, inners: Sequence[str | None], writable: bool
+    ) -> list[ArrayInfo]:
+        """
+        Read the metadata of several arrays, in their order.
+
+        Parameters
+        ----------
+        path, writable
+            As for `Format.describe`.
+        inners
+            Paths of the arrays in the file.
+        """
+
+
+class Resizable(ABC):
+    """
+    Formats that change the length of axes.
+
+    Growing is safe for readers and after crashes: `reserve` makes room that no reader sees, the caller
+    writes the new elements and makes them durable, `resize` then changes the metadata in one step.
+    """
+
+    @abstractmethod
+    def alone(self, info: ArrayInfo) -> contextlib.AbstractContextManager[ArrayInfo]:
+        """
+        Keep all others from changing the length of an array; the context is the array as it is now.
+
+        Parameters
+        ----------
+        info
+            The array as the caller knows it.
+        """
+
+    @abstractmethod
+    def reserve(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """
+        Make room for a longer array; the metadata stay as they are.
+
+        Parameters
+        ----------
+        info
+            The array.
+        shape
+            Its new shape.
+        """
+
+    @abstractmethod
+    def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """
+        Change the shape on disk.
+
+        Parameters
+        ----------
+        info
+            The array, or what `reserve` returned.
+        shape
+            Its new shape.
+        """
+
+    @abstractmethod
+    def release(self, info: ArrayInfo) -> None:
+        """
+        Release what was reserved for an array that did not grow.
+
+        Parameters
+        ----------
+        info
+            The array.
+        """
+
+
+class GrowsItself(ABC):
+    """Formats whose library has its own way to change a length; `Resizable` formats need it not."""
+
+    @abstractmethod
+    def growing(self, info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
+        """
+        Keep all others from changing the length of an array while the caller does.
+
+        Parameters
+        ----------
+        info
+            The array as the caller knows it.
+        """
+
+    @abstractmethod
+    def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """
+        Change the shape on disk.
+
+        Parameters
+        ----------
+        info
+            The array.
+        shape
+            Its new shape.
+        """
+
+
+class LeavesOldBytes(ABC):
+    """Formats that keep old bytes beyond the shape of an array."""
+
+    @abstractmethod
+    def stale(self, info: ArrayInfo, shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+        """
+        Iterate over the sections of a longer array that would show old bytes.
+
+        Parameters
+        ----------
+        info
+            The array.
+        shape
+            The longer shape.
+        """
+
+
+class KeepsAttributes(ABC):
+    """Formats that store attributes of users."""
+
+    @abstractmethod
+    def set_attrs(
+        self, info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
+    ) -> ArrayInfo:
+        """
+        Set attributes and remove others, in one step.
+
+        Parameters
+        ----------
+        info
+            The array.
+        attrs
+            Names and values.
+        drop
+            Names of attributes to remove; None: all that are not in `attrs`.
+        """
+
+
+class HasCodecs(ABC):
+    """
+    Formats that encode chunks.
+
+    Attributes
+    ----------
+    new_codec
+        Codec of new arrays if the caller asks for none, as in the library of the format; or None.
+    """
+
+    new_codec: ClassVar[Codec | None] = None
+
+    @abstractmethod
+    def can_encode(self, codec: Codec, dtype: np.dtype[Any]) -> bool:
+        """
+        Return whether a new array can have a codec.
+
+        Parameters
+        ----------
+        codec
+            The codec.
+        dtype
+            Type of the elements.
+        """
+
+    def needs_plugin(self, codec: Codec) -> bool:
+        """
+        Return whether the library of the format reads a codec only with a plug-in.
+
+        Parameters
+        ----------
+        codec
+            The codec.
+        """
+        return False
+
+
+class Stages(ABC):
+    """Formats that create an array of an existing file under another name until it is complete."""
+
+    @abstractmethod
+    def staged(self, path: str, inner: str) -> str | None:
+        """
+        Return the path under which a new array grows, or None if it grows at its place.
+
+        Parameters
+        ----------
+        path
+            The file or folder.
+        inner
+            Path of the array in it.
+        """
+
+    @abstractmethod
+    def publish(self, path: str, inner: str, exclusive: bool) -> None:
+        """
+        Give a complete array its name, in one step; do nothing if that has happened already.
+
+        Parameters
+        ----------
+        path, inner
+            As for `staged`.
+        exclusive
+            Whether to refuse to replace an array.
+        """
+
+    @abstractmethod
+    def discard(self, path: str, inner: str) -> None:
+        """
+        Remove an array that is not complete, if there is one.
+
+        Parameters
+        ----------
+        path, inner
+            As for `staged`.
+        """
+
+    def check_place(self, path: str, inner: str, exclusive: bool) -> None:  # noqa: B027
+        """
+        Raise what `publish` would raise, before the array is made.
+
+        Parameters
+        ----------
+        path, inner, exclusive
+            As for `publish`.
+        """
+
+    def prepare(self, path: str, inner: str) -> None:  # noqa: B027
+        """
+        Prepare the place where the array grows.
+
+        Parameters
+        ----------
+        path, inner
+            As for `staged`.
+        """
+
+
+class HasFiles(ABC):
+    """Formats that store an array in several files, which one file names."""
+
+    @abstractmethod
+    def files(self, path: str) -> tuple[str, ...]:
+        """
+        Return all files of an array, the one that names the others first.
+
+        Parameters
+        ----------
+        path
+            The array.
+        """
+
+    @abstractmethod
+    def copy(
+        self, source: str, target: str, *, exclusive: bool, where: Sequence[str] | None = None
+    ) -> None:
+        """
+        Copy an array.
+
+        Parameters
+        ----------
+        source, target
+            The array and its copy.
+        exclusive
+            Whether to refuse to replace an array.
+        where
+            Folders for the files of the copy.
+        """
+
+    @abstractmethod
+    def move(self, source: str, target: str, *, exclusive: bool) -> None:
+        """
+        Rename an array.
+
+        Parameters
+        ----------
+        source, target, exclusive
+            As for `copy`.
+        """
+
+    @abstractmethod
+    def remove(self, path: str) -> None:
+        """
+        Remove an array with all its files.
+
+        Parameters
+        ----------
+        path
+            The array.
+        """
+
+    @abstractmethod
+    def take_place(self, fresh: str, target: str, exclusive: bool) -> None:
+        """
+        Give a complete array the name of the one that it replaces.
+
+        Parameters
+        ----------
+        fresh, target
+            The complete array, and its final name.
+        exclusive
+            Whether to refuse to replace an array.
+        """
+
+
+class HasGroups(ABC):
+    """Formats whose files hold groups of arrays. ``inner`` is the path of a group, or None: the root."""
+
+    @abstractmethod
+    def kind_of(self, path: str, inner: str | None) -> Kind | None:
+        """
+        Return what a name leads to, or None.
+
+        Parameters
+        ----------
+        path
+            The file or folder.
+        inner
+            The name.
+        """
+
+    @abstractmethod
+    def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
+        """
+        Return names and kinds of the members of a group, in the order of names.
+
+        Parameters
+        ----------
+        path, inner
+            The group.
+        deep
+            Whether to include the members of groups below it, each once.
+        """
+
+    @abstractmethod
+    def describe_group(self, path: str, inner: str, drop: Collection[str]) -> Members:
+        """
+        Describe a group and the arrays directly in it.
+
+        Parameters
+        ----------
+        path, inner
+            The group.
+        drop
+            Names of arrays to leave out.
+        """
+
+    @abstractmethod
+    def group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
+        """
+        Return the attributes of a group.
+
+        Parameters
+        ----------
+        path, inner
+            The group.
+        """
+
+    @abstractmethod
+    def check_group_writable(self, path: str, inner: str | None) -> None:
+        """
+        Raise if a group cannot be changed.
+
+        Parameters
+        ----------
+        path, inner
+            The group.
+        """
+
+    @abstractmethod
+    def set_group_attrs(
+        self,
+        path: str,
+        inner: str | None,
+        attrs: Mapping[str, Any],
+        drop: Collection[str] | None,
+    ) -> Mapping[str, Any]:
+        """
+        Set attributes of a group and remove others, in one step; return them all.
+
+        Parameters
+        ----------
+        path, inner
+            The group.
+        attrs, drop
+            As for `KeepsAttributes.set_attrs`.
+        """
+
+    @abstractmethod
+    def create_group(
+        self, path: str, inner: str | None, attrs: Mapping[str, Any], replace: bool
+    ) -> None:
+        """
+        Create a group, with the file and the groups above it that are missing.
+
+        Parameters
+        ----------
+        path, inner
+            The group.
+        attrs
+            Its attributes.
+        replace
+            Whether to replace the file.
+        """
+
+    def broken_links(self, path: str, inner: str | None) -> list[tuple[str, OutcoreError]]:
+        """
+        Return the names below a group that lead nowhere, and why.
+
+        Parameters
+        ----------
+        path, inner
+            The group.
+        """
+        return []
+
+    def aliases(self, path: str, inner: str | None) -> list[tuple[str, str]]:
+        """
+        Return further names of members below a group, and the kind of link of each.
+
+        Parameters
+        ----------
+        path, inner
+            The group.
+        """
+        return []
+
+    def complete(self, path: str) -> None:  # noqa: B027
+        """
+        Complete a new file after all its arrays were created.
+
+        Parameters
+        ----------
+        path
+            The file.
+        """

@@ -1,0 +1,200 @@
+"""
+The formats that outcore knows: its own, those that a program registers, and those of other packages.
+
+Problem. The libraries of formats, and the modules that use them, take longer to import than all else.
+Idea. An entry (`Known`) has what distinguishes formats by name, suffix and kind of file; the object of
+the format is made when a path of the format is opened or created. Formats of other packages are entry
+points of the group ``outcore.formats``; they are looked for when no other format fits.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from outcore.errors import UsageError
+
+if TYPE_CHECKING:
+    from outcore.formats.format import Format
+
+__all__ = ["OWN", "Known", "by_name", "by_suffix", "every", "register", "suffix_of"]
+
+#: Group of entry points with formats of other packages.
+GROUP = "outcore.formats"
+
+
+class Known:
+    """
+    A format that is known, and perhaps not imported.
+
+    Parameters
+    ----------
+    name, suffixes, is_folder, checks_marks
+        As of the `Format`.
+    where
+        Module and class of the format, ``"package.module:Class"``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        suffixes: tuple[str, ...],
+        where: str,
+        *,
+        is_folder: bool = False,
+        checks_marks: bool = False,
+    ) -> None:
+        self.name, self.suffixes, self.where = name, suffixes, where
+        self.is_folder, self.checks_marks = is_folder, checks_marks
+        self._loaded: Format | None = None
+
+    @classmethod
+    def of(cls, format: Format) -> Known:
+        """
+        Return the entry of a format that is imported.
+
+        Parameters
+        ----------
+        format
+            The format.
+        """
+        kind = type(format)
+        found = cls(
+            format.name,
+            format.suffixes,
+            f"{kind.__module__}:{kind.__qualname__}",
+            is_folder=format.is_folder,
+            checks_marks=format.checks_marks,
+        )
+        found._loaded = format
+        return found
+
+    def load(self) -> Format:
+        """Return the format; import its module first if need be."""
+        if self._loaded is None:
+            module, _, name = self.where.partition(":")
+            self._loaded = getattr(importlib.import_module(module), name)()
+        return self._loaded
+
+
+_HERE = "outcore.formats"
+#: The formats of outcore, in the order in which files are looked at.
+OWN = (
+    Known("npy", (".npy",), f"{_HERE}.npy:Npy", checks_marks=True),
+    Known("netcdf4", (".nc", ".nc4", ".cdf"), f"{_HERE}.netcdf4:NetCDF4"),
+    Known("hdf5", (".h5", ".hdf5", ".he5", ".hdf"), f"{_HERE}.hdf5:Hdf5"),
+    Known("zarr", (".zarr", ".zarr3"), f"{_HERE}.zarr3:Zarr3", is_folder=True),
+    Known("zarr2", (".zarr2",), f"{_HERE}.zarr2:Zarr2", is_folder=True),
+    Known("parts", (".parts",), f"{_HERE}.parts:Parts"),
+    Known("zarrzip", (".zip",), f"{_HERE}.zarr_zip:ZarrZip"),
+    Known("raw", (".bin", ".raw", ".dat"), f"{_HERE}.raw:Raw"),
+)
+_OF_SUFFIX = {suffix: one for one in OWN for suffix in one.suffixes}
+_registered: list[Known] = []
+
+
+def register(format: type[Format]) -> type[Format]:
+    """
+    Let this process open files of a further format. Usable as a class decorator.
+
+    A package registers its format for all programs by an entry point of the group ``outcore.formats``.
+
+    Parameters
+    ----------
+    format
+        Class of the format.
+
+    Raises
+    ------
+    UsageError
+        ``format-exists``: another format has the name.
+    """
+    if any(one.name == format.name for one in (*OWN, *_registered)):
+        raise UsageError(
+            f"there is a format {format.name!r} already; give this one another name",
+            code="format-exists",
+        )
+    _registered.append(Known.of(format()))
+    return format
+
+
+@functools.cache
+def _of_packages() -> tuple[Known, ...]:
+    from importlib.metadata import entry_points
+
+    return tuple(Known.of(one.load()()) for one in entry_points(group=GROUP))
+
+
+def every(*, of_packages: bool = True) -> Iterator[Known]:
+    """
+    Iterate over the known formats.
+
+    Parameters
+    ----------
+    of_packages
+        Whether to look for formats of other packages, which takes some milliseconds once.
+    """
+    yield from OWN
+    yield from _registered
+    if of_packages:
+        yield from _of_packages()
+
+
+def suffix_of(path: str) -> str:
+    """
+    Return the suffix of a path in lower case, with the dot.
+
+    Parameters
+    ----------
+    path
+        A file or folder.
+
+    Examples
+    --------
+    >>> suffix_of("a/B.NPY"), suffix_of("store.zarr/")
+    ('.npy', '.zarr')
+    """
+    return os.path.splitext(path.rstrip("/"))[1].lower()
+
+
+def by_suffix(path: str, *, of_packages: bool = True) -> Known | None:
+    """
+    Return the format of a suffix, or None.
+
+    Parameters
+    ----------
+    path
+        A file or folder.
+    of_packages
+        Whether formats of other packages count.
+    """
+    suffix = suffix_of(path)
+    found = _OF_SUFFIX.get(suffix)
+    if found is not None or not suffix:
+        return found
+    others = every(of_packages=of_packages)
+    return next((one for one in others if suffix in one.suffixes), None)
+
+
+def by_name(name: str) -> Known:
+    """
+    Return the format of a name.
+
+    Parameters
+    ----------
+    name
+        As ``format=`` takes it.
+
+    Raises
+    ------
+    UsageError
+        ``unknown-format``.
+    """
+    for one in every():
+        if name == one.name:
+            return one
+    known = ", ".join(one.name for one in every())
+    raise UsageError(f"format {name!r} is not known; formats: {known}", code="unknown-format")
