@@ -20,6 +20,8 @@ SOURCES = {
     *("FileSource", "Identity", "Pieces", "ShardSource", "TableGuard", "TableSource"),
     *("Fill", "Strings", "VirtualSource"),
 }
+# What only the packages of outcore use of an object of a user.
+OF_PACKAGES = {"arguments", "core", "handle", "part", "tables"}
 SPECIAL = {"__enter__", "__getitem__", "__iter__", "__next__"}
 
 
@@ -40,11 +42,11 @@ def given_by(thing):
     if not inspect.isclass(thing):
         return classes(typing.get_type_hints(thing).get("return"), found)
     for name, hint in typing.get_type_hints(thing).items():
-        if not name.startswith("_"):
+        if not name.startswith("_") and name not in OF_PACKAGES:
             classes(hint, found)
     for name, member in inspect.getmembers(thing):
         function = member.fget if isinstance(member, property) else member
-        public = not name.startswith("_") or name in SPECIAL
+        public = name in SPECIAL or not (name.startswith("_") or name in OF_PACKAGES)
         ours = getattr(function, "__module__", None) or ""
         if public and inspect.isroutine(function) and ours.startswith("outcore"):
             classes(typing.get_type_hints(function).get("return"), found)
@@ -99,15 +101,16 @@ def test_what_is_imported_later_is_what_type_checkers_see():
 
 
 # What ``import outcore`` brings, and what the first `open` or `create` brings of any format.
-AT_IMPORT = {"_core", "errors", "measured"}
+AT_IMPORT = {"_core", "errors", "measured", "ranked"}
 AT_OPEN = {
     *AT_IMPORT,
-    *("casting", "creating", "disk", "formats", "hints", "opening", "report", "requests"),
+    *("casting", "creating", "disk", "formats", "handle", "hints", "opening", "report", "requests"),
     *(f"disk.{name}" for name in ("array", "attributes", "described", "growth", "operators")),
     *(f"disk.{name}" for name in ("selecting", "walking")),
     *("report.access", "report.bars", "report.phases"),
     *(f"formats.{name}" for name in ("durable", "fill_values", "growing", "layout", "locks")),
-    *(f"formats.{name}" for name in ("missing_values", "paths", "spec")),
+    *(f"formats.{name}" for name in ("missing_values", "paths", "spec", "members")),
+    *(f"formats.{name}" for name in ("finding", "format", "registry")),
 }
 # Libraries that are long to import, beside those that NumPy brings.
 LONG = ("ctypes.util", "difflib", "h5py", "hashlib", "json", "mpi4py", "scipy", "secrets", "shutil")
