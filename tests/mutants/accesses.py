@@ -2,7 +2,7 @@
 
 from mutants import Mutant
 
-ACCESS = "crates/access/src/open.rs"
+ACCESS = "crates/access/src/open/run.rs"
 ARRAY = "crates/py/src/array.rs"
 HAZARDS = "tests/unit/test_disk_hazards.py"
 WHOLE = "tests/unit/test_whole_or_refused.py::test_"
@@ -161,7 +161,7 @@ MUTANTS = [
     ),
     # HDF5: programs that have the file open in the library
     Mutant(
-        file=ACCESS,
+        file="crates/access/src/open/steps.rs",
         before="                let guard = self.keep_out(files, access, mode, interrupts)?;\n",
         after="                let guard: Option<FileLock> = None;\n                let _ = Open::keep_out;\n",
         killed_by="tests/conformance/test_hdf5_writers.py::test_elements_of_which_the_library_keeps_a_copy_are_not_written",
