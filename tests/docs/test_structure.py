@@ -65,7 +65,7 @@ def test_circles_are_found(tmp_path):
     assert Crate(tmp_path).circles() == []
 
 
-@pytest.mark.parametrize("crate", ["plan", "io", "access", "compute"])
+@pytest.mark.parametrize("crate", ["plan", "io", "access", "compute", "py"])
 def test_files_of_a_crate_use_each_other_in_no_circle(crate):
     assert Crate(ROOT / "crates" / crate / "src").circles() == []
 

@@ -2,8 +2,8 @@
 
 from mutants import Mutant
 
-ACCESS = "crates/access/src/open.rs"
-ARRAY = "crates/py/src/array.rs"
+ACCESS = "crates/access/src/open/run.rs"
+ARRAY = "crates/py/src/array/handle.rs"
 HAZARDS = "tests/unit/test_disk_hazards.py"
 WHOLE = "tests/unit/test_whole_or_refused.py::test_"
 ALONE = "tests/conformance/test_alone.py"
@@ -76,7 +76,7 @@ MUTANTS = [
         why="what is written while another rank flushes would count as durable",
     ),
     Mutant(
-        file=ARRAY,
+        file="crates/py/src/array/sections.rs",
         before="        self.written.fetch_add(1, Ordering::SeqCst);\n        Ok(written?)",
         after="        Ok(written?)",
         killed_by="tests/crash/test_swapped.py::test_a_write_that_ends_after_another_thread_closed_the_array_is_owed",
@@ -161,7 +161,7 @@ MUTANTS = [
     ),
     # HDF5: programs that have the file open in the library
     Mutant(
-        file=ACCESS,
+        file="crates/access/src/open/steps.rs",
         before="                let guard = self.keep_out(files, access, mode, interrupts)?;\n",
         after="                let guard: Option<FileLock> = None;\n                let _ = Open::keep_out;\n",
         killed_by="tests/conformance/test_hdf5_writers.py::test_elements_of_which_the_library_keeps_a_copy_are_not_written",

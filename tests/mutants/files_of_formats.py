@@ -30,7 +30,7 @@ MUTANTS = [
         why="a string would go on behind the NUL that ends it",
     ),
     Mutant(
-        file="crates/access/src/open.rs",
+        file="crates/access/src/open/run.rs",
         before="                self.run_as(Mode::Run, access, interrupts)?;\n                self.finish_strings(access)",
         after="                self.run_as(Mode::Run, access, interrupts)",
         killed_by=(

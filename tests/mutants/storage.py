@@ -98,7 +98,7 @@ MUTANTS = [
         why="pages that are made dirty beside direct writes may reach into these: the flush fails",
     ),
     Mutant(
-        file=f"{IO}/exec/lane.rs",
+        file=f"{IO}/exec/lane/transfers.rs",
         before="                channel if write => channel.written(offset, offset + e.len, block),",
         after="                Channel::Head | Channel::Tail if write => (offset, offset + e.len),",
         killed_by=f"{PAST}::the_file_has_every_byte_wherever_runs_begin",

@@ -166,6 +166,17 @@ pub fn empty_at<'py>(
     }
 }
 
+/// A new array of these numbers.
+pub fn array_of<'py>(py: Python<'py>, words: &[i64]) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let array = empty(py, &[words.len() as i64], &numpy::dtype::<i64>(py), false)?;
+    // SAFETY: the array is new, dense, and of as many words; nobody else knows it yet.
+    unsafe {
+        let data = memory(&array).data.cast::<i64>();
+        std::ptr::copy_nonoverlapping(words.as_ptr(), data, words.len());
+    }
+    Ok(array)
+}
+
 /// The scalar that a 0-d array holds.
 pub fn scalar<'py>(array: Bound<'py, PyUntypedArray>) -> PyResult<Bound<'py, PyAny>> {
     let py = array.py();

@@ -2,20 +2,23 @@
 //!
 //! | file | translates |
 //! |---|---|
-//! | `array.rs`   | the calls of `DiskArray` |
+//! | `array/`     | the calls of `DiskArray` |
 //! | `open.rs`    | an open array: the GIL, Ctrl-C, the type of elements |
+//! | `index_lists.rs` | lists of indices to accesses |
+//! | `indexed.rs` | an index prepared for many arrays, and listed elements divided among ranks |
 //! | `key.rs`     | `a[key]` to a section |
 //! | `buffers.rs` | NumPy arrays to memory |
 //! | `layout.rs`  | `ArrayInfo` to a layout |
 //! | `hints.rs`   | `Hints` to hints |
 //! | `library.rs` | callables of a format to a table of chunks and its locks |
 //! | `collective.rs` | the plan of a collective, and its copies |
-//! | `compute/`   | kernels on blocks that are in memory
-//! | `records.rs` | what ranks told each other, to what is wanted of each array |
+//! | `compute/`   | kernels on blocks that are in memory |
+//! | `records.rs` | what a rank tells the others, to its record |
+//! | `agreement.rs` | the records of all ranks, to what they agree on |
 //! | `read_many.rs` | keys of many arrays to one list of accesses |
 //! | `casting.rs` | a value of another type, cast by NumPy |
 //! | `block_loops.rs` | loops over blocks |
-//! | `temporary.rs` | temporary names, and what killed makers left |
+//! | `durable.rs` | files that appear all at once, temporary names, and what killed makers left |
 //! | `turn.rs`    | a turn at the memory for Python code |
 //! | `calls.rs`   | calls inside calls of the same thread |
 //! | `interrupt.rs`| Ctrl-C |
@@ -37,6 +40,7 @@
 
 use pyo3::prelude::*;
 
+mod agreement;
 mod array;
 mod assign;
 mod background;
@@ -50,6 +54,7 @@ mod distribution;
 mod durable;
 mod errors;
 mod hints;
+mod index_lists;
 mod indexed;
 mod interrupt;
 mod key;

@@ -2,12 +2,14 @@
 //! elements.
 
 use std::ops::Deref;
+use std::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
 use outcore_access::indexed::IndexSchedule;
 use outcore_access::nesting;
 use outcore_access::survey::Survey;
-use outcore_access::{Access, Hints, IndexedAccess, Open as Core};
+use outcore_access::two_phase::Owned;
+use outcore_access::{Access, Hints, InParts, IndexedAccess, Open as Core};
 use outcore_io::exec::User;
 use outcore_io::store::listing::Listed;
 use outcore_plan::{Direction, Index, Section};
@@ -29,6 +31,25 @@ impl Deref for Open {
 
     fn deref(&self) -> &Core {
         &self.core
+    }
+}
+
+/// An array of an owner, on its own two feet: threads use it.
+pub struct Held {
+    pub open: Arc<Open>,
+    pub hints: Hints,
+    pub written: Arc<AtomicU64>,
+    /// Nobody but the ranks of the collective writes it.
+    pub exclusive: bool,
+    /// What is written through this is one write, in parts.
+    pub whole: InParts,
+}
+
+impl Held {
+    /// As the core takes it.
+    pub fn owned(&self) -> Owned<'_> {
+        let Held { open, hints, written, exclusive, whole } = self;
+        Owned { open, hints, exclusive: *exclusive, written, whole }
     }
 }
 

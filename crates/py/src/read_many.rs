@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use crate::array::{Array, Wanted};
 use crate::errors::{detached, Fault};
 use crate::interrupt::Signals;
-use crate::key::{self, Walk};
+use crate::key::Walk;
 
 /// An array, a key, and where to read it to.
 type Request<'py> = (Bound<'py, Array>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
@@ -88,12 +88,8 @@ fn is_cheap(
     requests: &[Request<'_>],
     (ranks, oversubscription): (i64, i64),
 ) -> PyResult<bool> {
-    let mut sections = Vec::with_capacity(requests.len());
-    for (array, key, _) in requests {
-        let held = array.get().held()?;
-        let section = key::parse(key, held.open.shape(), array.get().path())?.section;
-        sections.push((held, section));
-    }
+    let sections = requests.iter().map(|(array, key, _)| array.get().held_section(key));
+    let sections = sections.collect::<PyResult<Vec<_>>>()?;
     let signals = Signals::default();
     let cheap = detached(py, || {
         let all = sections.iter().map(|(held, section)| (&**held.open, section, &held.hints));

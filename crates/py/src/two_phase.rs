@@ -3,11 +3,10 @@
 
 #![allow(unsafe_code)]
 
-use std::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
 use numpy::{PyUntypedArray, PyUntypedArrayMethods};
-use outcore_access::{two_phase as core, Hints, InParts};
+use outcore_access::two_phase as core;
 use outcore_io::exec::User;
 use outcore_plan::collective::{self as plan, Owed, Peers, Turn, Way};
 use pyo3::prelude::*;
@@ -19,26 +18,7 @@ use crate::collective::Collective;
 use crate::errors::{detached, Fault};
 use crate::interrupt::Signals;
 use crate::key;
-use crate::open::Open;
-use crate::records::array_of;
-
-/// An array of an owner, on its own two feet: threads use it.
-pub struct Held {
-    pub open: Arc<Open>,
-    pub hints: Hints,
-    pub written: Arc<AtomicU64>,
-    /// Nobody but the ranks of the collective writes it.
-    pub exclusive: bool,
-    /// What is written through this is one write, in parts.
-    pub whole: InParts,
-}
-
-impl Held {
-    fn owned(&self) -> core::Owned<'_> {
-        let Held { open, hints, written, exclusive, whole } = self;
-        core::Owned { open, hints, exclusive: *exclusive, written, whole }
-    }
-}
+use crate::open::Held;
 
 struct Inner {
     plan: Arc<plan::Collective>,
@@ -271,7 +251,11 @@ impl Messages {
     ) -> PyResult<Option<(Bound<'py, PyUntypedArray>, Bound<'py, PyUntypedArray>, Option<usize>)>>
     {
         let Some(part) = self.0.part(need, number) else { return Ok(None) };
-        Ok(Some((array_of(py, &part.sent)?, array_of(py, &part.received)?, part.packet)))
+        Ok(Some((
+            buffers::array_of(py, &part.sent)?,
+            buffers::array_of(py, &part.received)?,
+            part.packet,
+        )))
     }
 }
 

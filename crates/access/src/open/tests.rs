@@ -1,7 +1,8 @@
 use std::path::PathBuf;
 
 use outcore_io::exec::User;
-use outcore_plan::Method;
+use outcore_io::StorageError;
+use outcore_plan::{Faults, Method};
 
 use super::*;
 use crate::testing::{access, budget, dense, open, section, Button, Never, TestDir};
