@@ -46,7 +46,7 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/growing.py",
-        before="                    module.release(now)\n",
+        before="                    format.release(now)\n",
         after="                    pass\n",
         killed_by=GIVEN_BACK,
         why="what an append reserved before it failed would stay, and be rows of other programs",
