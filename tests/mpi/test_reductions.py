@@ -215,9 +215,9 @@ def test_norms_of_matrices_on_ranks(world, folder):
 
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", data))
-        for ord in (1, -1, np.inf):
-            found = outcore.norm(folder / "a.npy", ord, memory="4 MiB", comm=t)
-            np.testing.assert_allclose(found, np.linalg.norm(data, ord), rtol=1e-12)
+        for power in (1, -1, np.inf):
+            found = outcore.norm(folder / "a.npy", power, memory="4 MiB", comm=t)
+            np.testing.assert_allclose(found, np.linalg.norm(data, power), rtol=1e-12)
         once(t, lambda: np.save(folder / "b.npy", data[:3].T))
         found = outcore.norm(folder / "b.npy", "nuc", memory="4 MiB", comm=t)
         np.testing.assert_allclose(found, np.linalg.norm(data[:3], "nuc"), rtol=1e-12)
