@@ -583,11 +583,11 @@ def statistics(d: Chance) -> Call:
 def norm(d: Chance) -> Call:
     a = d.array((*FLOATS, *COMPLEX, "i4"), dims=(1, 2, 3), empty=False)
     axis = d.of(None, d.axis(a.ndim))
-    ord = d.of(None, None if axis is None else 1, None if axis is None else np.inf)
+    power = d.of(None, None if axis is None else 1, None if axis is None else np.inf)
     return Call(
         [a],
-        lambda a, **how: outcore.norm(a, ord, axis, **how),
-        lambda a: np.linalg.norm(a, ord, axis),
+        lambda a, **how: outcore.norm(a, power, axis, **how),
+        lambda a: np.linalg.norm(a, power, axis),
         tolerance(a),
     )
 

@@ -18,10 +18,12 @@ from typing import Any
 from harness import Row
 from outcore.model import rates
 from outcore.model.rates import FIGURES
-from outcore.simulate.disk_arrays import lines, title
+from outcore.simulate.disk_arrays import PAPER_FIGURES
 from papers import transfers
 
 __all__ = ["FIGURES", "here", "lines", "run", "theirs", "title"]
+
+lines, title = PAPER_FIGURES.lines, PAPER_FIGURES.title
 
 #: Edges of the array on disk, with whole stripes in each half; the paper's is 10000.
 SIDES = {"quick": 4000, "256MiB": 6000, "1GiB": 10000, "4GiB": 20000}

@@ -41,7 +41,7 @@ def title(figure: int) -> str:
     """What the figure shows."""
     from outcore.simulate import disk_products
 
-    return disk_products.title(figure)
+    return disk_products.PAPER_FIGURES.title(figure)
 
 
 def theirs(_figure: int) -> list[str]:
@@ -53,7 +53,7 @@ def lines(figure: int) -> list[str]:
     """The model's figure, beside what the text says of theirs."""
     from outcore.simulate import disk_products
 
-    return disk_products.lines(figure)
+    return disk_products.PAPER_FIGURES.lines(figure)
 
 
 def run(figure: int, options: Any, show: Any) -> None:

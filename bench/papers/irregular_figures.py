@@ -19,9 +19,11 @@ from harness import Row
 from irregular import many_ranks
 from irregular.parts import NAMES
 from outcore.model import tables
-from outcore.simulate.figures import CHUNKS, FIGURES, GROUPS, lines, title
+from outcore.simulate.figures import CHUNKS, FIGURES, GROUPS, PAPER_FIGURES
 
 __all__ = ["CHUNKS", "FIGURES", "GROUPS", "curves", "here", "lines", "run", "theirs", "title"]
+
+lines, title = PAPER_FIGURES.lines, PAPER_FIGURES.title
 
 
 def theirs(figure: int) -> list[str]:

@@ -126,11 +126,17 @@ def test_what_became_longer_is_one_thing(tmp_path, monkeypatch):
 
 def test_a_manifest_and_parts_from_elsewhere(tmp_path):
     """As the page about them tells it, of version 1, by NumPy alone."""
-    id = "0123456789abcdef"
-    names = [f"x-{id}-{k}.npy" for k in range(2)]
+    array_id = "0123456789abcdef"
+    names = [f"x-{array_id}-{k}.npy" for k in range(2)]
     np.save(tmp_path / names[0], OLD[[0, 1, 4, 5]])
     np.save(tmp_path / names[1], OLD[[2, 3]])
-    said = {"format": "outcore parts", "version": 1, "id": id, "shape": [6, 3], "dtype": "<f8"}
+    said = {
+        "format": "outcore parts",
+        "version": 1,
+        "id": array_id,
+        "shape": [6, 3],
+        "dtype": "<f8",
+    }
     (tmp_path / "x.parts").write_text(
         json.dumps({**said, "order": "C", "stripe": 2, "parts": names})
     )

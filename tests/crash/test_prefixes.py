@@ -93,9 +93,9 @@ def adopt_parts(folder, copy):
         manifest.write_text(manifest.read_text().replace(f"{folder}/", f"{copy}/"))
         before = folder / manifest.parent.relative_to(copy)
         for mark in list(copy.rglob(".outcore-home-*")):
-            id = mark.name.split("-")[2]
-            if mark.name == os.path.basename(homes._mark("", id, str(before))):
-                mark.rename(homes._mark(str(mark.parent), id, str(manifest.parent)))
+            array_id = mark.name.split("-")[2]
+            if mark.name == os.path.basename(homes._mark("", array_id, str(before))):
+                mark.rename(homes._mark(str(mark.parent), array_id, str(manifest.parent)))
 
 
 CARELESS = {

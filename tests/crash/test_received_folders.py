@@ -51,7 +51,7 @@ def test_placements_name_files_of_their_own(tmp_path, what):
     np.save(plain, np.ones((4, 3)))
     outcore.create_placed("got", ROWS, "f8", placement="local").close()
     good = json.loads(Path("got/placement.json").read_text())
-    id = json.loads(Path("v/placement.json").read_text())["id"]
+    its_id = json.loads(Path("v/placement.json").read_text())["id"]
     before = contents("disk")
     cases = {
         "an absolute path": ("bad-metadata", {"files": [str(plain)]}),
@@ -60,8 +60,11 @@ def test_placements_name_files_of_their_own(tmp_path, what):
         "another rank": ("bad-metadata", {"files": ["rank-0001.npy"]}),
         "a path below": ("bad-metadata", {"files": ["x/rank-0000.npy"]}),
         "no id": ("bad-metadata", {"files": [str(tmp_path / "disk/-.rank-0000.npy")], "id": ""}),
-        "the id of another array": ("names-outside", {"files": [str(tmp_path / victim)], "id": id}),
-        "the same, relative": ("names-outside", {"files": [f"../{victim}"], "id": id}),
+        "the id of another array": (
+            "names-outside",
+            {"files": [str(tmp_path / victim)], "id": its_id},
+        ),
+        "the same, relative": ("names-outside", {"files": [f"../{victim}"], "id": its_id}),
         "a link": ("names-outside", {}),
     }
     for name, (code, change) in cases.items():

@@ -206,8 +206,8 @@ def test_parts_that_another_change_notes_stay(monkeypatch):
     """B wants to settle what A left, while A is about to make its parts; B waits for A."""
     note, threads = part_files.Change.note, []
 
-    def late(change, id, parts):
-        note(change, id, parts)
+    def late(change, array_id, parts):
+        note(change, array_id, parts)
         if not threads:
             script = (
                 "outcore.create('a.parts', data=np.full(4, 2.0), parts=2, overwrite=True).close()"

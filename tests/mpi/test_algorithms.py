@@ -59,7 +59,7 @@ def in_memory(found):
 def test_results_are_those_of_one_process(world, folder, name, monkeypatch):
     """Bit for bit where it is promised; each rank gets them."""
     # Panels of stencils on all ranks, also where that does not pay.
-    monkeypatch.setattr("outcore.ooc.stencils.plan._ELEMENT", 1.0)
+    monkeypatch.setattr("outcore.assumed_costs.STENCIL_ELEMENT_SECONDS", 1.0)
     case = CASES[name]()
     alone = []
 

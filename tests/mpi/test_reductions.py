@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.ooc.reduce import tiles
+from outcore import assumed_costs
 from outcore.schedule import Run, check
 from ranks import of_all, once, ranks
 
@@ -57,7 +57,7 @@ def content(shape, dtype, rng):
 def seen(monkeypatch):
     """Steps that each rank was given, by schedule; all schedules are checked, and nodes always used."""
     carry, found = importlib.import_module("outcore.jobs.carry"), []
-    monkeypatch.setattr(tiles, "SYNCHRONISATION", -100.0)
+    monkeypatch.setattr(assumed_costs, "SYNCHRONISATION_SECONDS", -100.0)
 
     def run(schedule, arrays, plain=Run, **more):
         stored = {s.array for k in range(schedule.steps) for s in schedule.step(k).stores}
@@ -135,7 +135,7 @@ def test_chosen_elements_have_the_bits_of_one_process(world, folder, seen, shape
 def test_each_rank_reads_its_part(world, folder, monkeypatch):
     """Also of one number, of a single row of results, and of an inner product."""
     carry = importlib.import_module("outcore.jobs.carry")
-    monkeypatch.setattr(tiles, "SYNCHRONISATION", 0.0)
+    monkeypatch.setattr(assumed_costs, "SYNCHRONISATION_SECONDS", 0.0)
     part, read = carry.Carrier.part, {}
 
     def noted(self, schedule, parts, *more):
@@ -215,9 +215,9 @@ def test_norms_of_matrices_on_ranks(world, folder):
 
     def body(t):
         once(t, lambda: np.save(folder / "a.npy", data))
-        for ord in (1, -1, np.inf):
-            found = outcore.norm(folder / "a.npy", ord, memory="4 MiB", comm=t)
-            np.testing.assert_allclose(found, np.linalg.norm(data, ord), rtol=1e-12)
+        for power in (1, -1, np.inf):
+            found = outcore.norm(folder / "a.npy", power, memory="4 MiB", comm=t)
+            np.testing.assert_allclose(found, np.linalg.norm(data, power), rtol=1e-12)
         once(t, lambda: np.save(folder / "b.npy", data[:3].T))
         found = outcore.norm(folder / "b.npy", "nuc", memory="4 MiB", comm=t)
         np.testing.assert_allclose(found, np.linalg.norm(data[:3], "nuc"), rtol=1e-12)
@@ -319,7 +319,7 @@ def test_scans_have_the_bits_of_one_process(world, folder, seen, shape, axis):
 def test_ranks_share_a_scan(world, folder, monkeypatch):
     """Integers of one line in parts, floating lines side by side."""
     carry = importlib.import_module("outcore.jobs.carry")
-    monkeypatch.setattr(tiles, "SYNCHRONISATION", 0.0)
+    monkeypatch.setattr(assumed_costs, "SYNCHRONISATION_SECONDS", 0.0)
     part, steps = carry.Carrier.part, {}
 
     def noted(self, schedule, parts, *more):

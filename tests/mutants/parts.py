@@ -25,7 +25,7 @@ MUTANTS = [
     ),
     Mutant(
         file=FILES,
-        before="            if named != id:\n",
+        before="            if named != array_id:\n",
         after="            if True:\n",
         killed_by=f"{TESTS}::test_numpy_reads_what_outcore_writes",
         why="the parts of the array itself would be removed",

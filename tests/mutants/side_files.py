@@ -42,14 +42,14 @@ MUTANTS = [
     ),
     Mutant(
         file=f"{FORMATS}/homes.py",
-        before="not _is_below(folder, home) and not _is_marked(folder, id, home, real)",
+        before="not _is_below(folder, home) and not _is_marked(folder, array_id, home, real)",
         after="False",
         killed_by=f"{RECEIVED}::test_parts_name_parts_of_their_own",
         why="a received manifest could have any file read, written and removed",
     ),
     Mutant(
         file=f"{FORMATS}/part_files.py",
-        before="            if odd is not None or not all(is_part(part, id) for part in parts):\n",
+        before="            if odd is not None or not all(is_part(part, array_id) for part in parts):\n",
         after="            if False:\n",
         killed_by=PARTS_OF_OTHERS,
         why="a note could have the parts of another array removed",
@@ -70,7 +70,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/placement/files.py",
-        before="            if file != file_name(rank) and not _is_of(file, id, rank):\n",
+        before="            if file != file_name(rank) and not _is_of(file, array_id, rank):\n",
         after="            if False:\n",
         killed_by=f"{RECEIVED}::test_placements_name_files_of_their_own",
         why="a manifest could name files that are not of its array",

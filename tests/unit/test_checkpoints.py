@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import outcore
+from outcore import assumed_costs
 from outcore.jobs.checkpoints import Checkpoints
 from outcore.schedule import run
-from outcore.tiling import choice
 
 carry = importlib.import_module("outcore.jobs.checkpoints")
 WAYS = ("started", "over")
@@ -149,7 +149,7 @@ def test_buffers_live_as_long_as_the_requests_that_use_them(tmp_path, monkeypatc
             raise ZeroDivisionError
 
     monkeypatch.setattr(run.Pages, "close", closed)
-    monkeypatch.setattr(choice, "_STEP", 0.0)
+    monkeypatch.setattr(assumed_costs, "STEP_SECONDS", 0.0)
     with pytest.raises(ZeroDivisionError):
         outcore.convert(tmp_path / "a.npy", tmp_path / "b.npy", memory="8 MiB", progress=stop)
     assert running == [1, 0]

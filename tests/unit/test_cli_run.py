@@ -221,15 +221,15 @@ def value(*words):
 
 
 def test_norms_have_an_order_that_is_not_that_of_a_file():
-    for ord in ("1", "3", "inf", "-inf"):
-        found = value("norm", "a.npy", "--ord", ord, "--axis", "1")
-        np.testing.assert_allclose(found, np.linalg.norm(DATA, float(ord), 1))
+    for power in ("1", "3", "inf", "-inf"):
+        found = value("norm", "a.npy", "--ord", power, "--axis", "1")
+        np.testing.assert_allclose(found, np.linalg.norm(DATA, float(power), 1))
     for name in ("fro", "nuc"):
         expected = np.linalg.norm(DATA, name)
         np.testing.assert_allclose(value("norm", "a.npy", "--ord", name), expected)
-    for ord in ("2", "-2"):
-        expected = np.linalg.norm(DATA, float(ord))
-        np.testing.assert_allclose(value("norm", "a.npy", "--ord", ord), expected)
+    for power in ("2", "-2"):
+        expected = np.linalg.norm(DATA, float(power))
+        np.testing.assert_allclose(value("norm", "a.npy", "--ord", power), expected)
     found = value("norm", "a.npy", "--axis", "0", "--keepdims")
     np.testing.assert_allclose(found, np.linalg.norm(DATA, axis=0, keepdims=True))
 

@@ -16,10 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore import _core
+from outcore import _core, assumed_costs
 from outcore.jobs.checkpoints import Checkpoints
 from outcore.requests import IORequest
-from outcore.tiling import choice
 
 SUFFIX = {"raw": "bin", "npy": "npy", "hdf5": "h5", "netcdf4": "nc", "zarr": "zarr"}
 CHUNKED = ("hdf5", "netcdf4", "zarr")
@@ -127,7 +126,7 @@ def test_the_disk_has_the_next_read_before_one_ends(tmp_path, monkeypatch, dtype
 
     data = make(tmp_path / "a.npy", (2048, 2048), "f8")
     paths = (tmp_path / "a.npy", tmp_path / "b.npy")
-    monkeypatch.setattr(choice, "_STEP", 0.0)
+    monkeypatch.setattr(assumed_costs, "STEP_SECONDS", 0.0)
     _core.reset_memory_peak()
     log = started(monkeypatch, *paths, memory="16 MiB", dtype=dtype)
     tiles = log.count("W")
@@ -148,7 +147,7 @@ def test_tiles_are_read_one_by_one_where_that_is_better_or_all_that_fits(
     """Encoded chunks keep the processor busy; tiles of a transposition take all memory there is."""
     data = make(tmp_path / "a.zarr", (2048, 2048), "f8", chunks=(256, 256), compression=codec)
     paths = (tmp_path / "a.zarr", tmp_path / "b.npy")
-    monkeypatch.setattr(choice, "_STEP", 0.0)
+    monkeypatch.setattr(assumed_costs, "STEP_SECONDS", 0.0)
     log = started(monkeypatch, *paths, memory=memory, order=order)
     assert log == "RRW" + "WR" * (log.count("W") - 2) + "W"
     assert len(log) > 8

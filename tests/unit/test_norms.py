@@ -157,17 +157,17 @@ def test_norms_are_numpys(dtype):
         native = native.astype("f8")
     if dtype == "?":
         native = native.astype("f8")
-    for ord, axis in [
+    for power, axis in [
         (None, None),
         (None, 0),
         (None, (0, 1)),
         ("fro", None),
         ("fro", (1, 0)),
-        *((ord, axis) for ord in (0, 1, 2, 3, -1, 0.5, np.inf, -np.inf) for axis in (0, 1)),
+        *((power, axis) for power in (0, 1, 2, 3, -1, 0.5, np.inf, -np.inf) for axis in (0, 1)),
     ]:
         with np.errstate(divide="ignore"):
-            expected = np.linalg.norm(native, ord, axis)
-        found = outcore.norm(data, ord, axis)
+            expected = np.linalg.norm(native, power, axis)
+        found = outcore.norm(data, power, axis)
         kind = data.dtype.kind
         assert found.dtype.itemsize == (
             data.dtype.itemsize // (1 + (kind == "c")) if kind in "fc" else 8
@@ -185,15 +185,15 @@ def test_norms_of_matrices_are_numpys(tmp_path, shape, dtype):
     data = content(shape, dtype, np.random.default_rng(5))
     native = data.astype(data.dtype.newbyteorder("="))
     with outcore.create(tmp_path / "a.npy", data=data, order="F") as a:
-        for ord in ORDS:
+        for power in ORDS:
             for words in ({}, {"axis": (1, 0), "keepdims": True}):
                 try:
-                    expected = np.linalg.norm(native, ord, **words)
+                    expected = np.linalg.norm(native, power, **words)
                 except ValueError:
                     with pytest.raises(ValueError, match="no elements"):
-                        outcore.norm(a, ord, **words)
+                        outcore.norm(a, power, **words)
                     continue
-                found = outcore.norm(a, ord, memory="2 MiB", **words)
+                found = outcore.norm(a, power, memory="2 MiB", **words)
                 assert (np.shape(expected), expected.dtype) == (np.shape(found), found.dtype)
                 loss = 1e-4 if dtype in ("f4", "c8") else 1e-10
                 np.testing.assert_allclose(found, expected, rtol=loss, atol=loss)
@@ -201,11 +201,11 @@ def test_norms_of_matrices_are_numpys(tmp_path, shape, dtype):
 
 def test_norms_of_stacks_of_matrices_are_numpys(tmp_path):
     data = np.random.default_rng(5).standard_normal((3, 20_000, 4))
-    for ord in (1, -1, np.inf, -np.inf, "fro"):
+    for power in (1, -1, np.inf, -np.inf, "fro"):
         for axis in ((0, 1), (1, 0), (2, 0), (-1, -2)):
             for keepdims in (False, True):
-                expected = np.linalg.norm(data, ord, axis, keepdims)
-                found = outcore.norm(data, ord, axis, keepdims, memory="3 MiB")
+                expected = np.linalg.norm(data, power, axis, keepdims)
+                found = outcore.norm(data, power, axis, keepdims, memory="3 MiB")
                 np.testing.assert_allclose(found, expected, rtol=1e-12)
                 assert expected.shape == found.shape
     planned = outcore.norm(data, 1, (2, 1), explain=True)  # sums that are on disk until it runs
@@ -220,9 +220,9 @@ def test_norms_of_stacks_of_matrices_are_numpys(tmp_path):
 
 
 def test_norms_that_are_none():
-    for ord, axis in ((3, None), ("nuc", (0, 1)), ("fro", 0), (None, (0, 1, 2)), (None, 5)):
+    for power, axis in ((3, None), ("nuc", (0, 1)), ("fro", 0), (None, (0, 1, 2)), (None, 5)):
         with pytest.raises(outcore.UsageError):
-            outcore.norm(np.ones((2, 3, 4)) if axis else np.ones((2, 3)), ord, axis)
+            outcore.norm(np.ones((2, 3, 4)) if axis else np.ones((2, 3)), power, axis)
 
 
 @pytest.mark.parametrize("is_turned", [False, True])

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore import _core
+from outcore import _core, assumed_costs
 from outcore.jobs.memory import InMemory
 from outcore.schedule import Block, Broken, Buffer, Load, Reuse, Run, Schedule, Step, Store, check
-from outcore.tiling import choice
 
 F8 = np.dtype("f8")
 SIZE = 5
@@ -265,7 +264,7 @@ def test_conversions_and_loops_pass_the_check(tmp_path, monkeypatch, words):
 
     monkeypatch.setattr(carry, "Run", run)
     monkeypatch.setattr(blocks, "Run", run)
-    monkeypatch.setattr(choice, "_STEP", 0.0)
+    monkeypatch.setattr(assumed_costs, "STEP_SECONDS", 0.0)
     data = np.arange(900 * 1100.0).reshape(900, 1100)
     a = outcore.create(tmp_path / "a.zarr", data=data, chunks=(200, 300))
     target = tmp_path / ("b.zarr" if "chunks" in words else "b.npy")

@@ -85,7 +85,7 @@ def test_a_section_has_the_blocks_that_the_text_counts(ranks):
 def test_blocks_that_are_not_aligned_move_whole_and_are_read_before_they_are_written(
     figure, operation
 ):
-    points = disk_arrays.points(figure)
+    points = disk_arrays.PAPER_FIGURES.points(figure)
     nbytes = rates.transfers(figure).nbytes
     assert {p.ranks for p in points} == set(disk_arrays.RANKS[figure])
     # Figure 5: stripes at both ends; 6: chunks at all edges.
@@ -140,7 +140,7 @@ def test_rates_and_sentences_are_met_as_the_documents_say():
             ours = f"{one.ours:.1f} | {one.ratio:.2f}{fitted}"
             line = f"| {figure} | {one.where} | {one.theirs} | {ours} |"
             assert line in text, line
-        for claim in disk_arrays.claims(figure):
+        for claim in disk_arrays.PAPER_FIGURES.claims(figure):
             line = f"| {figure} | “{claim.said}” | {'yes' if claim.holds else '**no**'} | {claim.ours} |"
             assert line in text, line
 
@@ -150,11 +150,11 @@ def test_a_claim_is_looked_up(monkeypatch):
     from outcore.model.machine import machine
 
     fast = machine("paragon", write_rate=5_600_000, write_seek_ns=0)
-    writes, nonaligned, *_ = disk_arrays.claims(5, fast)
+    writes, nonaligned, *_ = disk_arrays.PAPER_FIGURES.claims(5, fast)
     assert writes.holds
     assert nonaligned.holds
-    assert not any(claim.holds for claim in disk_arrays.claims(5)[:2])
-    slow = disk_arrays.claims(6, machine("sp", servers=1))
+    assert not any(claim.holds for claim in disk_arrays.PAPER_FIGURES.claims(5)[:2])
+    slow = disk_arrays.PAPER_FIGURES.claims(6, machine("sp", servers=1))
     assert not slow[0].holds  # one disk for all
 
 
@@ -179,8 +179,8 @@ def test_a_figure_as_a_document(capsys):
     found = json.loads(said.out)
     assert status == 0
     assert [one["name"] for one in found["machines"]] == ["paragon"]
-    assert len(found["points"]) == len(disk_arrays.points(5)) == 2 * 4 * 7
-    assert found["points"][0]["rate"] == pytest.approx(disk_arrays.points(5)[0].rate)
+    assert len(found["points"]) == len(disk_arrays.PAPER_FIGURES.points(5)) == 2 * 4 * 7
+    assert found["points"][0]["rate"] == pytest.approx(disk_arrays.PAPER_FIGURES.points(5)[0].rate)
     assert [one["theirs"] for one in found["rates"]] == [42.7, 36.9, 35.5, 34.2]
     assert found["cells"] == []
 

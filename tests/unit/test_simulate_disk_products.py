@@ -39,7 +39,7 @@ def test_a_program_that_writes_c_behind_hides_it_as_well():
 
 
 def test_all_that_the_text_says_of_the_figure_is_so():
-    found = disk_products.claims()
+    found = disk_products.PAPER_FIGURES.claims(8)
     assert len(found) == 6
     for claim in found:
         assert claim.holds, (claim.said, claim.ours)
@@ -55,13 +55,15 @@ def test_all_that_the_text_says_of_the_figure_is_so():
 )
 def test_on_other_machines_it_is_not(changes, wrong):
     (claim,) = (
-        c for c in disk_products.claims(8, machine("paragon", **changes)) if wrong in c.said
+        c
+        for c in disk_products.PAPER_FIGURES.claims(8, machine("paragon", **changes))
+        if wrong in c.said
     )
     assert not claim.holds
 
 
 def test_points_are_what_they_are_made_of():
-    for one in disk_products.points():
+    for one in disk_products.PAPER_FIGURES.points(8):
         chunks = EDGE // one.section
         assert one.in_core == pytest.approx(chunks**2 * one.times.multiply)
         assert one.efficiency == pytest.approx(one.rate / one.in_core_rate)
@@ -76,12 +78,12 @@ def test_the_figure_as_a_command(capsys):
     assert cli.main(["simulate", "--paper", "dra 8"]) == 0
     said = capsys.readouterr().out
     assert "Disk Resident Arrays, figure 8: " in said
-    for claim in disk_products.claims():
+    for claim in disk_products.PAPER_FIGURES.claims(8):
         assert f"theirs: “{claim.said}”\nours:   so; {claim.ours}" in said
     assert "paragon was calibrated on one figure" in said
     assert cli.main(["simulate", "--paper", "dra 8", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    points = disk_products.points()
+    points = disk_products.PAPER_FIGURES.points(8)
     assert found["points"][0] == {**dataclasses.asdict(points[0]), "rate": points[0].rate}
     assert len(found["points"]) == len(points)
     assert [one["name"] for one in found["machines"]] == ["paragon"]

@@ -243,14 +243,14 @@ def test_what_no_machine_can_hold_is_refused():
 def test_figures_are_met_as_the_documents_say():
     text = DECIDED.read_text()
     for figure in figures.FIGURES:
-        for claim in figures.claims(figure):
+        for claim in figures.PAPER_FIGURES.claims(figure):
             line = f"| {figure} | “{claim.said}” | {'yes' if claim.holds else '**no**'} | {claim.ours} |"
             assert line in text, line
 
 
 @pytest.mark.parametrize("figure", figures.FIGURES)
 def test_curves_have_the_settings_of_the_paper(figure):
-    some = figures.points(figure)
+    some = figures.PAPER_FIGURES.points(figure)
     settings = tables.irregular(figure)
     if settings[0].against == "chunk size":
         assert len(some) == len(figures.CHUNKS) * len(settings)
@@ -303,11 +303,9 @@ def _best_of_text(point):
 def test_claims_tell_curves_that_are_so_from_those_that_are_not(
     monkeypatch, figure, number, holds, change
 ):
-    real = figures.points
-    monkeypatch.setattr(
-        figures, "points", lambda figure, model=None: [change(one) for one in real(figure, model)]
-    )
-    assert figures.claims(figure)[number].holds == holds
+    real = figures._point
+    monkeypatch.setattr(figures, "_point", lambda *settings: change(real(*settings)))
+    assert figures.PAPER_FIGURES.claims(figure)[number].holds == holds
 
 
 def test_the_kernel_is_met_as_the_documents_say():
@@ -383,8 +381,8 @@ def test_figures_as_a_document(capsys):
     found = json.loads(said.out)
     assert status == 0
     assert [one["name"] for one in found["machines"]] == ["paragon"]
-    assert len(found["points"]) == len(figures.points(12))
-    assert found["points"][0]["rate"] == pytest.approx(figures.points(12)[0].rate)
+    assert len(found["points"]) == len(figures.PAPER_FIGURES.points(12))
+    assert found["points"][0]["rate"] == pytest.approx(figures.PAPER_FIGURES.points(12)[0].rate)
     assert found["claims"][0]["figure"] == 12
     assert found["cells"] == []
 

@@ -25,28 +25,30 @@ __all__ = ["admit", "outside", "withdraw"]
 _STEM = ".outcore-home-"
 
 
-def admit(files: Iterable[str], id: str, home: str) -> None:
+def admit(files: Iterable[str], array_id: str, home: str) -> None:
     """Let an array whose manifest is in the folder `home` have files elsewhere; durable."""
     home = os.path.realpath(home)
     for folder in {_folder(file) for file in files}:
         if not _is_below(folder, home):
-            mark = _mark(folder, id, home)
+            mark = _mark(folder, array_id, home)
             fd = open_side_file(mark, make=True)
             if fd is not None:
                 os.close(fd)
             _core.fsync_folder(mark)
 
 
-def withdraw(files: Iterable[str], id: str) -> None:
+def withdraw(files: Iterable[str], array_id: str) -> None:
     """Remove the marks of an array that is gone, in the folders of its files."""
     for folder in {_folder(file) for file in files}:
         with contextlib.suppress(OSError):
             for name in os.listdir(folder):
-                if name.startswith(f"{_STEM}{id}-"):
+                if name.startswith(f"{_STEM}{array_id}-"):
                     os.unlink(os.path.join(folder, name))
 
 
-def outside(files: Iterable[str], id: str, home: str, folders: Sequence[str] = ()) -> str | None:
+def outside(
+    files: Iterable[str], array_id: str, home: str, folders: Sequence[str] = ()
+) -> str | None:
     """
     Return the first file that is not one of the array, because of where it lies; None if there is none.
 
@@ -54,7 +56,7 @@ def outside(files: Iterable[str], id: str, home: str, folders: Sequence[str] = (
     ----------
     files
         Paths; symbolic links count as what they lead to.
-    id
+    array_id
         Of the array.
     home
         The folder of its manifest.
@@ -68,18 +70,18 @@ def outside(files: Iterable[str], id: str, home: str, folders: Sequence[str] = (
         folder = os.path.dirname(real)
         if folder in allowed:
             continue
-        if not _is_below(folder, home) and not _is_marked(folder, id, home, real):
+        if not _is_below(folder, home) and not _is_marked(folder, array_id, home, real):
             return file
     return None
 
 
-def _is_marked(folder: str, id: str, home: str, file: str) -> bool:
+def _is_marked(folder: str, array_id: str, home: str, file: str) -> bool:
     try:
         data = os.lstat(file)
     except OSError:
         data = None
     try:
-        fd = open_side_file(_mark(folder, id, home), data)
+        fd = open_side_file(_mark(folder, array_id, home), data)
     except (StorageError, OSError):
         return False
     if fd is not None:
@@ -87,9 +89,9 @@ def _is_marked(folder: str, id: str, home: str, file: str) -> bool:
     return fd is not None
 
 
-def _mark(folder: str, id: str, home: str) -> str:
+def _mark(folder: str, array_id: str, home: str) -> str:
     digest = hashlib.blake2b(os.fsencode(home), digest_size=8).hexdigest()
-    return os.path.join(folder, f"{_STEM}{id}-{digest}")
+    return os.path.join(folder, f"{_STEM}{array_id}-{digest}")
 
 
 def _folder(file: str) -> str:

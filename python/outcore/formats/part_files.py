@@ -108,13 +108,13 @@ class Change:
             if os.path.isdir(self._place):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self._path)
 
-    def note(self, id: str, parts: Sequence[str]) -> None:
+    def note(self, array_id: str, parts: Sequence[str]) -> None:
         """From now on these parts go, unless the manifest has this id."""
-        said = {"id": id, "parts": list(parts)}
+        said = {"id": array_id, "parts": list(parts)}
         text = json.dumps({**said, "check": _check(said)}).encode()
         with durable.os_errors("noting the parts of", self._path):
             # At its place: one that is cut off says that nothing was made, or removed, yet.
-            fd = create_side_file(self._beside(id), self._data())
+            fd = create_side_file(self._beside(array_id), self._data())
             try:
                 durable.write_all(fd, text, 0)
                 os.fsync(fd)
@@ -171,17 +171,17 @@ class Change:
             named = told(self._place)[0] if os.path.lexists(self._place) else None
         except FormatError:
             return  # perhaps it is damaged, and names some of them
-        for id in ids:
-            parts = self._noted(id)
+        for array_id in ids:
+            parts = self._noted(array_id)
             if parts is None:
                 continue
-            if named != id:
-                self._remove_parts(id, parts)
-            os.unlink(self._beside(id))
+            if named != array_id:
+                self._remove_parts(array_id, parts)
+            os.unlink(self._beside(array_id))
 
-    def _noted(self, id: str) -> list[str] | None:
+    def _noted(self, array_id: str) -> list[str] | None:
         """The parts of a note; None if it is not to be believed, which is told."""
-        note = self._beside(id)
+        note = self._beside(array_id)
         try:
             fd = open_side_file(note, self._data())
             if fd is None:
@@ -195,10 +195,10 @@ class Change:
             parts = [
                 part
                 for part in parts
-                if os.path.lexists(part) or homes.outside([part], id, self._folder) is None
+                if os.path.lexists(part) or homes.outside([part], array_id, self._folder) is None
             ]
-            odd = homes.outside(parts, id, self._folder)
-            if odd is not None or not all(is_part(part, id) for part in parts):
+            odd = homes.outside(parts, array_id, self._folder)
+            if odd is not None or not all(is_part(part, array_id) for part in parts):
                 raise distrusted(
                     note, f"it names {odd or parts!r:.300}, which is not of this array"
                 )
@@ -216,14 +216,14 @@ class Change:
         except FileNotFoundError:
             return None
 
-    def _remove_parts(self, id: str, parts: list[str]) -> None:
+    def _remove_parts(self, array_id: str, parts: list[str]) -> None:
         """Remove the parts of a note, before that is removed."""
         for part in parts:
             durable.remove_begun(part)
             with contextlib.suppress(FileNotFoundError):
                 durable.unlink_in_background(part)
                 _core.fsync_folder(part)
-        homes.withdraw(parts, id)
+        homes.withdraw(parts, array_id)
 
 
 def _check(said: Document) -> int:

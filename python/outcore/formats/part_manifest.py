@@ -35,17 +35,17 @@ _LONGEST = 255
 _PARTIAL = ".outcore-partial"
 
 
-def part_name(folder: str, manifest: str, id: str, number: int) -> str:
+def part_name(folder: str, manifest: str, array_id: str, number: int) -> str:
     """The file of a part."""
     stem = os.path.splitext(os.path.basename(manifest))[0].removesuffix(_PARTIAL)
-    ending = f"-{id}-{number}.npy"
+    ending = f"-{array_id}-{number}.npy"
     return os.path.join(folder, durable.short_name(stem, _LONGEST - len(ending)) + ending)
 
 
-def is_part(path: str, id: str, number: int | None = None) -> bool:
+def is_part(path: str, array_id: str, number: int | None = None) -> bool:
     """Whether a file has the name of a part of that id."""
     which = r"[0-9]+" if number is None else str(number)
-    return re.search(rf"-{id}-{which}\.npy$", os.path.basename(path)) is not None
+    return re.search(rf"-{array_id}-{which}\.npy$", os.path.basename(path)) is not None
 
 
 @dataclass(frozen=True, slots=True)

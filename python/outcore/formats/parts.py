@@ -390,7 +390,8 @@ def _changed(path: str, what: str) -> StorageError:
 
 def _elsewhere(manifest: Manifest, place: str, where: Sequence[str] | None) -> Manifest:
     """The same array with a manifest at `place`, and parts of other names."""
-    here, there, id = os.path.dirname(manifest.path), os.path.dirname(place), os.urandom(8).hex()
+    here, there = os.path.dirname(manifest.path), os.path.dirname(place)
+    array_id = os.urandom(8).hex()
     parts = []
     for number, part in enumerate(manifest.parts):
         folder = os.path.dirname(part)
@@ -398,8 +399,8 @@ def _elsewhere(manifest: Manifest, place: str, where: Sequence[str] | None) -> M
             folder = os.path.realpath(where[number % len(where)])
         elif folder == here:
             folder = there
-        parts.append(part_name(folder, place, id, number))
-    return replace(manifest, path=place, id=id, parts=tuple(parts))
+        parts.append(part_name(folder, place, array_id, number))
+    return replace(manifest, path=place, id=array_id, parts=tuple(parts))
 
 
 def _row_bytes(shape: tuple[int, ...], order: str, dtype: np.dtype[Any]) -> int:

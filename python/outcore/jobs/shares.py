@@ -22,6 +22,7 @@ from fractions import Fraction
 from itertools import zip_longest
 from typing import Any
 
+from outcore import assumed_costs
 from outcore.disk import DiskArray, Mode
 from outcore.errors import BudgetError
 from outcore.formats.layout import ArrayInfo
@@ -299,9 +300,7 @@ class _Sharing:
     def figures(self) -> tuple[int, int, int]:
         """Gap, latency in nanoseconds and rate of the slowest disk."""
         disks = [a.handle.core.disk()[:3] for a in self.arrays if isinstance(a, DiskArray)]
-        gap, latency, rate = min(
-            disks, key=lambda disk: disk[2], default=(1 << 15, 15_000, 2 << 30)
-        )
+        gap, latency, rate = min(disks, key=lambda disk: disk[2], default=assumed_costs.DISK)
         return gap, latency, rate
 
     def page(self) -> int:

@@ -190,7 +190,7 @@ class Manifest:
             files = tuple(document["files"])
             dtype = judge.dtype(document["dtype"])
             order = document["order"]
-            id = judge.text(document["id"], "id")
+            array_id = judge.text(document["id"], "id")
         except OutcoreError as error:
             if isinstance(error, DistributionError):
                 raise judge.bad(str(error)) from error
@@ -204,11 +204,12 @@ class Manifest:
         if order not in ("C", "F") or dtype.hasobject or not dtype.itemsize:
             raise judge.bad(f"an array of order {order!r} and dtype {dtype}")
         for rank, file in enumerate(files):
-            if file != file_name(rank) and not _is_of(file, id, rank):
+            if file != file_name(rank) and not _is_of(file, array_id, rank):
                 raise judge.bad(f"{file!r:.200} is no name of the file of rank {rank}")
-        found = cls(folder, distribution, ghosts, dtype, order, files, id)
+        found = cls(folder, distribution, ghosts, dtype, order, files, array_id)
         every = map(found.file, range(grid.size))
-        if (odd := homes.outside(every, id, folder, [os.fspath(one) for one in where])) is not None:
+        folders = [os.fspath(one) for one in where]
+        if (odd := homes.outside(every, array_id, folder, folders)) is not None:
             raise FormatError(
                 f"{folder!r} has a file {odd!r} in another folder, and was not made there (or was moved "
                 "since); if that is its file, pass where= with the folders of all files",
@@ -223,9 +224,9 @@ def file_name(rank: int) -> str:
     return f"rank-{rank:04d}.npy"
 
 
-def name_elsewhere(base: str, id: str, rank: int) -> str:
+def name_elsewhere(base: str, array_id: str, rank: int) -> str:
     """The file of a rank in another folder."""
-    return f"{base}-{id}.{file_name(rank)}"
+    return f"{base}-{array_id}.{file_name(rank)}"
 
 
 def identity(path: str) -> str:
@@ -233,7 +234,7 @@ def identity(path: str) -> str:
     return hashlib.blake2b(os.fsencode(os.path.realpath(path)), digest_size=8).hexdigest()
 
 
-def _is_of(file: str, id: str, rank: int) -> bool:
-    return re.fullmatch("[0-9a-f]{16}", id) is not None and file.endswith(
-        name_elsewhere("", id, rank)
+def _is_of(file: str, array_id: str, rank: int) -> bool:
+    return re.fullmatch("[0-9a-f]{16}", array_id) is not None and file.endswith(
+        name_elsewhere("", array_id, rank)
     )

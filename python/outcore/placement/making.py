@@ -635,9 +635,9 @@ def _files(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ..
             path=name,
         )
     base = os.path.basename(os.path.normpath(name))
-    id = identity(name)
+    array_id = identity(name)
     each = [
-        os.path.join(folder, name_elsewhere(base, id, rank))
+        os.path.join(folder, name_elsewhere(base, array_id, rank))
         for rank, folder in enumerate(map(one_name, where))
     ]
     return tuple(map(os.path.abspath, each))

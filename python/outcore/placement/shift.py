@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from numpy.typing import NDArray
 
 import outcore
-from outcore import _core
+from outcore import _core, assumed_costs
 from outcore.collective.agreement import together
 from outcore.collective.many import read_all
 from outcore.disk import DiskArray
@@ -43,9 +43,6 @@ __all__ = ["SHIFTS", "Shift", "Way", "shift"]
 #: How elements come into overlap areas.
 Way = Literal["auto", "direct", "out-of-core", "in-core"]
 SHIFTS = ("direct", "out-of-core", "in-core")
-# Bytes a second that travel between ranks, and are copied in memory: they decide between ways whose
-# disks take equally long, and no more.
-_MEMORY = 4e9
 
 
 @dataclass(frozen=True)
@@ -175,12 +172,12 @@ def _costs(
     # Ranks that read one file at once wait for each other: of all who read it one reads it then.
     costs = {
         "direct": reads + stored,
-        "out-of-core": _given(array) + stored + int(2 * travels / _MEMORY * 1e9),
+        "out-of-core": _given(array) + stored + int(2 * travels / assumed_costs.MEMORY_RATE * 1e9),
     }
     whole = owned.size * item
     if whole <= room * 2:
         everything = tuple(slice(0, n) for n in owned.shape)
-        moved = int((whole + 2 * travels) / _MEMORY * 1e9)
+        moved = int((whole + 2 * travels) / assumed_costs.MEMORY_RATE * 1e9)
         costs["in-core"] = _took(owned, everything) + stored + moved
     return costs
 
@@ -196,7 +193,7 @@ def _took(disk: DiskArray, key: Key, *, write: bool = False) -> int:
     told = disk.explain(key, write=write)
     requests, nbytes = told.reads + told.writes, told.read_bytes + told.written_bytes
     took = requests * told.disk_latency_ns + nbytes / max(told.disk_rate, 1) * 1e9
-    return int(took + told.mapped_bytes / _MEMORY * 1e9)
+    return int(took + told.mapped_bytes / assumed_costs.MEMORY_RATE * 1e9)
 
 
 def _carry_out(

@@ -31,6 +31,8 @@ from itertools import combinations, permutations
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore import assumed_costs
+
 __all__ = ["Nest", "Operand", "Solution", "Speed", "solve"]
 
 # A run costs part of a page at each of its ends: headers leave no file aligned to pages.
@@ -39,11 +41,6 @@ _PAGE = 4096
 _POINTS = 4096
 # Up to so long an axis, every length of a tile is tried.
 _SHORT = 24
-# Seconds that the executor needs for a step, whatever it does.
-_STEP = 2e-4
-# What runs beside a kernel slows it down by this part of its own time; and each request by so many
-# seconds, as all processors of a kernel wait for the one that has it.
-_BESIDE, _REQUEST = 0.1, 1e-5
 # Candidates of an axis are this much apart.
 _APART = 2**0.25
 # From a point, so many axes change together, each by so many candidates up or down.
@@ -268,11 +265,11 @@ class _Figures:
         self.beside, self.alone, passed = nothing.copy(), nothing.copy(), nothing.copy()
         for operand in nest.operands:
             passed += self.operand(operand) * self.steps
-        computing = self.steps * _STEP + passed / speed.memory
+        computing = self.steps * assumed_costs.STEP_SECONDS + passed / speed.memory
         computing += nest.operations * math.prod(map(float, nest.extents)) / speed.operations
-        computing += self.requests * _REQUEST
+        computing += self.requests * assumed_costs.REQUEST_DELAY
         longer, shorter = np.maximum(computing, self.beside), np.minimum(computing, self.beside)
-        self.seconds = longer + _BESIDE * shorter + self.alone
+        self.seconds = longer + assumed_costs.SHARED_TIME * shorter + self.alone
 
     def operand(self, one: Operand) -> _Numbers:
         """Add what one array needs; bytes of its blocks that a step touches."""

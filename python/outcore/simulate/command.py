@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from outcore.errors import UsageError
@@ -25,6 +24,7 @@ from outcore.simulate.cases import CASES, case, written_case
 from outcore.simulate.methods import METHODS, Case, Outcome, simulate
 from outcore.simulate.molecular import MOLECULAR
 from outcore.simulate.paper import CALIBRATED, Cell, Summary, extended, multi, summaries
+from outcore.simulate.paper_figures import PaperFigures
 from outcore.simulate.programs import TABLES
 
 if TYPE_CHECKING:
@@ -349,8 +349,8 @@ def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
                 "rates": [
                     {**vars(one), "ratio": one.ratio}
                     for of, figure in drawn
-                    if of is disk_arrays
-                    for one in disk_arrays.compared(figure, model(disk_arrays.machine_of(figure)))
+                    if of is disk_arrays.PAPER_FIGURES
+                    for one in disk_arrays.compared(figure, model(of.machine_of(figure)))
                 ],
             }
         )
@@ -368,20 +368,21 @@ def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
     return 0
 
 
-# By name: the module that draws a figure, and its number there.
-_DRAWN: dict[str, tuple[ModuleType, int]] = {
-    **{f"irregular {figure}": (figures, figure) for figure in figures.FIGURES},
-    **{f"dra {figure}": (disk_arrays, figure) for figure in disk_arrays.FIGURES},
-    **{f"dra {figure}": (disk_products, figure) for figure in disk_products.FIGURES},
+# By name: the figures of a paper that are simulated alike, and the number of one.
+_Drawn = tuple[PaperFigures[Any], int]
+_DRAWN: dict[str, _Drawn] = {
+    **{f"irregular {figure}": (figures.PAPER_FIGURES, figure) for figure in figures.FIGURES},
+    **{f"dra {figure}": (disk_arrays.PAPER_FIGURES, figure) for figure in disk_arrays.FIGURES},
+    **{f"dra {figure}": (disk_products.PAPER_FIGURES, figure) for figure in disk_products.FIGURES},
 }
 
 
-def _figures(name: str) -> list[tuple[ModuleType, int]]:
+def _figures(name: str) -> list[_Drawn]:
     """Give the figures that are asked for."""
     return [drawn for known, drawn in _DRAWN.items() if name in ("all", known)]
 
 
-def _used(cells: Sequence[Cell], drawn: Sequence[tuple[ModuleType, int]]) -> list[str]:
+def _used(cells: Sequence[Cell], drawn: Sequence[_Drawn]) -> list[str]:
     """Give the machines of cells and figures."""
     of_cells = {
         "ipsc" if f"{cell.paper} {cell.table}" in MOLECULAR else _MACHINES[cell.paper]

@@ -23,29 +23,24 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import get_args
 
 from outcore.model import rates
 from outcore.model.machine import Machine, machine
 from outcore.model.rates import FIGURES, Fit, Operation
-from outcore.simulate.claims import TIE, Claim, looked_up
-from outcore.simulate.methods import Array, Case, Outcome, simulate
+from outcore.simulate.claims import TIE
+from outcore.simulate.methods import Array, Case
+from outcore.simulate.paper_figures import (
+    Check,
+    Found,
+    PaperFigures,
+    compute_rate,
+    simulate_buffered,
+)
 
-__all__ = [
-    "FIGURES",
-    "RANKS",
-    "Compared",
-    "Point",
-    "accesses",
-    "claims",
-    "compared",
-    "lines",
-    "machine_of",
-    "points",
-    "title",
-]
+__all__ = ["FIGURES", "PAPER_FIGURES", "RANKS", "Compared", "Point", "accesses", "compared"]
 
 #: Ranks that do I/O, by figure. The text names more than one, 24 and more and 32 (5), and 16 of the SP.
 RANKS = {5: (1, 2, 4, 8, 16, 24, 32), 6: (1, 2, 4, 8, 16)}
@@ -85,7 +80,7 @@ class Point:
     @property
     def rate(self) -> float:
         """MB/s."""
-        return self.nbytes / 1e6 / self.seconds
+        return compute_rate(self.nbytes, self.seconds)
 
 
 @dataclass(frozen=True)
@@ -112,24 +107,6 @@ class Compared:
     def ratio(self) -> float:
         """Ours by theirs."""
         return self.ours / self.theirs
-
-
-def title(figure: int) -> str:
-    """
-    Say what a figure shows.
-
-    Parameters
-    ----------
-    figure
-        5 or 6.
-    """
-    one = rates.transfers(figure)
-    return f"Disk Resident Arrays, figure {figure}: MB/s against ranks that do I/O; {one.storage}"
-
-
-def machine_of(figure: int) -> str:
-    """Give the name of the machine of a figure."""
-    return rates.transfers(figure).machine
 
 
 # ------------------------------------------------------------------------------------ accesses
@@ -207,34 +184,17 @@ def accesses(
     return Case(ranks, arrays, write=operation == "write")
 
 
-def _outcome(case: Case, model: Machine, buffer: int) -> Outcome:
-    put = buffer * 1_000_000_000 // model.message_rate
-    model = replace(model, client_ns=model.client_ns + put)
-    return simulate(case, model, "sieve", slot=buffer, leaves_out=False)
-
-
 @functools.cache
 def _point(
     figure: int, operation: Operation, fit: Fit, buffer: int, ranks: int, model: Machine
 ) -> Point:
-    found = _outcome(accesses(figure, operation, fit, buffer, ranks), model, buffer)
+    found = simulate_buffered(accesses(figure, operation, fit, buffer, ranks), model, buffer)
     nbytes = rates.transfers(figure).nbytes
     seconds, requests, moved = found.seconds, found.requests, found.bytes
     return Point(figure, operation, fit, buffer, ranks, nbytes, seconds, requests, moved)
 
 
-def points(figure: int, model: Machine | None = None) -> list[Point]:
-    """
-    Give the points of a figure.
-
-    Parameters
-    ----------
-    figure
-        5 or 6.
-    model
-        The machine; that of the paper by default.
-    """
-    model = model or machine(machine_of(figure))
+def _simulate(figure: int, model: Machine) -> list[Point]:
     return [
         _point(figure, operation, fit, buffer, ranks, model)
         for buffer in rates.transfers(figure).buffers
@@ -251,9 +211,9 @@ def compared(figure: int, model: Machine | None = None) -> list[Compared]:
     Parameters
     ----------
     figure, model
-        As for `points`; PIOFS is that of the paper.
+        As for `PaperFigures.points`; PIOFS is that of the paper.
     """
-    model = model or machine(machine_of(figure))
+    model = model or machine(_machine_of(figure))
     found = [
         Compared(
             f"{one.operation}, {one.fit}, {one.ranks} ranks, {_mb(one.buffer)}",
@@ -268,33 +228,14 @@ def compared(figure: int, model: Machine | None = None) -> list[Compared]:
         of_piofs = machine("sp", **changes)
         for one in told:
             case = accesses(6, one.operation, one.fit, one.buffer, one.ranks, local=False)
-            seconds = _outcome(case, of_piofs, one.buffer).seconds
+            seconds = simulate_buffered(case, of_piofs, one.buffer).seconds
             where = f"PIOFS: {one.operation}, {one.fit}, {one.ranks} ranks"
-            ours = rates.transfers(6).nbytes / 1e6 / seconds
+            ours = compute_rate(rates.transfers(6).nbytes, seconds)
             found.append(Compared(where, one.rate, ours, one.fitted))
     return found
 
 
 # -------------------------------------------------------------------------------------- claims
-
-
-def claims(figure: int, model: Machine | None = None) -> list[Claim]:
-    """
-    Tell which sentences of the text about a figure are true of ours.
-
-    Parameters
-    ----------
-    figure, model
-        As for `points`.
-    """
-    some = points(figure, model)
-    said = rates.transfers(figure).claims
-    return [
-        Claim(figure, words, *_CHECKS[figure][number](some)) for number, words in enumerate(said)
-    ]
-
-
-_Found = tuple[bool, str]
 
 
 def _pairs(
@@ -312,7 +253,7 @@ def _pairs(
     ]
 
 
-def _faster(pairs: Sequence[tuple[Point, Point]], unit: str, *, strictly: bool = True) -> _Found:
+def _faster(pairs: Sequence[tuple[Point, Point]], unit: str, *, strictly: bool = True) -> Found:
     """Whether the first of each pair is faster; if not strictly, nowhere slower and somewhere faster."""
     gains = [a.rate / b.rate for a, b in pairs]
     faster = sum(gain > TIE for gain in gains)
@@ -324,27 +265,27 @@ def _faster(pairs: Sequence[tuple[Point, Point]], unit: str, *, strictly: bool =
     return (faster == len(gains) if strictly else slower == 0 and faster > 0), ours
 
 
-def _writes_win(some: Sequence[Point]) -> _Found:
+def _writes_win(some: Sequence[Point]) -> Found:
     pairs = _pairs(some, {"operation": "write", "fit": "aligned"}, {"operation": "read"})
     return _faster([pair for pair in pairs if pair[0].ranks > 1], "points of more than one rank")
 
 
-def _nonaligned_writes_win(some: Sequence[Point]) -> _Found:
+def _nonaligned_writes_win(some: Sequence[Point]) -> Found:
     first: dict[str, object] = {"operation": "write", "fit": "nonaligned"}
     pairs = _pairs(some, {**first, "buffer": max(p.buffer for p in some)}, {"operation": "read"})
     return _faster([pair for pair in pairs if pair[0].ranks >= 24], "points")
 
 
-def _larger_buffers(some: Sequence[Point]) -> _Found:
+def _larger_buffers(some: Sequence[Point]) -> Found:
     small, large = min(p.buffer for p in some), max(p.buffer for p in some)
     return _faster(_pairs(some, {"buffer": large}, {"buffer": small}), "points", strictly=False)
 
 
-def _aligned_wins(some: Sequence[Point]) -> _Found:
+def _aligned_wins(some: Sequence[Point]) -> Found:
     return _faster(_pairs(some, {"fit": "aligned"}, {"fit": "nonaligned"}), "points")
 
 
-def _scales(some: Sequence[Point]) -> _Found:
+def _scales(some: Sequence[Point]) -> Found:
     """As many times the rate of one rank as there are, almost; of aligned sections and of others."""
     ones = {(p.operation, p.fit): p.rate for p in some if p.ranks == 1}
     parts = {p: p.rate / (p.ranks * ones[p.operation, p.fit]) for p in some}
@@ -354,16 +295,19 @@ def _scales(some: Sequence[Point]) -> _Found:
     return all(part >= _ALMOST for part in parts.values()), ours
 
 
-def _below_two(some: Sequence[Point]) -> _Found:
+def _below_two(some: Sequence[Point]) -> Found:
     best = max(p.rate for p in some if p.ranks == 1)
     return best < 2, f"one rank, one disk: {best:.2f} MB/s at most"
 
 
-_Check = Callable[[Sequence[Point]], _Found]
-_CHECKS: dict[int, tuple[_Check, ...]] = {
+_CHECKS: dict[int, tuple[Check[Point], ...]] = {
     5: (_writes_win, _nonaligned_writes_win, _larger_buffers, _aligned_wins),
     6: (_scales, _below_two, _aligned_wins),
 }
+
+
+def _sentences(figure: int, _model: Machine) -> Iterator[tuple[str, Check[Point]]]:
+    return zip(rates.transfers(figure).claims, _CHECKS[figure], strict=True)
 
 
 # ------------------------------------------------------------------------------------- printed
@@ -373,28 +317,37 @@ def _mb(nbytes: int) -> str:
     return f"{nbytes / 1e6:g} MB"
 
 
-def lines(figure: int, model: Machine | None = None) -> list[str]:
-    """
-    Give a figure as a table: ours, and what the text says beside what is so in ours.
+def _title(figure: int) -> str:
+    one = rates.transfers(figure)
+    return f"Disk Resident Arrays, figure {figure}: MB/s against ranks that do I/O; {one.storage}"
 
-    Parameters
-    ----------
-    figure, model
-        As for `points`.
-    """
-    model = model or machine(machine_of(figure))
+
+def _machine_of(figure: int) -> str:
+    return rates.transfers(figure).machine
+
+
+def _table(figure: int, model: Machine, some: Sequence[Point]) -> list[str]:
     rows: dict[str, list[Point]] = {}
-    for point in points(figure, model):
+    for point in some:
         name = f"{point.operation}, {point.fit}, buffer of {_mb(point.buffer)}"
         rows.setdefault(name, []).append(point)
     wide = max(map(len, rows)) + 2
-    found = [f"{title(figure)} (model: {model.name})"]
-    found.append(f"{'ranks':<{wide}}" + "".join(f"{ranks:>8}" for ranks in RANKS[figure]))
+    found = [f"{'ranks':<{wide}}" + "".join(f"{ranks:>8}" for ranks in RANKS[figure])]
     for name, curve in rows.items():
         found.append(f"{name:<{wide}}" + "".join(f"{point.rate:>8.1f}" for point in curve))
     for one in compared(figure, model):
         fitted = ", calibrated" if one.fitted else ""
         told = f"theirs {one.theirs:.1f} MB/s, ours {one.ours:.1f} (x{one.ratio:.2f}{fitted})"
         found.append(f"{one.where}: {told}")
-    left = "the other points" if rates.measured(figure) else "the points"
-    return found + looked_up(claims(figure, model), left)
+    return found
+
+
+#: Figures 5 and 6.
+PAPER_FIGURES = PaperFigures[Point](
+    title=_title,
+    machine_of=_machine_of,
+    simulate=_simulate,
+    sentences=_sentences,
+    table=_table,
+    named_points=rates.measured,
+)

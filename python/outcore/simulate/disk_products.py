@@ -25,16 +25,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from outcore.distribution import ProcessGrid
-from outcore.model.machine import Machine, machine
-from outcore.simulate.claims import Claim, looked_up
-from outcore.simulate.methods import Array, Case, simulate
+from outcore.model.machine import Machine
+from outcore.simulate.methods import Array, Case
+from outcore.simulate.paper_figures import (
+    Check,
+    Found,
+    PaperFigures,
+    compute_rate,
+    simulate_buffered,
+)
 
 __all__ = [
-    *("EDGE", "FIGURES", "PROCESSOR", "SECTIONS", "Point", "Times"),
-    *("claims", "lines", "machine_of", "points", "timeline", "title"),
+    *("EDGE", "FIGURES", "PAPER_FIGURES", "PROCESSOR", "SECTIONS", "Point", "Times", "timeline"),
 ]
 
 FIGURES = (8,)
@@ -116,34 +121,7 @@ class Point:
     @property
     def had(self) -> float:
         """MB/s with which B comes."""
-        return 1e-6 * _ITEM * EDGE * self.section / self.times.read_b
-
-
-def title(figure: int) -> str:
-    """
-    Say what a figure shows.
-
-    Parameters
-    ----------
-    figure
-        8.
-    """
-    return (
-        f"Disk Resident Arrays, figure {figure}: Mflop/s of a product of {EDGE} x {EDGE}, and what part "
-        "of those in memory"
-    )
-
-
-def machine_of(figure: int) -> str:
-    """
-    Give the name of the machine of a figure.
-
-    Parameters
-    ----------
-    figure
-        8.
-    """
-    return {8: "paragon"}[figure]
+        return compute_rate(_ITEM * EDGE * self.section, self.times.read_b)
 
 
 def timeline(times: Times, chunks: int, *, behind: bool) -> float:
@@ -193,10 +171,7 @@ def _moved(nbytes: int, model: Machine, *, write: bool) -> float:
         for number in range(-(-nbytes // _BUFFER))
     ]
     case = Case(_IO_RANKS, (Array((whole, _BUFFER), 1, "C", blocks),), write)
-    # From its buffer to the memories of all, or back.
-    put = _BUFFER * 1_000_000_000 // model.message_rate
-    model = replace(model, client_ns=model.client_ns + put)
-    return simulate(case, model, "sieve", slot=_BUFFER, leaves_out=False).seconds
+    return simulate_buffered(case, model, _BUFFER).seconds
 
 
 def _multiplied(ranks: int, section: int, model: Machine) -> float:
@@ -223,71 +198,24 @@ def _point(program: str, ranks: int, model: Machine) -> Point:
     return Point(8, program, ranks, section, times, chunks * chunks * times.multiply, seconds)
 
 
-def points(figure: int = 8, model: Machine | None = None) -> list[Point]:
-    """
-    Give the points of the figure, for both programs.
-
-    Parameters
-    ----------
-    figure
-        8.
-    model
-        The machine; that of the paper by default.
-    """
-    model = model or machine(machine_of(figure))
+def _simulate(_figure: int, model: Machine) -> list[Point]:
+    """The points of the figure, for both programs."""
     return [_point(program, ranks, model) for program in _PROGRAMS for ranks in SECTIONS]
 
 
 # ---------------------------------------------------------------------------------------- claims
 
 
-def claims(figure: int = 8, model: Machine | None = None) -> list[Claim]:
-    """
-    Tell which sentences of the text about the figure are true of ours.
-
-    Parameters
-    ----------
-    figure, model
-        As for `points`.
-    """
-    some = [one for one in points(figure, model) if one.program == next(iter(_PROGRAMS))]
-    return [
-        Claim(figure, said, *check(some))
-        for said, check in (
-            ("efficiency degrades as the number of processors increases", _degrades),
-            (
-                "the I/O transfer rate remains approximately constant while the floating-point "
-                "performance increases with processor count",
-                _constant,
-            ),
-            ("We observe good overall performance on 64 and 128 processors", _good),
-            (
-                "For 256 processors, the matrix becomes too small, and I/O costs become significant",
-                _significant,
-            ),
-            (
-                "prefetching of blocks of matrix B can be fully overlapped with computation if "
-                "sufficient I/O bandwidth [...] is available",
-                _overlapped,
-            ),
-            ("Prefetching increases memory requirements by around 50 percent", _memory),
-        )
-    ]
-
-
-_Found = tuple[bool, str]
-
-
 def _each(some: Sequence[Point], values: Sequence[str]) -> str:
     return ", ".join(f"{value} with {one.ranks}" for one, value in zip(some, values, strict=True))
 
 
-def _degrades(some: Sequence[Point]) -> _Found:
+def _degrades(some: Sequence[Point]) -> Found:
     found = [one.efficiency for one in some]
     return found == sorted(found, reverse=True), _each(some, [f"{100 * e:.0f} %" for e in found])
 
 
-def _constant(some: Sequence[Point]) -> _Found:
+def _constant(some: Sequence[Point]) -> Found:
     rates, flops = [one.had for one in some], [one.in_core_rate for one in some]
     holds = max(rates) <= _CONSTANT * min(rates) and flops == sorted(flops)
     return holds, (
@@ -296,19 +224,19 @@ def _constant(some: Sequence[Point]) -> _Found:
     )
 
 
-def _good(some: Sequence[Point]) -> _Found:
+def _good(some: Sequence[Point]) -> Found:
     few = [one for one in some if one.ranks in (64, 128)]
     told = _each(few, [f"{100 * one.efficiency:.0f} %" for one in few])
     return all(one.efficiency >= _GOOD for one in few), f"{told} (taken for {_GOOD:.0%} or more)"
 
 
-def _significant(some: Sequence[Point]) -> _Found:
+def _significant(some: Sequence[Point]) -> Found:
     (last,) = (one for one in some if one.ranks == 256)
     part = 1 - last.efficiency
     return part >= _SIGNIFICANT, f"{part:.0%} of the time (taken for {_SIGNIFICANT:.0%} or more)"
 
 
-def _overlapped(some: Sequence[Point]) -> _Found:
+def _overlapped(some: Sequence[Point]) -> Found:
     told = _each(some, [f"{one.needed:.1f} of {one.had:.1f} MB/s needed" for one in some])
     # What is left when the first section of B, and those of A and C, are taken away.
     waited = 0.0
@@ -320,33 +248,71 @@ def _overlapped(some: Sequence[Point]) -> _Found:
     return enough and waited < 1e-6, f"{told}; waited for B, after the first: {waited:.1f} s"
 
 
-def _memory(some: Sequence[Point]) -> _Found:
+def _memory(some: Sequence[Point]) -> Found:
     more = [EDGE / (2 * EDGE + one.section) for one in some]
     holds = all(abs(one - 0.5) <= _AROUND for one in more)
     return holds, f"{min(more):.0%} to {max(more):.0%}, one section more of B"
 
 
+def _sentences(_figure: int, _model: Machine) -> list[tuple[str, Check[Point]]]:
+    """The sentences of the text, which are about the program of the paper."""
+    return [(said, functools.partial(_check_paper_program, check)) for said, check in _CHECKS]
+
+
+def _check_paper_program(check: Check[Point], some: Sequence[Point]) -> Found:
+    return check([one for one in some if one.program == next(iter(_PROGRAMS))])
+
+
+_CHECKS: tuple[tuple[str, Check[Point]], ...] = (
+    ("efficiency degrades as the number of processors increases", _degrades),
+    (
+        "the I/O transfer rate remains approximately constant while the floating-point "
+        "performance increases with processor count",
+        _constant,
+    ),
+    ("We observe good overall performance on 64 and 128 processors", _good),
+    (
+        "For 256 processors, the matrix becomes too small, and I/O costs become significant",
+        _significant,
+    ),
+    (
+        "prefetching of blocks of matrix B can be fully overlapped with computation if "
+        "sufficient I/O bandwidth [...] is available",
+        _overlapped,
+    ),
+    ("Prefetching increases memory requirements by around 50 percent", _memory),
+)
+
+
 # ------------------------------------------------------------------------------------- printed
 
 
-def lines(figure: int = 8, model: Machine | None = None) -> list[str]:
-    """
-    Give the figure as a table: ours, and what the text says beside what is so in ours.
+def _title(figure: int) -> str:
+    return (
+        f"Disk Resident Arrays, figure {figure}: Mflop/s of a product of {EDGE} x {EDGE}, and what part "
+        "of those in memory"
+    )
 
-    Parameters
-    ----------
-    figure, model
-        As for `points`.
-    """
-    model = model or machine(machine_of(figure))
-    found = [f"{title(figure)} (model: {model.name}, {PROCESSOR:g} Mflop/s a processor: chosen)"]
-    found.append(
+
+def _table(_figure: int, _model: Machine, some: Sequence[Point]) -> list[str]:
+    head = (
         f"{'program':<18}{'processors':>11}{'section':>9}{'in memory':>11}{'out of core':>13}"
         f"{'efficiency':>12}{'seconds':>9}"
     )
-    found += [
+    rows = [
         f"{one.program:<18}{one.ranks:>11}{one.section:>9}{one.in_core_rate:>11.0f}{one.rate:>13.0f}"
         f"{one.efficiency:>12.1%}{one.seconds:>9.0f}"
-        for one in points(figure, model)
+        for one in some
     ]
-    return found + looked_up(claims(figure, model))
+    return [head, *rows]
+
+
+#: Figure 8.
+PAPER_FIGURES = PaperFigures[Point](
+    title=_title,
+    machine_of=lambda _figure: "paragon",
+    simulate=_simulate,
+    sentences=_sentences,
+    table=_table,
+    note=f", {PROCESSOR:g} Mflop/s a processor: chosen",
+)

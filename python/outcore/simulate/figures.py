@@ -18,19 +18,17 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 from outcore.model import tables
-from outcore.model.machine import Machine, machine
-from outcore.simulate.claims import TIE, Claim, looked_up
+from outcore.model.machine import Machine
+from outcore.simulate.claims import TIE
 from outcore.simulate.irregular import Method, Scattered, simulate_scattered
+from outcore.simulate.paper_figures import Check, Found, PaperFigures, compute_rate
 
-__all__ = [
-    *("CHUNKS", "FIGURES", "GROUPS", "Point"),
-    *("claims", "lines", "machine_of", "points", "title"),
-]
+__all__ = ["CHUNKS", "FIGURES", "GROUPS", "PAPER_FIGURES", "Point"]
 
 FIGURES = tuple(range(9, 16))
 #: Bytes of a chunk; the example of section 3.1.1 has 2 MB of 8.
@@ -73,46 +71,21 @@ class Point:
     @property
     def rate(self) -> float:
         """Application bandwidth, MB/s."""
-        return self.nbytes / 1e6 / self.seconds
+        return compute_rate(self.nbytes, self.seconds)
 
 
-def title(figure: int) -> str:
-    """
-    Say what a figure shows.
-
-    Parameters
-    ----------
-    figure
-        9 to 15.
-    """
-    one = tables.irregular(figure)[0]
-    what = "MB/s" if one.quantity == "bandwidth" else "seconds by part"
-    return f"Irregular paper, figure {figure}: {one.method} I/O, {what} against {one.against}"
-
-
-def machine_of(figure: int) -> str:
-    """Give the name of the machine of a figure."""
+def _machine_of(figure: int) -> str:
     return tables.irregular(figure)[0].machine
 
 
-def points(figure: int, model: Machine | None = None) -> list[Point]:
-    """
-    Give the points of a figure.
-
-    Parameters
-    ----------
-    figure
-        9 to 15.
-    model
-        The machine, with the stripe units of the figure; that of the paper by default.
-    """
+def _simulate(figure: int, model: Machine) -> list[Point]:
+    """The points of a figure; the machine gets the stripe units of the figure."""
     found = []
     for one in tables.irregular(figure):
         with_groups = (one.groups,) if one.groups else GROUPS
         chunks = CHUNKS if one.against == "chunk size" else (one.chunk or CHUNKS[-1],)
-        base = model or machine(one.machine)
         found += [
-            _point(one, base, groups, chunk)
+            _point(one, model, groups, chunk)
             for groups in with_groups
             for chunk in chunks
             if groups < one.ranks
@@ -124,14 +97,10 @@ def points(figure: int, model: Machine | None = None) -> list[Point]:
 def _point(one: tables.Setting, base: Machine, groups: int, chunk: int) -> Point:
     each = one.nbytes // one.ranks // one.itemsize
     case = Scattered(one.ranks, each, itemsize=one.itemsize, write=one.operation == "write")
-    words = {name: getattr(base, name) for name in base.__dataclass_fields__}
-    words["stripe"] = one.stripe
     # A server keeps blocks, which are no longer than a stripe.
-    words["block"] = min(base.block, one.stripe)
+    model = replace(base, stripe=one.stripe, block=min(base.block, one.stripe))
     method = cast(Method, one.method)
-    outcome = simulate_scattered(
-        case, Machine(**words), method, chunk=chunk, groups=groups, in_turn=True
-    )
+    outcome = simulate_scattered(case, model, method, chunk=chunk, groups=groups, in_turn=True)
     return Point(
         figure=one.figure,
         method=one.method,
@@ -151,19 +120,6 @@ def _point(one: tables.Setting, base: Machine, groups: int, chunk: int) -> Point
 # --------------------------------------------------------------------------------------- claims
 
 
-def claims(figure: int, model: Machine | None = None) -> list[Claim]:
-    """
-    Tell which sentences of the text about a figure are true of ours.
-
-    Parameters
-    ----------
-    figure, model
-        As for `points`.
-    """
-    said = tables.irregular_claims()[figure]
-    return [_CHECKS[figure, number](figure, words, model) for number, words in enumerate(said)]
-
-
 def _curves(
     some: Sequence[Point], key: Callable[[Point], object]
 ) -> list[tuple[object, list[Point]]]:
@@ -175,9 +131,9 @@ def _name(point: Point) -> str:
     return f"{point.operation}, {point.ranks} ranks, {point.stripe >> 10} KB"
 
 
-def _rises(figure: int, said: str, model: Machine | None) -> Claim:
+def _rises(some: Sequence[Point]) -> Found:
     """Each curve against chunks rises."""
-    curves = _curves(points(figure, model), _name)
+    curves = _curves(some, _name)
     wrong = [
         name
         for name, curve in curves
@@ -185,14 +141,14 @@ def _rises(figure: int, said: str, model: Machine | None) -> Claim:
     ]
     more = f": not {'; '.join(map(str, wrong))}" if wrong else ""
     ours = f"{len(curves) - len(wrong)} of {len(curves)} curves never fall{more}"
-    return Claim(figure, said, not wrong, ours)
+    return not wrong, ours
 
 
-def _longer_stripes(figure: int, said: str, model: Machine | None, write: bool) -> Claim:
+def _longer_stripes(some: Sequence[Point], write: bool) -> Found:
     """The longer stripe unit is better; of reads where chunks are large."""
     operation = "write" if write else "read"
     pairs = _curves(
-        [p for p in points(figure, model) if p.operation == operation],
+        [p for p in some if p.operation == operation],
         lambda p: (p.ranks, p.chunk),
     )
     better = [
@@ -209,41 +165,38 @@ def _longer_stripes(figure: int, said: str, model: Machine | None, write: bool) 
         max(pair, key=lambda p: p.stripe).rate * TIE >= min(pair, key=lambda p: p.stripe).rate
         for pair in large
     )
-    return Claim(
-        figure, said, holds, f"256 KB is no worse in {len(better)} of {len(pairs)} pairs of points"
-    )
+    return holds, f"256 KB is no worse in {len(better)} of {len(pairs)} pairs of points"
 
 
-def _best_groups(figure: int, said: str, model: Machine | None) -> Claim:
+def _best_groups(one_group: Sequence[Point], more: Sequence[Point]) -> Found:
     """Of all that writes with 128 nodes, 4 groups with 256 KB are best, and almost 40 MB/s."""
-    both = [p for number in (9, figure) for p in points(number, model)]
-    some = [p for p in both if (p.operation, p.ranks) == ("write", 128)]
+    some = [p for p in (*one_group, *more) if (p.operation, p.ranks) == ("write", 128)]
     best = max(some, key=lambda p: p.rate)
     named = max((p for p in some if (p.groups, p.stripe) == (4, 256 << 10)), key=lambda p: p.rate)
     ours = (
         f"4 groups with 256 KB: up to {named.rate:.1f} MB/s (calibrated); best: {_groups(best.groups)} "
         f"with {best.stripe >> 10} KB, {best.rate:.1f} MB/s"
     )
-    return Claim(figure, said, best == named and 38 <= best.rate < 40, ours)
+    return best == named and 38 <= best.rate < 40, ours
 
 
-def _optimum(figure: int, said: str, model: Machine | None) -> Claim:
+def _optimum(some: Sequence[Point]) -> Found:
     """The best number of groups is inside of the range."""
     parts, inside = [], 0
-    curves = _curves(points(figure, model), _name)
+    curves = _curves(some, _name)
     for name, curve in curves:
         best, first, last = max(curve, key=lambda p: p.rate), curve[0], curve[-1]
         gain = max(first.rate, last.rate) * TIE < best.rate
         inside += gain
         parts.append(f"{name}: {best.groups} ({best.rate / first.rate:.2f} x 1 group)")
     ours = f"{inside} of {len(curves)} curves have one; best: {'; '.join(parts)}"
-    return Claim(figure, said, inside == len(curves), ours)
+    return inside == len(curves), ours
 
 
-def _large_chunks(figure: int, said: str, model: Machine | None, write: bool) -> Claim:
+def _large_chunks(some: Sequence[Point], write: bool) -> Found:
     """I/O and communication of large chunks take less, or more."""
     operation = "write" if write else "read"
-    curve = [p for p in points(figure, model) if p.operation == operation]
+    curve = [p for p in some if p.operation == operation]
     first, last = curve[0], curve[-1]
     if write:
         holds = all(
@@ -256,27 +209,35 @@ def _large_chunks(figure: int, said: str, model: Machine | None, write: bool) ->
         f"from {first.chunk >> 10} to {last.chunk >> 10} KB: I/O {first.io:.1f} to {last.io:.1f} s, "
         f"communication {first.communication:.2f} to {last.communication:.2f} s"
     )
-    return Claim(figure, said, holds, ours)
+    return holds, ours
 
 
-def _highest(figure: int, said: str, model: Machine | None) -> Claim:
-    best = max(points(figure, model), key=lambda p: p.rate)
+def _highest(some: Sequence[Point]) -> Found:
+    best = max(some, key=lambda p: p.rate)
     ours = f"best: {best.operation}, {best.ranks} ranks, {best.rate:.1f} MB/s (calibrated)"
-    return Claim(figure, said, 57 <= best.rate < 63, ours)
+    return 57 <= best.rate < 63, ours
 
 
-_Check = Callable[[int, str, Machine | None], Claim]
-_CHECKS: dict[tuple[int, int], _Check] = {
-    (9, 0): _rises,
-    (9, 1): functools.partial(_longer_stripes, write=True),
-    (9, 2): functools.partial(_longer_stripes, write=False),
-    (10, 0): _best_groups,
-    (12, 0): _optimum,
-    (13, 0): functools.partial(_large_chunks, write=True),
-    (13, 1): functools.partial(_large_chunks, write=False),
-    (15, 0): _highest,
-    (15, 1): _optimum,
+_CHECKS: dict[int, tuple[Check[Point], ...]] = {
+    9: (
+        _rises,
+        functools.partial(_longer_stripes, write=True),
+        functools.partial(_longer_stripes, write=False),
+    ),
+    12: (_optimum,),
+    13: (
+        functools.partial(_large_chunks, write=True),
+        functools.partial(_large_chunks, write=False),
+    ),
+    15: (_highest, _optimum),
 }
+
+
+def _sentences(figure: int, model: Machine) -> Iterator[tuple[str, Check[Point]]]:
+    checks = _CHECKS.get(figure, ())
+    if figure == 10:  # the sentence is about the points of figure 9, too
+        checks = (functools.partial(_best_groups, _simulate(9, model)),)
+    return zip(tables.irregular_claims()[figure], checks, strict=True)
 
 
 # ------------------------------------------------------------------------------------- printed
@@ -286,16 +247,13 @@ def _groups(groups: int) -> str:
     return f"{groups} group{'s' * (groups > 1)}"
 
 
-def lines(figure: int, model: Machine | None = None) -> list[str]:
-    """
-    Give a figure as a table: ours, and what the text says beside what is so in ours.
+def _title(figure: int) -> str:
+    one = tables.irregular(figure)[0]
+    what = "MB/s" if one.quantity == "bandwidth" else "seconds by part"
+    return f"Irregular paper, figure {figure}: {one.method} I/O, {what} against {one.against}"
 
-    Parameters
-    ----------
-    figure, model
-        As for `points`.
-    """
-    some = points(figure, model)
+
+def _table(figure: int, _model: Machine, some: Sequence[Point]) -> list[str]:
     against = tables.irregular(figure)[0].against
     breakdown = tables.irregular(figure)[0].quantity == "breakdown"
 
@@ -313,10 +271,7 @@ def lines(figure: int, model: Machine | None = None) -> list[str]:
     for point in some:
         rows.setdefault(row(point), {})[place(point)] = point
     wide = max(map(len, rows)) + (15 if breakdown else 0) + 2
-    found = [
-        f"{title(figure)} (model: {(model or machine(tables.irregular(figure)[0].machine)).name})"
-    ]
-    found.append(" " * wide + "".join(f"{column:>11}" for column in columns))
+    found = [" " * wide + "".join(f"{column:>11}" for column in columns)]
     parts: dict[str, Callable[[Point], float]] = {"": lambda p: p.rate}
     if breakdown:
         parts = {
@@ -333,4 +288,14 @@ def lines(figure: int, model: Machine | None = None) -> list[str]:
                 for column in columns
             )
             found.append(f"{head:<{wide}}{cells}")
-    return found + looked_up(claims(figure, model))
+    return found
+
+
+#: Figures 9 to 15.
+PAPER_FIGURES = PaperFigures[Point](
+    title=_title,
+    machine_of=_machine_of,
+    simulate=_simulate,
+    sentences=_sentences,
+    table=_table,
+)

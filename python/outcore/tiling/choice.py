@@ -34,13 +34,12 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore import assumed_costs
 from outcore.tiling.sides import ASSUMED, Disk, Edges, Shape, Side, fastest_first
 from outcore.tiling.tiles import Tiling, passes
 
 __all__ = ["choose", "seconds", "smallest"]
 
-# Seconds that the executor needs for a step, whatever it does.
-_STEP = 2e-4
 # Shapes of tiles that are compared; fewer where each has to be asked how often it meets chunks.
 _POINTS, _CODED_POINTS = 4096, 512
 # Up to so many parts of an axis, every number of them is tried; from there on, every so manieth.
@@ -278,7 +277,7 @@ class _Choice:
             took *= 1 + self.overlap / sizes[:, self.axis]
         # The first read and the last write have nothing beside them, if others have.
         beside = 1 / tiles if self.ahead else 0.0
-        return (took * (1 + beside) + tiles * _STEP) * self.longest(tiles)
+        return (took * (1 + beside) + tiles * assumed_costs.STEP_SECONDS) * self.longest(tiles)
 
     def seconds_of(self, tile: list[Edges]) -> float:
         """What a copy with this tile takes, if nothing is decoded."""

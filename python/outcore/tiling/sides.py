@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore import assumed_costs
 from outcore.formats.layout import ArrayInfo, Chunked, FileSource, ShardSource
 
 __all__ = [
@@ -45,10 +46,6 @@ Numbers = NDArray[np.float64]
 
 # The core's largest request, and the block of disks: what a run that is read ends in is read whole.
 _REQUEST, _BLOCK = 2**20, 512
-# Seconds that a run takes which waits in the page cache for its neighbours: the processor's, whatever
-# the disk is. At a budget of 256 MiB, 21 % less time than with runs that count as reads do
-# (bench/figures/convert.md).
-_CACHED_RUN = 7e-6
 # Runs of so many pages pass the page cache where it is too small; shorter ones are written through it.
 _PAST = 3
 
@@ -77,8 +74,8 @@ class Disk:
         return requests * self.latency + nbytes / self.rate
 
 
-#: Of a disk that was not measured.
-ASSUMED = Disk(1 << 15, 15e-6, float(2 << 30))
+#: Of arrays that are on no disk.
+ASSUMED = Disk(assumed_costs.DISK[0], assumed_costs.DISK[1] / 1e9, float(assumed_costs.DISK[2]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,7 @@ class DiskCost:
     def seconds(self, disk: Disk) -> Numbers:
         """What that takes."""
         took: Numbers = self.requests * disk.latency + self.nbytes / disk.rate
-        return took + self.cached * _CACHED_RUN
+        return took + self.cached * assumed_costs.CACHED_RUN_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,8 +125,8 @@ const PART: usize = 1 << 16;
 
 /// How many elements of scratch `merge_runs` can make use of.
 #[pyfunction]
-pub fn merge_scratch(runs: usize, bytes: usize) -> usize {
-    merge::scratch(runs, cores(), bytes)
+pub fn merge_scratch(runs: usize, nbytes: usize) -> usize {
+    merge::scratch(runs, cores(), nbytes)
 }
 
 /// Merges sorted runs of words, each so many elements from one on, without what comes before the first

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from outcore import assumed_costs
 from outcore.formats.layout import ArrayInfo
 from outcore.jobs import SMALLEST, Bound, Program, Result, Terms, TooLittle
 from outcore.ooc.passes.places import Panels, Place, Plain
@@ -35,8 +36,6 @@ __all__ = ["along_lines"]
 
 Shape = tuple[int, ...]
 Ends = tuple[tuple[int, int], ...]
-# What a step costs besides, in seconds: it is started by Python.
-_STEP = 1e-3
 
 
 def along_lines(
@@ -164,7 +163,7 @@ class _Lines:
         """With copies before and after, or without; None if these do not fit."""
         here: Place = self.place(0, self.shape)
         there: Place = self.place(1, self.result)
-        seconds = len(self.tiles) * _STEP
+        seconds = len(self.tiles) * assumed_costs.KERNEL_STEP_SECONDS
         copies: list[Pass | None] = [None, None]
         for side, wanted in enumerate((before, after)):
             plain = self.place(side, (self.shape, self.result)[side])

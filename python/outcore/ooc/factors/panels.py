@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from outcore import assumed_costs
 from outcore.jobs import Bound, Program, Terms
 from outcore.ooc.factors.blas import operations
 from outcore.schedule import Load, Section, Store
@@ -200,14 +201,6 @@ def candidates(count: int, most: Callable[[int, int, int], int], of: int = 1) ->
                     yield Columns(count, group, groups, min(unit, group), copies)
 
 
-# What one processor does in a second, about: it decides between cuts, so it is no measured one.
-_OPERATIONS = 5e10
-# Products whose inner length, or number of columns, is this come to half of that; and what a step costs.
-_INNER, _OUTER, _STEP = 16, 24, 5e-5
-# What a request, and a byte, keep a processor from products: all of them wait for the slowest one.
-_REQUEST, _BYTE = 3e-6, 2.5e-10
-
-
 def overlapped(
     terms: Terms,
     dtype: np.dtype[Any],
@@ -236,11 +229,11 @@ def overlapped(
         How many steps there are.
     """
     inner = min(cut.unit, cut.group)
-    single = 2 if dtype.itemsize // (1 + (dtype.kind == "c")) < 8 else 1
-    speed = terms.cores * _OPERATIONS * single / (1 + _INNER / inner + _OUTER / cut.group)
-    beside = requests * _REQUEST + nbytes * _BYTE
-    computing = operations(int(multiplications), dtype) / speed + beside
-    return max(computing, terms.disk.seconds(int(requests), int(nbytes))) + steps * _STEP
+    speed = assumed_costs.estimate_panel_rate(dtype, terms.cores, inner, cut.group)
+    delay = assumed_costs.estimate_panel_delay(requests, nbytes)
+    computing = operations(int(multiplications), dtype) / speed + delay
+    moving = terms.disk.seconds(int(requests), int(nbytes))
+    return max(computing, moving) + steps * assumed_costs.FACTOR_STEP_SECONDS
 
 
 def _once(terms: Terms, arrays: Mapping[int, int]) -> tuple[int, bool]:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore import assumed_costs
 from outcore.errors import LinAlgError
 from outcore.jobs import Terms, TooLittle
 from outcore.ooc.factors import matrices
@@ -164,9 +165,10 @@ class Solving:
                 words = panels * len(self.sweeps) * self.n * self.n / 2
                 moving = terms.disk.seconds(int(panels * self.n), int(words * size))
                 steps = panels * len(self.sweeps) * self.n / unit
-                speed = terms.cores * 2.0**33 * unit / (unit + 32)
+                speed = assumed_costs.estimate_triangle_rate(terms.cores, unit)
                 work = operations(self.n * self.n * self.columns, self.blas.dtype)
-                seconds = max(moving, work / speed) + steps * 1e-4
+                waiting = steps * assumed_costs.TRIANGLE_STEP_SECONDS
+                seconds = max(moving, work / speed) + waiting
                 if best is None or seconds < best[0]:
                     best = seconds, width, unit, copies
         if best is None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from outcore import assumed_costs
 from outcore.jobs import Terms
 from outcore.ooc.passes.places import Panels, Place, Source
 from outcore.schedule import Block, Buffer, Schedule, Step
@@ -25,8 +26,6 @@ from outcore.tiling import Tiling
 __all__ = ["Pass", "Work"]
 
 Shape = tuple[int, ...]
-# What a step costs besides, in seconds: it is started by Python.
-_STEP = 1e-3
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,7 @@ class Pass:
             return (
                 terms.disk.seconds(0, alone)
                 + terms.disk.seconds(int(requests), nbytes)
-                + steps * _STEP
+                + steps * assumed_costs.KERNEL_STEP_SECONDS
             )
 
         return cost

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore import assumed_costs
 from outcore.errors import UsageError
 from outcore.jobs import SMALLEST, Bound, Program, Terms, TooLittle
 from outcore.ooc.products import gemm
@@ -39,10 +40,6 @@ from outcore.schedule.solve import Nest, Operand, Solution, Speed, solve
 
 __all__ = ["Contraction", "check_method", "dtype_of", "planned"]
 
-# What tiles are compared with; figures of kernels that were measured would make the cut, and so the last
-# bits of sums, change from run to run. Of one core: operations per second in float32, and bytes of
-# blocks per second that BLAS packs for them; and operations of a process where there is no BLAS.
-_OPERATIONS, _PACKED, _LOOPS = 80e9, 4e9, 1e9
 # What is kept for many steps is loaded again when so many times its bytes were moved beside it: who goes
 # on with an interrupted run begins where something is loaded anew.
 _RENEWED = 32
@@ -205,12 +202,11 @@ class _Plan:
         operands = tuple(self.operand(n) for n in range(3))
         uncut = self.inner if method == "slabs" else ()
         work = 8 if self.working.kind == "c" else 2
-        rate = _LOOPS
+        rate = assumed_costs.LOOP_RATE
         if self.working.char in "fdFD":
-            real = self.working.itemsize // (2 if self.working.kind == "c" else 1)
-            rate = _OPERATIONS * self.terms.cores * 4 / real
+            rate = assumed_costs.estimate_product_rate(self.working, self.terms.cores)
         disk = self.terms.disk
-        packed = _PACKED * self.terms.cores
+        packed = assumed_costs.MEMORY_RATE * self.terms.cores
         speed = Speed(disk.latency, disk.rate, rate, packed)
         found = [
             solve(Nest(extents, operands, orders, uncut, work, most), self.terms.room, speed)

@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore import tiling
+from outcore import assumed_costs, tiling
 from outcore.jobs import SMALLEST, Bound, Program, Result, Terms, TooLittle
-from outcore.ooc.reduce import tiles as passes
 from outcore.report import counted
 from outcore.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
 from outcore.tiling import Side, Tiling
@@ -312,7 +311,7 @@ def _rows(terms: Terms, steps: int, nbytes: int, counts: int) -> int:
         return 1
     saved = terms.disk.seconds(steps, nbytes) * (1 - 1 / rows)
     moved = terms.disk.seconds(2 * rows, 2 * rows * counts)
-    return rows if passes.SYNCHRONISATION + moved < saved else 1
+    return rows if assumed_costs.SYNCHRONISATION_SECONDS + moved < saved else 1
 
 
 def _added(

@@ -288,7 +288,7 @@ def _product_of(
 @collective
 def norm(
     x: Source,
-    ord: float | str | None = None,
+    ord: float | str | None = None,  # noqa: A002 - NumPy's name
     axis: int | tuple[int, int] | None = None,
     keepdims: bool = False,
     *,
@@ -395,14 +395,14 @@ _KEPT = 2**16
 
 def _extreme_sum(
     x: Source,
-    ord: float,
+    power: float,
     axes: tuple[int, ...],
     keepdims: bool,
     out: Any,
     how: dict[str, Any],
 ) -> Any:
     """The largest or the smallest sum of sizes: of columns (1, -1) or of rows."""
-    along = axes[0] if abs(ord) == 1 else axes[1]
+    along = axes[0] if abs(power) == 1 else axes[1]
     with opened(x) as (array,):
         many = array.size // max(array.shape[along], 1) * _F8.itemsize
     small = many <= _KEPT
@@ -410,22 +410,22 @@ def _extreme_sum(
         "norm", (x,), along, [_power_of(1.0)], None, quiet(how), keepdims=True, small=small
     )
     # Nothing is less than 0, which is also what NumPy finds the largest one of none to be.
-    what = extreme("max", 0) if ord > 0 else extreme("min")
+    what = extreme("max", 0) if power > 0 else extreme("min")
     return _of_passes(sums, what, axes, keepdims, out, how)
 
 
 def _singular(
-    x: Source, ord: float | str, ndim: int, keepdims: bool, out: Any, how: dict[str, Any]
+    x: Source, kind: float | str, ndim: int, keepdims: bool, out: Any, how: dict[str, Any]
 ) -> Any:
     """The largest or the smallest singular value, or their sum."""
     if ndim != 2:
         raise UsageError(
-            f"norm: ord={ord!r} of an array with {ndim} axes: singular values are found of one matrix "
+            f"norm: ord={kind!r} of an array with {ndim} axes: singular values are found of one matrix "
             "at a time; call it for each",
             code="bad-option",
         )
     values = svd(x, compute_uv=False, **quiet(how))[:, np.newaxis]
-    what = extreme("max", 0) if ord == 2 else extreme("min") if ord == -2 else sum_of("sum")
+    what = extreme("max", 0) if kind == 2 else extreme("min") if kind == -2 else sum_of("sum")
     return _of_passes(values, what, (0, 1), keepdims, out, how)
 
 

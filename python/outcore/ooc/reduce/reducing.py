@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore import assumed_costs
 from outcore.jobs import Bound, Disk, Program, Result, Terms, TooLittle
-from outcore.ooc.reduce import tiles
 from outcore.ooc.reduce.kernel import LEAF, Chain, Elements, Finish, Kernel, Layout, Stage
 from outcore.ooc.reduce.tiles import Grid, priced, share
 from outcore.report import counted
@@ -330,7 +330,7 @@ class _Reduction:
             return None
         stored = terms.disk.seconds(whole.chains_of(found.tile), moved) / terms.ranks
         return _Way(
-            found.seconds + again.seconds + stored + tiles.SYNCHRONISATION,
+            found.seconds + again.seconds + stored + assumed_costs.SYNCHRONISATION_SECONDS,
             found.tile,
             cut,
             again.tile,

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outcore import _core, tiling
+from outcore import _core, assumed_costs, tiling
 from outcore.disk import DiskArray
 from outcore.jobs import (
     SMALLEST,
@@ -43,7 +43,6 @@ from outcore.jobs import (
     opened,
 )
 from outcore.ooc.reduce import chains
-from outcore.ooc.reduce import tiles as tiles_
 from outcore.ooc.reduce.quantities import one_axis
 from outcore.ooc.reduce.tiles import Grid, requests, share
 from outcore.report import counted
@@ -400,7 +399,7 @@ def _ways(
         taken = (read + write) * share(lines * parts, terms.ranks)
         if parts > 1:
             ahead = share(lines * (parts - 1), terms.ranks) * (parts - 1) / parts
-            taken += read * ahead + tiles_.SYNCHRONISATION
+            taken += read * ahead + assumed_costs.SYNCHRONISATION_SECONDS
         return taken
 
     # On ranks several tiles each, so that there is something to divide.

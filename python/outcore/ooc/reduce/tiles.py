@@ -17,18 +17,15 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from outcore import assumed_costs
 from outcore.jobs import Disk
 from outcore.schedule import Section
 from outcore.tiling import Side
 
-__all__ = ["SYNCHRONISATION", "Grid", "priced", "requests", "share"]
+__all__ = ["Grid", "priced", "requests", "share"]
 
 Shape = tuple[int, ...]
 
-#: Seconds that a second pass costs beside what it moves: temporary arrays, and ranks that synchronise.
-SYNCHRONISATION = 5e-3
-# Seconds that a step takes in the interpreter, about.
-_STEP = 2e-4
 # Shapes of tiles that are compared, at most.
 _SHAPES = 500
 # Buffers are pages: a tile below that saves nothing.
@@ -151,7 +148,7 @@ def priced(
 
     def price(tile: Shape) -> float:
         steps = math.prod(-(-n // t) for n, t in zip(shape, tile, strict=True))
-        seconds = steps * _STEP + math.prod(tile) * item / disk.rate
+        seconds = steps * assumed_costs.STEP_SECONDS + math.prod(tile) * item / disk.rate
         for side in sides:
             seconds += disk.seconds(*requests(shape, tile, side, disk.gap, steps))
         return seconds

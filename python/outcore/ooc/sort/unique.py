@@ -29,7 +29,7 @@ def unique(
     axis: SupportsIndex | None = None,
     *,
     equal_nan: bool = True,
-    sorted: bool = True,
+    sorted: bool = True,  # noqa: A002 - NumPy's name
     out: Any = None,
     **how: Any,
 ) -> Any:

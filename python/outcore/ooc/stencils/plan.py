@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcore import _core
+from outcore import _core, assumed_costs
 from outcore.jobs import Bound, Later, Phase, Program, Result, Terms, TooLittle
 from outcore.ooc.copies.copying import copying
 from outcore.ooc.stencils.function import FunctionPass
@@ -45,9 +45,6 @@ _COLUMNS = 512
 _LARGE_SLAB = 16 * 2**20
 # A rank's panel is so many times as wide as what it computes again of its neighbours'.
 _ALONE = 8
-# Seconds that an element takes in a step, about; and that ranks take to synchronise after a pass, and to
-# flush what it stored.
-_ELEMENT, _SYNCHRONISATION = 1e-9, 5e-3
 # Bytes of a run that panels do not cut: a page is moved in any case.
 _SHORT_RUN = 4 * 2**10
 
@@ -276,8 +273,10 @@ class _Planner:
         columns = sum(last - first for _, _, first, last in panels)
         most = -(-len(panels) // self.terms.ranks) / len(panels)  # what one rank has of them
         rows: int = math.prod(self.shape[2:]) * self.shape[0]
-        computed = self.task.steps * rows * columns * most * _ELEMENT
-        return max(self.seconds(cut), computed) + passes * _SYNCHRONISATION
+        elements = self.task.steps * rows * columns * most
+        computed = elements * assumed_costs.STENCIL_ELEMENT_SECONDS
+        waiting = passes * assumed_costs.SYNCHRONISATION_SECONDS
+        return max(self.seconds(cut), computed) + waiting
 
     def chosen(self, least_panels: int) -> _Cut | int:
         """The cut with so many panels, or more, that moves for the shortest time; or what it needs."""
@@ -357,7 +356,8 @@ class _Planner:
         alone = 0.0
         if cut.copies == (1, 1):
             # Nothing is read while something is computed.
-            alone = self.task.steps * math.prod(self.shape) * _ELEMENT
+            elements = self.task.steps * math.prod(self.shape)
+            alone = elements * assumed_costs.STENCIL_ELEMENT_SECONDS
         moving = self.terms.disk.seconds(2 * slabs, (read + written) * row)
         return passes * moving + alone
 
