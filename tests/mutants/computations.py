@@ -20,7 +20,7 @@ MUTANTS = [
         why="a chunk that an earlier run wrote and that is gone would be zeros in the result",
     ),
     Mutant(
-        file="python/outcore/jobs/outputs.py",
+        file="python/outcore/jobs/temporaries.py",
         before='    hints = Hints.of(Hints(exclusive=True, missing="error"))',
         after="    hints = Hints.of(Hints(exclusive=True))",
         killed_by="tests/unit/test_lost_chunks.py"
@@ -29,7 +29,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/handle.py",
-        before="                self.remove_on_close()\n",
+        before="                self._remove()\n",
         after="                pass\n",
         killed_by="tests/crash/test_termination.py"
         "::test_a_temporary_array_gives_its_disk_space_back_when_it_is_closed",

@@ -74,7 +74,7 @@ MUTANTS = [
         why="memory of killed ranks would be taken for as long as the machine runs",
     ),
     Mutant(
-        file="python/outcore/jobs/outputs.py",
+        file="python/outcore/jobs/temporaries.py",
         before="    locks.lock_file(lock, fcntl.LOCK_SH, wait=True)\n",
         after="",
         killed_by=f"{ALGORITHMS}::test_a_result_without_a_name_stays_until_the_last_rank_lets_go",

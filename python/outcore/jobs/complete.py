@@ -16,7 +16,7 @@ from outcore.hints import nbytes
 from outcore.jobs.inputs import again
 from outcore.jobs.job import Job
 from outcore.jobs.operation import Operation
-from outcore.jobs.outputs import outputs
+from outcore.jobs.outputs import make_outputs
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.report import ComputeReport
 from outcore.report.progress import progress_of
@@ -188,7 +188,7 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
     options = {k: v for k, v in words.items() if k not in _UNSAID or v is not None}
     if "compression" in words:
         options["compression"] = words["compression"] or "none"
-    places = outputs(
+    places = make_outputs(
         operation.name,
         operation.inputs,
         operation.results,

@@ -45,19 +45,13 @@ from outcore.jobs.changed import Files, state
 from outcore.jobs.journal import SUFFIX, Journal, Steps, gather, held, of_rank, of_ranks
 from outcore.jobs.left import removable, temporaries, temporary_path
 from outcore.jobs.memory import InMemory
-from outcore.jobs.operation import Operation, Program, Result
-from outcore.jobs.outputs import (
-    Named,
-    Output,
-    name_of_scratch,
-    small,
-    temporary,
-    too_large,
-)
+from outcore.jobs.operation import Operation, Program
+from outcore.jobs.outputs import Named, Output, has_room_for, too_large_error
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.report import ComputeReport, Measured, told
 from outcore.jobs.shares import Cut, Settled, least, opened, sampled, settle
 from outcore.jobs.target import PARTIAL, discard
+from outcore.jobs.temporaries import choose_suffix, create_temporary
 from outcore.jobs.turns import turn
 from outcore.jobs.views import seen
 from outcore.opening import create, open
@@ -103,13 +97,13 @@ class Job:
     @property
     def left(self) -> int:
         """Bytes that there are beside results that stay in memory."""
-        return self.budget - sum(one.held for one in self.outputs)
+        return self.budget - sum(one.reserved_bytes for one in self.outputs)
 
     @property
     def passing(self) -> frozenset[int]:
         """Numbers of the results that are gone with the process: in memory, or without a name."""
         first = len(self.operation.inputs)
-        return frozenset(first + n for n, one in enumerate(self.outputs) if not one.stays)
+        return frozenset(first + n for n, one in enumerate(self.outputs) if not one.is_resumable)
 
     def description(self) -> dict[str, Any]:
         """What makes two jobs the same."""
@@ -175,7 +169,7 @@ class Job:
             with contextlib.ExitStack() as stack:
                 beside = []
                 for result in settled.program.temporaries:
-                    beside.append(temporary(result, self._scratch()))
+                    beside.append(create_temporary(result, self._scratch()))
                     stack.callback(beside[-1].close)
                 arrays = self._handles([*self.operation.inputs, *made, *beside], settled)
                 arrays += self._views(arrays, settled)
@@ -188,13 +182,13 @@ class Job:
 
     def _refuse_large_results(self) -> None:
         """Before results in memory take too much of the budget; tells what does for all of the job."""
-        if small(self.outputs, self.budget):
+        if has_room_for(self.outputs, self.budget):
             return
-        largest, beside = max(one.held for one in self.outputs), self.budget - self.left
+        largest, beside = max(one.reserved_bytes for one in self.outputs), self.budget - self.left
         with self._like_results() as made:
             lowest = max(2 * largest - beside, 1)
             needed = least(self.operation, made, lowest, None, self.ranks.size, self.cores)
-        raise too_large(largest, self.budget, needed + beside)
+        raise too_large_error(largest, self.budget, needed + beside)
 
     def _beside_others(self, refused: BudgetError) -> BudgetError:
         """Tell what does for all of the job where others hold the memory of a result."""
@@ -210,12 +204,12 @@ class Job:
         """Empty arrays as the results will be: their layouts count."""
         with contextlib.ExitStack() as stack:
             made = []
-            for output, result in zip(self.outputs, self.operation.results, strict=True):
-                words = _words(output, result) if isinstance(output, Named) else {}
-                made.append(output.like(words))
-                if output.stays and not isinstance(output, Named):
+            for output in self.outputs:
+                words = output.model_options() if isinstance(output, Named) else {}
+                made.append(output.create_model(words))
+                if output.is_resumable and not isinstance(output, Named):
                     continue  # the user's own
-                if getattr(made[-1], "_remove", None) is not None:
+                if isinstance(made[-1], DiskArray) and made[-1].handle.is_temporary:
                     stack.callback(made[-1].close)
             yield made
 
@@ -226,8 +220,8 @@ class Job:
             zip(self.outputs, self.operation.results, strict=True)
         ):
             if result.at_most and isinstance(output, Named):
-                words = _words(output, result)
-                suffix, inner = name_of_scratch(words)
+                words = output.model_options()
+                suffix, inner = choose_suffix(words)
                 stem = output.place.journal.removesuffix(SUFFIX)
                 found[n] = (durable.neighbour(stem, f"{PARTIAL}-like{suffix}") + inner, words)
         return found
@@ -240,7 +234,7 @@ class Job:
         """
         output, result = self.outputs[number], self.operation.results[number]
         if not isinstance(output, Named):
-            return output.begin(self.budget, again=False)
+            return output.begin(self.budget, resume=False)
         path, words = self._stand_ins()[number]
         discard(path, words["format"])
         hints = Hints.of(Hints(exclusive=True))
@@ -265,7 +259,7 @@ class Job:
             if self.ranks.first:
                 output.discard()
             else:
-                output.leave()
+                output.release()
         if self.ranks.first:
             for path, words in self._stand_ins().values():
                 discard(path, words["format"])
@@ -304,7 +298,7 @@ class Job:
 
     def results(self) -> list[Any]:
         """What the user gets, after `run`. Collective over the ranks."""
-        return [one.opened(self.ranks) for one in self.outputs]
+        return [one.open_result(self.ranks) for one in self.outputs]
 
     def _begin(self, begun: _Begun, resume: bool) -> dict[str, Any] | None:
         """What the first rank does, and tells the others; None if all was done, and is published now."""
@@ -338,7 +332,7 @@ class Job:
         for n, (one, result) in enumerate(zip(self.outputs, self.operation.results, strict=True)):
             try:
                 begun.made.append(
-                    self._stand_in(n) if result.at_most else one.begin(self.budget, again=again)
+                    self._stand_in(n) if result.at_most else one.begin(self.budget, resume=again)
                 )
             except AlreadyExistsError:
                 # Some formats look only when they create it.
@@ -466,14 +460,14 @@ class Job:
         assert begun.settled is not None and begun.settled.program.shapes is not None
         shapes = begun.settled.program.shapes(begun.arrays)
         for n in late:
-            self.outputs[n].sized(tuple(shapes[n]))
+            self.outputs[n].set_shape(tuple(shapes[n]))
 
     def _begin_late(self, begun: _Begun, late: Sequence[int], first: int) -> list[Any]:
         """What the first rank does, and tells the others."""
         # Who was killed before a step that stores into them was recorded may have left anything.
         again = begun.going_on and any(high >= first for _, high in begun.done.ranges())
         for n in late:
-            begun.made[n] = self.outputs[n].begin(self.budget, again=again)
+            begun.made[n] = self.outputs[n].begin(self.budget, resume=again)
         journal = begun.journal
         if journal is not None and not again:
             assert begun.settled is not None and journal.job is not None
@@ -591,7 +585,7 @@ class Job:
         assert begun.settled is not None
         results = begun.settled.program.temporaries
         if not self.named:
-            begun.temporaries += [temporary(one, self._scratch()) for one in results]
+            begun.temporaries += [create_temporary(one, self._scratch()) for one in results]
             return
         ours = Hints.of(Hints(exclusive=True))
         for n, result in enumerate(results):
@@ -655,7 +649,7 @@ class Job:
                     "resume=True goes on with the other steps"
                 )
             for output in self.outputs:
-                output.leave()
+                output.release()
         elif journal is None and not self.named:
             for output in self.outputs:
                 output.discard()
@@ -743,19 +737,6 @@ def _digest(program: Program) -> str:
         if isinstance(phase, Schedule):
             words += [(s.loads, s.stores) for s in map(phase.step, sampled(phase))]
     return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
-
-
-def _words(output: Named, result: Result) -> dict[str, Any]:
-    """How an array is made that has the layout of a result."""
-    target = output.target
-    format = formats.format_of_new(target.place.final, target.format)
-    kept, _ = target.kept(format)
-    kept = {k: v for k, v in kept.items() if k in ("order", "chunks", "shards", "compression")}
-    # One file stands for several.
-    several = ("files", "where", "parts", "stripe")
-    options = {k: v for k, v in target.options.items() if k not in several}
-    format = "npy" if format == "parts" else format
-    return {"format": format, "compression": "auto", **kept, **options}
 
 
 def _inode(output: Named) -> int:
