@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+import weakref
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -70,8 +71,8 @@ class Handle:
         Whether the elements are stored in other arrays.
     layout_choice
         Layout that outcore chose when it created the array, with its reasons, or None.
-    remove_on_close
-        Function that removes a temporary array from the disk, or None.
+    is_temporary
+        Whether the array is removed from the disk when it is closed (`remove_when_closed`).
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Handle:
         self.seconds = Seconds()
         self.phases: tuple[str, ...] = ("read", "write", "flush")
         self.layout_choice: ResidentLayout | None = None
-        self.remove_on_close: Callable[[], object] | None = None
+        self._remove: weakref.finalize[..., Any] | None = None
         self.is_virtual = virtual_source(info) is not None
         self._turns: dict[int, _Turn] = {}
         if not self.is_virtual:
@@ -237,8 +238,31 @@ class Handle:
         finally:
             self.core.close()
             self.info.forget()
-            if self.remove_on_close is not None:
-                self.remove_on_close()
+            if self._remove is not None:
+                self._remove()
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the array is removed from the disk when it is closed."""
+        return self._remove is not None
+
+    def remove_when_closed(self, remove: weakref.finalize[..., Any]) -> None:
+        """
+        Make the array temporary: `close` removes it from the disk.
+
+        Parameters
+        ----------
+        remove
+            Finalizer of the array that users have, which removes it. So the array is removed also when
+            it is collected without having been closed, or when the process ends.
+        """
+        self._remove = remove
+
+    def keep(self) -> None:
+        """Make a temporary array permanent: this handle no longer removes it from the disk."""
+        if self._remove is not None:
+            self._remove.detach()
+            self._remove = None
 
     def reopen_options(self) -> dict[str, Any]:
         """Return options of `outcore.open` that open this array again, in any process."""

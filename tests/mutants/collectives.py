@@ -113,22 +113,22 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/collective/call.py",
-        before="reads = _is_quiet(group, written) and answer is None",
-        after="reads = answer is None",
+        before="is_read and _has_no_new_writes(self.group, self.written)",
+        after="is_read",
         killed_by="tests/mpi/test_cached_reads.py::test_what_a_rank_wrote_before_the_call_is_seen_by_all",
         why="a rank would read before another one, that wrote, has come to the call",
     ),
     Mutant(
         file="python/outcore/collective/call.py",
-        before="if _is_quiet(group, written) else None",
+        before="if _has_no_new_writes(self._group, written) else None",
         after="if True else None",
         killed_by="tests/mpi/test_cached_reads.py::test_what_a_rank_wrote_before_the_call_is_seen_by_all",
         why="a rank would read before another one, that wrote, has come to the call",
     ),
     Mutant(
         file="python/outcore/collective/call.py",
-        before="if (odd := records.compare(one)) is not None:",
-        after="if (odd := records.compare(one)) is not None and False:",
+        before="if (odd := records.compare(self.one)) is not None:",
+        after="if (odd := records.compare(self.one)) is not None and False:",
         killed_by=(
             "tests/mpi/test_collective.py::test_different_calls_are_named",
             "tests/mpi/test_cached_reads.py::test_what_is_cached_is_compared_all_the_same",

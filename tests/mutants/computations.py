@@ -14,13 +14,13 @@ MEMORY_TESTS = "tests/unit/test_memory_of_runs.py"
 MUTANTS = [
     Mutant(
         file="python/outcore/jobs/job.py",
-        before="            if begun.going_on:\n                self._refuse_lost",
-        after="            if False:\n                self._refuse_lost",
+        before="            if state.is_resumed:\n                self._check_chunks",
+        after="            if False:\n                self._check_chunks",
         killed_by="tests/unit/test_lost_chunks.py::test_resumed_job_with_a_lost_chunk_is_refused",
         why="a chunk that an earlier run wrote and that is gone would be zeros in the result",
     ),
     Mutant(
-        file="python/outcore/jobs/outputs.py",
+        file="python/outcore/jobs/temporaries.py",
         before='    hints = Hints.of(Hints(exclusive=True, missing="error"))',
         after="    hints = Hints.of(Hints(exclusive=True))",
         killed_by="tests/unit/test_lost_chunks.py"
@@ -29,7 +29,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/handle.py",
-        before="                self.remove_on_close()\n",
+        before="                self._remove()\n",
         after="                pass\n",
         killed_by="tests/crash/test_termination.py"
         "::test_a_temporary_array_gives_its_disk_space_back_when_it_is_closed",
@@ -81,22 +81,22 @@ MUTANTS = [
     ),
     Mutant(
         file=JOB,
-        before=' or kept["program"] != journal.cut["program"]',
+        before=' or record["program"] != journal.cut["program"]',
         after="",
         killed_by=f"{JOBS}::test_steps_that_were_cut_otherwise_are_not_mixed",
         why="steps of two programs would be mixed, some elements never computed",
     ),
     Mutant(
-        file=JOB,
-        before="            if begun.going_on:\n                array: DiskArray",
-        after="            if begun.going_on and os.path.exists(path):\n                array: DiskArray",
+        file="python/outcore/jobs/state.py",
+        before="            if self.is_resumed:\n                self._reopen",
+        after="            if self.is_resumed and __import__('os').path.exists(path):\n                self._reopen",
         killed_by=f"{JOBS}::test_temporary_arrays_are_what_the_job_left_or_it_does_not_go_on",
         why="a job would go on with an empty temporary array",
     ),
     Mutant(
         file=JOB,
-        before="        self._refuse_existing()\n        again =",
-        after="        again =",
+        before="        self._refuse_existing()\n        if journal",
+        after="        if journal",
         killed_by=f"{JOBS}::test_what_appeared_meanwhile_is_not_replaced",
         why="a job that goes on would work for hours and then be refused its name",
     ),

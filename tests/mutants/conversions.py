@@ -128,8 +128,8 @@ MUTANTS = [
         why="two processes would make the same file at the same time",
     ),
     Mutant(
-        file="python/outcore/jobs/job.py",
-        before='            told[f"{name} {kind}"] = value\n',
+        file="python/outcore/jobs/task.py",
+        before='            description[f"{name} {kind}"] = value\n',
         after="            pass\n",
         killed_by="tests/unit/test_convert.py::test_another_job_is_not_resumed",
         why="a conversion would go on with a source that was changed: half old, half new",

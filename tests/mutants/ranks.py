@@ -22,8 +22,8 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/jobs/job.py",
-        before="        for path in of_ranks(journal.path):\n            os.unlink(path)\n        if not begun",
-        after="        if not begun",
+        before="        for path in of_ranks(journal.path):\n            os.unlink(path)\n        if not state",
+        after="        if not state",
         killed_by=f"{ALGORITHMS}::test_what_ranks_noted_does_not_outlive_the_journal_of_their_job",
         why="steps of a job that was given up would count for the next one: elements never computed",
     ),
@@ -35,8 +35,8 @@ MUTANTS = [
         why="steps of another job would count for this one",
     ),
     Mutant(
-        file="python/outcore/jobs/job.py",
-        before='{} if self.ranks.size == 1 else {"exclusive": False, "threads": self.cores}',
+        file="python/outcore/jobs/state.py",
+        before='{} if task.ranks.size == 1 else {"exclusive": False, "threads": task.cores}',
         after="{}",
         killed_by=f"{ALGORITHMS}::test_ranks_write_as_those_who_are_not_alone",
         why="ranks that write parts of one block would write over each other",
@@ -74,7 +74,7 @@ MUTANTS = [
         why="memory of killed ranks would be taken for as long as the machine runs",
     ),
     Mutant(
-        file="python/outcore/jobs/outputs.py",
+        file="python/outcore/jobs/temporaries.py",
         before="    locks.lock_file(lock, fcntl.LOCK_SH, wait=True)\n",
         after="",
         killed_by=f"{ALGORITHMS}::test_a_result_without_a_name_stays_until_the_last_rank_lets_go",

@@ -372,7 +372,7 @@ def test_whenever_the_making_of_a_zarr_result_ends_nothing_stays_in_hiding(name,
 
     def make():
         # Only that: what comes after it has tests of its own.
-        monkeypatch.setattr(jobs.job.Job, "_settled", lambda *_: os._exit(0))
+        monkeypatch.setattr(jobs.job, "settle_task", lambda *_: os._exit(0))
         outcore.transpose("a.npy", out=name, chunks=(70, 125))
 
     while died:

@@ -20,11 +20,11 @@ def test_small_results_of_an_interrupted_job_are_there(tmp_path, monkeypatch):
     np.save("a.npy", a)
     job = importlib.import_module("outcore.jobs.job")
 
-    def stop(self, journal):
+    def stop(self):
         raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(job.Job, "_publish", stop)
+        patch.setattr(job._Run, "publish", stop)
         with pytest.raises(Stop):
             outcore.lu_factor("a.npy", out="lu.npy", memory="400 KiB")
     found, pivots = outcore.lu_factor("a.npy", out="lu.npy", memory="400 KiB", resume=True)

@@ -1,20 +1,20 @@
 """
 A collective call, from records to results.
 
-Each rank prepares its sections (`items`), all ranks exchange records and agree (`agreement`), each
-makes the same plan, all choose a method and run it: `rounds`, or each its own access
-(`independent`). How it ended is agreed on again, so that all ranks return, or all raise. Plan,
-owners, prices and method are decided in ``crates/plan/src/collective``.
+Each rank prepares its sections (`items`), and all ranks exchange records and agree (`agreement`).
+Each rank makes the same plan. All choose a method and run it: `rounds`, or an access of each rank
+alone (`independent`). At the end all ranks agree on the outcome, so that all return, or all raise.
+``crates/plan/src/collective`` decides plan, owners, prices and method.
 
 A read of one array, where every rank has its section in the page cache, has a fast path (`Reader`).
 A rank reads a few megabytes out of the page cache in half a millisecond; to prepare an item, hints
-and a whole record takes it a tenth of that, for other ranks that need none of it. So the rank reads
-first, and sends a brief record: that it has read, and of which array, the same words each time. If
-all ranks send that, the call is complete. If not, they take the general path (`run`), which begins
-with the records they have exchanged.
+and a whole record takes a tenth of that, for other ranks that need none of it. So the rank reads
+first, and sends a brief record: that it has read, and from which array, the same numbers each time.
+If all ranks send that, the call is complete. If not, they take the general path (`run`), which begins
+with the records that they have exchanged.
 
-Invariants. Each rank decides by itself whether it tries the fast path. What it does after the
-exchange follows from the records of all ranks.
+Invariants. Each rank decides alone whether it tries the fast path. Its actions after the exchange
+follow from the records of all ranks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from threading import get_ident
 from time import perf_counter
 from typing import Any
@@ -77,7 +78,7 @@ _READ = "read_all"
 @dataclass(frozen=True)
 class Attempt:
     """
-    What came of a read before the call (`attempt`).
+    Outcome of a read before the call (`run`).
 
     The rank failed; or it exchanged records with the others (`heads`); or not all was cached.
     """
@@ -105,12 +106,12 @@ class SharedPlan:
 
 class Reader:
     """
-    The fast path of reads of one array: what a rank says after it has read its section.
+    The fast path of reads of one array: a rank reads its section, then says that it has read it.
 
     Parameters
     ----------
     group
-        The ranks that opened it.
+        The ranks that opened the array.
     """
 
     def __init__(self, group: Transport) -> None:
@@ -119,47 +120,82 @@ class Reader:
         self._heads: dict[str, NDArray[np.int64]] = {}
 
     def read(self, array: DiskArray, key: Any, out: Any, method: Any) -> Any:
-        """Read a section together with the other ranks: `CollectiveArray.read_all`."""
+        """
+        Read a section together with the other ranks: `CollectiveArray.read_all`.
+
+        Parameters
+        ----------
+        array
+            The array on disk.
+        key
+            Section that this rank reads.
+        out
+            Array to fill; None: a new array.
+        method
+            One of `METHODS`.
+
+        Returns
+        -------
+        numpy.ndarray or scalar
+            `out`, or the new array; a scalar if the key has an integer for every axis.
+        """
         group = self._group
-        # What a write that was started before will change must not be read early.
+        # A write that was started earlier may change these elements: do not read before it ends.
         if group.in_flight.last is not None:
             group.in_flight.finish(group)
-        head, got, attempt = None, None, None
         # The other ranks wait for all of a collective.
         with DeferredInterrupt():
             written = _core.writes()
-            try:
-                head = self._head(array, method) if _is_quiet(group, written) else None
-                if head is not None:
-                    got = early(group, [(array.handle.core, key, out)], method)
-                    attempt = Attempt()
-            except BaseException as error:
-                attempt = Attempt(failure=error)
+            head, got, attempt = self._try(array, key, out, method, written)
             if head is not None and got is not None:
-                try:
-                    heads = _core.Records(group.allgather(head))
-                    done = heads.settled(True)
-                except BaseException:
-                    # Only now is it known whether there is another step, in which to say what failed.
-                    with Unsure(group, _READ):
-                        raise
-                if done:
+                heads, is_complete = self._exchange(head)
+                if is_complete:
                     group.synchronised = written
                     return got[0]
                 attempt = Attempt(heads)
-            # What was read early is memory that is there.
+            # The general path reads into the memory that the early read has allocated.
             early_out = got[0] if got is not None and isinstance(got[0], np.ndarray) else None
             to = early_out if out is None else out
 
-            def bring() -> list[Item]:
+            def prepare() -> list[Item]:
                 return [brought.reading(array, key, to)]
 
             return run(
-                group, _READ, bring, method, lambda: array.handle.hints, one=True, attempt=attempt
+                group,
+                _READ,
+                prepare,
+                method,
+                lambda: array.handle.hints,
+                one=True,
+                attempt=attempt,
             )
 
+    def _try(
+        self, array: DiskArray, key: Any, out: Any, method: Any, written: int
+    ) -> tuple[NDArray[np.int64] | None, list[Any] | None, Attempt | None]:
+        """Read early if that is allowed: the brief record, what was read, and the outcome."""
+        head, got, attempt = None, None, None
+        try:
+            head = self._head(array, method) if _has_no_new_writes(self._group, written) else None
+            if head is not None:
+                got = early(self._group, [(array.handle.core, key, out)], method)
+                attempt = Attempt()
+        except BaseException as error:
+            attempt = Attempt(failure=error)
+        return head, got, attempt
+
+    def _exchange(self, head: NDArray[np.int64]) -> tuple[_core.Records, bool]:
+        """Exchange brief records; also return whether they complete the call."""
+        try:
+            heads = _core.Records(self._group.allgather(head))
+            return heads, heads.settled(True)
+        except BaseException:
+            # Only now is it known whether there is another step, in which to say what failed.
+            with Unsure(self._group, _READ):
+                raise
+
     def _head(self, array: DiskArray, method: Any) -> NDArray[np.int64] | None:
-        """Words for "I have read it"; None if not each rank is to read what it wants."""
+        """Return the record of a rank that has read; None if some ranks must not read files."""
         if self._info is not array.handle.info:
             self._info, self._heads = array.handle.info, {}
         if method not in METHODS or method == "two-phase":
@@ -176,7 +212,7 @@ class Reader:
 def early(
     group: Transport, wanted: list[tuple[_core.Array, Any, Any]], method: str
 ) -> list[Any] | None:
-    """Read what is cached, or takes longer to plan for than to read; None if that is not all."""
+    """Read sections that are cached, or take longer to plan than to read; None if not all are."""
     return _core.read_early(
         wanted,
         method,
@@ -187,7 +223,7 @@ def early(
 
 
 def has_arrays(key: Any) -> bool:
-    """Whether a key has arrays, lists or booleans."""
+    """Return whether a key has arrays, lists or booleans."""
 
     def chooses(one: Any) -> bool:
         if isinstance(one, bool | np.bool):
@@ -198,28 +234,39 @@ def has_arrays(key: Any) -> bool:
 
 
 def oversubscription(group: Transport) -> int:
-    """Tell how many ranks of this node share a processor, in thousandths: 1000 and more."""
+    """Return how many ranks of this node share a processor, in thousandths: at least 1000."""
     near = group.nodes.count(group.nodes[group.rank])
     return max(near * 1000 // _processors(), 1000)
 
 
 def _processors() -> int:
-    """How many processors this process may use."""
+    """Return how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _few_touch_files(hints: Hints, group: Transport) -> bool:
-    """Whether not all ranks are to touch files."""
+    """Return whether a hint lets only some ranks access files."""
     return (hints.io_ranks or group.size) < group.size
 
 
-def _is_quiet(group: Transport, written: int) -> bool:
-    """Whether nothing was written since the ranks synchronised; `written`: `_core.writes` now."""
-    # Who wrote must not have the others read before he comes: so he says that he has read nothing, and
-    # nothing that was read early counts.
+def _has_no_new_writes(group: Transport, written: int) -> bool:
+    """Return whether this rank wrote nothing since the ranks synchronised; `written`: `_core.writes`."""
+    # A rank that has written must not let the others read before it joins the call. It therefore reports
+    # that it has read nothing, and all early reads are discarded.
     return group.size == 1 or group.synchronised == written
+
+
+class _State(Enum):
+    """How far a call is on this rank."""
+
+    #: The rank has no results. It may have prepared its items.
+    PREPARING = auto()
+    #: The rank has read its sections out of the page cache, before the ranks agreed.
+    READ_EARLY = auto()
+    #: The ranks have moved all elements together.
+    MOVED = auto()
 
 
 def run(
@@ -241,159 +288,298 @@ def run(
 
     Parameters
     ----------
+    group
+        The ranks that make the call.
+    call
+        Name of the call, as `agreement` has it.
     prepare
         Makes this rank's items; what it raises, all ranks raise.
+    method
+        One of `METHODS`.
     hints
-        Tells the hints that count on this rank; what it raises, all ranks raise.
+        Returns the hints that count on this rank; what it raises, all ranks raise.
     one
         All ranks bring one section of the same array.
     answer
-        Instead of doing it: what to say of the plan.
+        Makes the result from the plan; then no elements are moved.
     if_cached
-        Reads what this rank wants if all of it is cached, so that nothing has to be prepared. By
-        default the items are read, if they are.
+        Reads this rank's sections if all of them are cached, so that nothing has to be prepared. By
+        default the items are read, if they are cached.
     attempt
-        What came of a read before the call, if there was one.
+        Outcome of a read before the call, if there was one.
     meaning, tell
-        What must be equal on all ranks beside the method, and what this rank called, in words, if it is
-        not: as for `together`.
+        What must be equal on all ranks in addition to the method, and the text of this rank's call for
+        the error if it is not equal: as for `together`.
+
+    Returns
+    -------
+    object
+        The answer; or the results of this rank's items, of a read; or None.
     """
     if group.in_flight.last is not None:
         group.in_flight.finish(group)
-    write = call_of(call).writes
-    what = call.rsplit(".", maxsplit=1)[-1]
-    far = len(set(group.nodes)) > 1
-    written = _core.writes()
-    # Who may not touch files does not look at them either.
-    two_phase = method == "two-phase"
-    # What is wrong with the requests, `record` tells all ranks.
-    with contextlib.suppress(Exception):
-        two_phase = two_phase or (method == "auto" and _few_touch_files(hints(), group))
-    reads = _is_quiet(group, written) and answer is None and not write and not two_phase
-    # What was tried is not tried again.
-    tries = reads and attempt is None
-    mine: list[Item] = []
-    results: list[Any] | None = None
-    written_together: list[_core.Array] = []
+    made = _Call(
+        group, call, prepare, method, hints, one, answer, if_cached, attempt, meaning, tell
+    )
+    return made.run()
 
-    def record(whole: bool) -> NDArray[Any]:
-        nonlocal results
-        if method not in METHODS:
-            raise UsageError(
-                f"method={method!r} is not known; methods: {', '.join(METHODS)}", code="bad-hint"
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """
+    One collective call on this rank, from its record to its results.
+
+    Parameters
+    ----------
+    group, call, prepare, method, hints, one, answer, if_cached, attempt, meaning, tell
+        As for `run`.
+
+    Attributes
+    ----------
+    state
+        How far the call is on this rank.
+    items
+        What this rank brings; empty until it has prepared them.
+    results
+        Results of the items, if `state` is not ``PREPARING``.
+    shared_writers
+        Arrays of the core that expect other writers on this node until the call ends.
+    is_write
+        Whether the call writes sections.
+    what
+        Name of the call in messages.
+    written
+        `_core.writes` when the call began.
+    may_be_settled
+        Whether the call is complete if all ranks have read early.
+    """
+
+    group: Transport
+    call: str
+    prepare: Callable[[], list[Item]]
+    method: str
+    hints: Callable[[], Hints]
+    one: bool
+    answer: Callable[[SharedPlan], Any] | None
+    if_cached: Callable[[], list[Any] | None] | None
+    attempt: Attempt | None
+    meaning: Callable[[], object] | None
+    tell: Callable[[], str] | None
+    state: _State = field(default=_State.PREPARING, init=False)
+    items: list[Item] = field(default_factory=list, init=False)
+    results: list[Any] = field(default_factory=list, init=False)
+    shared_writers: list[_core.Array] = field(default_factory=list, init=False)
+    is_write: bool = field(init=False)
+    what: str = field(init=False)
+    written: int = field(init=False)
+    may_be_settled: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_write = call_of(self.call).writes
+        self.what = self.call.rsplit(".", maxsplit=1)[-1]
+        self.written = _core.writes()
+        # A rank that must not read files does not look at them either.
+        two_phase = self.method == "two-phase"
+        # `record` reports errors of the hints to all ranks.
+        with contextlib.suppress(Exception):
+            two_phase = two_phase or (
+                self.method == "auto" and _few_touch_files(self.hints(), self.group)
             )
-        if attempt is not None and attempt.failure is not None:
-            raise attempt.failure
-        if tries and not whole and if_cached is not None:
-            results = if_cached()
-            if results is not None:
-                return brief(call, [METHODS.index(method)], meaning=meant())
-        if not mine:
-            mine.extend(prepare())
-        if (
-            tries
-            and not whole
-            and if_cached is None
-            and early(group, [(i.core, i.key, i.given) for i in mine if i.nbytes], method)
-            is not None
-        ):
-            results = [item.result for item in mine]
-        if write and group.nodes.count(group.nodes[group.rank]) > 1:
-            # For this call: what a rank writes on its own later is planned as ever.
-            while len(written_together) < len(mine):
-                core = mine[len(written_together)].core
-                core.expect_concurrent_writers()
-                written_together.append(core)
-        done = results is not None
-        settings = _core.settings(
-            METHODS.index(method),
-            hints(),
-            group.size,
-            [(item.core, item.key) for item in mine],
-            done=done,
-            far=far,
+        is_read = not self.is_write and self.answer is None and not two_phase
+        self.may_be_settled = is_read and _has_no_new_writes(self.group, self.written)
+
+    def run(self) -> Any:
+        """Make the call. All ranks return, or all raise."""
+        # The other ranks wait for all of a collective.
+        with DeferredInterrupt():
+            try:
+                began = perf_counter()
+                records = self._exchange_records()
+                with Unsure(self.group, self.what):
+                    is_complete = self._is_settled(records)
+                if not is_complete:
+                    records = self._learn_disks(records)
+                    _seconds_of(self.items)["agree", get_ident()] += perf_counter() - began
+                    answer = self._answer_or_move(records)
+                    if self.answer is not None:
+                        return answer
+            finally:
+                for core in self.shared_writers:
+                    core.end_concurrent_writers()
+        if self.is_write or self.state is _State.PREPARING:
+            return None
+        return self.results[0] if self.one else self.results
+
+    def _exchange_records(self) -> _core.Records:
+        """Exchange records with the other ranks, unless they have exchanged enough before the call."""
+        heads = self.attempt.heads if self.attempt is not None else None
+        records = gather(
+            self.group,
+            self._record,
+            name_of,
+            self._is_settled,
+            heads=heads,
+            what=self.what,
+            tell=self.tell,
         )
-        names = brought.names_and_files(mine)
-        words = [
+        self.group.synchronised = self.written
+        return records
+
+    def _is_settled(self, records: _core.Records) -> bool:
+        """Return whether all ranks have read early, so that the call is complete."""
+        return self.may_be_settled and records.settled(self.one)
+
+    def _record(self, whole: bool) -> NDArray[Any]:
+        """
+        Make this rank's record, as `agreement.gather` asks for it.
+
+        Parameters
+        ----------
+        whole
+            Make a whole record, with all items, and do not read early.
+        """
+        if self.method not in METHODS:
+            raise UsageError(
+                f"method={self.method!r} is not known; methods: {', '.join(METHODS)}",
+                code="bad-hint",
+            )
+        if self.attempt is not None and self.attempt.failure is not None:
+            raise self.attempt.failure
+        # A rank that has tried before the call does not try again.
+        tries = self.may_be_settled and self.attempt is None and not whole
+        if tries and self.if_cached is not None:
+            results = self.if_cached()
+            if results is not None:
+                self._finish(_State.READ_EARLY, results)
+                return brief(self.call, [METHODS.index(self.method)], meaning=self._meant())
+        if not self.items:
+            self.items.extend(self.prepare())
+        if tries and self.if_cached is None:
+            self._read_early()
+        if self.is_write and _is_node_shared(self.group):
+            self._expect_other_writers()
+        return self._whole_record()
+
+    def _read_early(self) -> None:
+        """Read all items now, if they are cached."""
+        wanted = [(i.core, i.key, i.given) for i in self.items if i.nbytes]
+        if early(self.group, wanted, self.method) is not None:
+            self._finish(_State.READ_EARLY, [item.result for item in self.items])
+
+    def _finish(self, state: _State, results: list[Any]) -> None:
+        """Set the results of this rank, and how it got them."""
+        self.state, self.results = state, results
+
+    def _expect_other_writers(self) -> None:
+        """Let the core plan for other writers on this node: until the call ends, and no longer."""
+        while len(self.shared_writers) < len(self.items):
+            core = self.items[len(self.shared_writers)].core
+            core.expect_concurrent_writers()
+            self.shared_writers.append(core)
+
+    def _whole_record(self) -> NDArray[Any]:
+        """Make the record with the settings and all items of this rank."""
+        is_done = self.state is _State.READ_EARLY
+        settings = _core.settings(
+            METHODS.index(self.method),
+            self.hints(),
+            self.group.size,
+            [(item.core, item.key) for item in self.items],
+            done=is_done,
+            far=_has_several_nodes(self.group),
+        )
+        names = brought.names_and_files(self.items)
+        accesses = [
             (name, file, item.core.descriptor(), item.section)
-            for (name, file), item in zip(names, mine, strict=True)
+            for (name, file), item in zip(names, self.items, strict=True)
         ]
-        return _core.record(numbered(call, meant()), settings, words, done)
+        return _core.record(numbered(self.call, self._meant()), settings, accesses, is_done)
 
-    def meant() -> object:
-        return None if meaning is None else meaning()
+    def _meant(self) -> object:
+        """Return what must be equal on all ranks in addition to the method; None if nothing must."""
+        return None if self.meaning is None else self.meaning()
 
-    def settled(records: _core.Records) -> bool:
-        return reads and records.settled(one)
+    def _learn_disks(self, records: _core.Records) -> _core.Records:
+        """
+        Use what other ranks of this node know of its disks; return the records that count from then on.
 
-    # The other ranks wait for all of a collective.
-    with DeferredInterrupt():
+        If no rank knows a disk, and that decides how all ranks access it, one rank tries it first.
+        """
+        group, what = self.group, self.what
+        tries = self.answer is None and (self.is_write or group.size > 1)
+        with Announced(group, what):
+            triers = records.agree_on_disks(group.nodes, group.rank)
+            if tries and group.rank in triers:
+                _core.try_disk([(item.core, item.key) for item in self.items])
+        if not (tries and triers):
+            return records
+        records = gather(group, self._record, name_of, lambda _: False, again=True, what=what)
+        with Announced(group, what):
+            records.agree_on_disks(group.nodes, group.rank)
+        return records
+
+    def _answer_or_move(self, records: _core.Records) -> Any:
+        """Return the answer from the plan; without `answer` move the elements. All, or none, return."""
+        group = self.group
+        failure: BaseException | None = None
         try:
-            heads = attempt.heads if attempt is not None else None
-            began = perf_counter()
-            records = gather(group, record, name_of, settled, heads=heads, what=what, tell=tell)
-            group.synchronised = written
-            with Unsure(group, what):
-                done = settled(records)
-            if not done:
-                records = _with_known_disks(
-                    group,
-                    records,
-                    mine,
-                    record,
-                    what,
-                    tries=answer is None and (write or group.size > 1),
-                )
-                seconds, me = _seconds_of(mine), get_ident()
-                seconds["agree", me] += perf_counter() - began
-                failure: BaseException | None = None
-                try:
-                    # Whatever the ranks make of the records, it ends with a step.
-                    with Announced(group, what):
-                        if (odd := records.compare(one)) is not None:
-                            planning.refuse(records, odd)
-                        if answer is not None:
-                            told = answer(_synchronise(group, records, mine, write=write))
-                            group.agree(0)
-                            return told
-                        at_once = None if write else records.unplanned()
-                        with _DisksAreShared(group):
-                            began = perf_counter()
-                            if at_once is not None:
-                                failure = independent.each_independently(
-                                    group, mine, at_once[0], write=False
-                                )
-                                seconds["disk", me] += perf_counter() - began
-                            else:
-                                shared = _synchronise(group, records, mine, write=write)
-                                seconds["plan", me] += perf_counter() - began
-                                failure = _as_chosen(group, shared, write=write)
-                finally:
-                    with Unsure(group, what):
-                        unpin_slots(group)
-                if failure is not None:
-                    fail_together(group, None if isinstance(failure, Elsewhere) else failure, what)
-                results = [item.result for item in mine]
+            # Whatever the ranks make of the records, it ends with a step.
+            with Announced(group, self.what):
+                if (odd := records.compare(self.one)) is not None:
+                    planning.refuse(records, odd)
+                if self.answer is not None:
+                    shared = _share_plan(group, records, self.items, write=self.is_write)
+                    answer = self.answer(shared)
+                    group.agree(0)
+                    return answer
+                failure = self._move(records)
         finally:
-            for core in written_together:
-                core.end_concurrent_writers()
-    if write or results is None:
+            with Unsure(group, self.what):
+                unpin_slots(group)
+        if failure is not None:
+            fail_together(group, None if isinstance(failure, Elsewhere) else failure, self.what)
+        self._finish(_State.MOVED, [item.result for item in self.items])
         return None
-    return results[0] if one else results
+
+    def _move(self, records: _core.Records) -> BaseException | None:
+        """Read or write all items together; return this rank's failure, if any rank failed."""
+        at_once = None if self.is_write else records.unplanned()
+        seconds, thread = _seconds_of(self.items), get_ident()
+        with _DisksAreShared(self.group):
+            began = perf_counter()
+            if at_once is not None:
+                failure = independent.each_independently(
+                    self.group, self.items, at_once[0], write=False
+                )
+                seconds["disk", thread] += perf_counter() - began
+                return failure
+            shared = _share_plan(self.group, records, self.items, write=self.is_write)
+            seconds["plan", thread] += perf_counter() - began
+            return _run_chosen_method(self.group, shared, write=self.is_write)
 
 
 def _seconds_of(items: Sequence[Item]) -> Seconds:
-    """Where what this rank takes counts: the first array that it has brought."""
+    """Return where this rank's time counts: the first array that it has brought."""
     return items[0].array.handle.seconds if items else Seconds()
 
 
+def _is_node_shared(group: Transport) -> bool:
+    """Return whether other ranks are on this rank's node."""
+    return group.nodes.count(group.nodes[group.rank]) > 1
+
+
+def _has_several_nodes(group: Transport) -> bool:
+    """Return whether the ranks are spread over several nodes."""
+    return len(set(group.nodes)) > 1
+
+
 class _DisksAreShared:
-    """Where other ranks of the node read as well, what a read takes is no figure of the disk."""
+    """While other ranks of the node read too, the time of a read says nothing about the disk."""
 
     __slots__ = ("_others",)
 
     def __init__(self, group: Transport) -> None:
-        self._others = group.nodes.count(group.nodes[group.rank]) > 1
+        self._others = _is_node_shared(group)
 
     def __enter__(self) -> None:
         if self._others:
@@ -404,35 +590,10 @@ class _DisksAreShared:
             _core.share_disks(False)
 
 
-def _with_known_disks(
-    group: Transport,
-    records: _core.Records,
-    mine: list[Item],
-    record: Callable[[bool], NDArray[Any]],
-    what: str,
-    *,
-    tries: bool,
-) -> _core.Records:
-    """
-    Take over what other ranks of this node know of its disks.
-
-    With `tries`, one of them tries a disk first that none knows, where that decides how all read or
-    write it. Returns the records that count from then on.
-    """
-    with Announced(group, what):
-        triers = records.agree_on_disks(group.nodes, group.rank)
-        if tries and group.rank in triers:
-            _core.try_disk([(item.core, item.key) for item in mine])
-    if not (tries and triers):
-        return records
-    records = gather(group, record, name_of, lambda _: False, again=True, what=what)
-    with Announced(group, what):
-        records.agree_on_disks(group.nodes, group.rank)
-    return records
-
-
-def _as_chosen(group: Transport, shared: SharedPlan, *, write: bool) -> BaseException | None:
-    """Do what was planned; returns this rank's failure, if any rank failed."""
+def _run_chosen_method(
+    group: Transport, shared: SharedPlan, *, write: bool
+) -> BaseException | None:
+    """Run the plan; return this rank's failure, if any rank failed."""
     durable = write and shared.records.durable
     seconds = _seconds_of(shared.mine)
     if shared.choice[0] == "two-phase":
@@ -460,10 +621,10 @@ def _as_chosen(group: Transport, shared: SharedPlan, *, write: bool) -> BaseExce
     return failure
 
 
-def _synchronise(
+def _share_plan(
     group: Transport, records: _core.Records, mine: list[Item], *, write: bool
 ) -> SharedPlan:
-    """Plan, from the records of all ranks."""
+    """Plan from the records of all ranks, and choose the method together with them."""
     plan = plan_of(records, write=write)
     overlap = plan.overlap() if write and records.refuses_overlap else False
     if overlap is None and group.rank == 0:
@@ -488,7 +649,7 @@ def _synchronise(
         parts, sharing = int(said[:, 2].sum()), int(said[:, 3].max())
         return Prices(each, parts, group.nodes, sharing, records.most_arrays())
 
-    choice = decided(plan, records, prices, write=write, far=len(set(group.nodes)) > 1)
+    choice = decided(plan, records, prices, write=write, far=_has_several_nodes(group))
     groups, slots = records.groups(len(plan.owners())), plan.slots(records.offered)
     # Of all slots of a rank together.
     room = 2 * records.offered

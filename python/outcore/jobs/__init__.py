@@ -1,11 +1,12 @@
 """
 Jobs: computations over arrays on disk, from the call to the result.
 
-An algorithm (`outcore.ooc`) says what it reads, what it makes and how it plans (`Operation`). Here is
-what is the same for all of them: `inputs` (paths and arrays), `outputs` (where results go) and
-`target` (a new array under another name), `shares` (who gets which part of the budget), `job`
-(restart, publication) with `journal` (what is durable), `carry` (phases), `ranks`, `checkpoints` and
-`views`, and `report` (what will be moved, and what was).
+An algorithm (`outcore.ooc`) specifies what it reads, what it makes and how it plans (`Operation`).
+This package has what all algorithms share: `inputs` (paths and arrays), `outputs` (where results are
+stored), `target` (a new array under another name) and `temporaries`, `shares` (parts of the budget),
+`task` (what a job is, and what its journal keeps of it), `state` (what a rank holds of a job), `job`
+(restart, publication) with `journal` (what is durable), `estimates` and `late_results`, `carry`
+(phases), `ranks`, `checkpoints` and `views`, and `report` (what will be moved, and what was).
 """
 
 from outcore.jobs.complete import Planned, complete, scalar

@@ -52,11 +52,11 @@ class Carrier:
         Where this rank records steps; None if the job cannot be resumed.
     done
         Steps of all phases that are durable since before.
-    passing
+    lost_results
         Numbers of the results that are gone with the process that stored them.
     progress
         Who is told how far it is.
-    sized
+    begin_late
         Called when the shapes of all results are known (`Program.known`), with the number of the next
         step: puts the results that are made then among `arrays`, and gives their numbers. Collective.
     schedules
@@ -69,9 +69,9 @@ class Carrier:
     disk: Disk
     journal: Journal | None
     done: Steps
-    passing: frozenset[int]
+    lost_results: frozenset[int]
     progress: Progress
-    sized: Callable[[int], Sequence[int]] = lambda first: ()
+    begin_late: Callable[[int], Sequence[int]] = lambda first: ()
     schedules: dict[int, Schedule] = field(default_factory=dict)
     measured: Measured = field(default_factory=Measured)
     beside: list[tuple[DiskArray, dict[str, int]]] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Carrier:
             first = 0
             for number, phase in enumerate(self.program.phases):
                 if self.program.shapes is not None and number == self.program.known:
-                    made = set(self.sized(first))
+                    made = set(self.begin_late(first))
                     new = [(n, a) for n, a in self.on_disk() if n in made]
                     before |= {n: a.stats() for n, a in new}
                     if checkpoints is not None:
@@ -121,7 +121,7 @@ class Carrier:
 
     def is_done(self, phase: Phase, first: int) -> bool:
         """Whether nothing is left of a phase."""
-        if self.journal is None or self.passing:
+        if self.journal is None or self.lost_results:
             return False
         return all(first + k in self.done for k in range(phase.steps))
 
@@ -200,8 +200,8 @@ class Carrier:
         done: Container[int] = ()
         if self.journal is not None:
             done = _Shifted(self.done, first)
-            if self.passing:
-                done = _Lasting(done, schedule, self.passing)
+            if self.lost_results:
+                done = _Lasting(done, schedule, self.lost_results)
 
         def stored(number: int) -> None:
             recorded.stored(number)
@@ -348,11 +348,11 @@ class _Shifted(Container[int]):
 class _Lasting(Container[int]):
     """Of the steps that are done those whose results are still there."""
 
-    def __init__(self, done: Container[int], schedule: Schedule, passing: Container[int]) -> None:
-        self._done, self._schedule, self._passing = done, schedule, passing
+    def __init__(self, done: Container[int], schedule: Schedule, lost: Container[int]) -> None:
+        self._done, self._schedule, self._lost = done, schedule, lost
 
     def __contains__(self, step: object) -> bool:
         return step in self._done and not any(
-            store.array in self._passing
+            store.array in self._lost
             for store in self._schedule.step(step).stores  # type: ignore[arg-type]
         )

@@ -16,9 +16,10 @@ from outcore.hints import nbytes
 from outcore.jobs.inputs import again
 from outcore.jobs.job import Job
 from outcore.jobs.operation import Operation
-from outcore.jobs.outputs import outputs
+from outcore.jobs.outputs import make_outputs
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.report import ComputeReport
+from outcore.jobs.task import Task
 from outcore.report.progress import progress_of
 
 __all__ = ["Planned", "complete", "scalar"]
@@ -57,7 +58,7 @@ class Planned(StaysInProcess):
     ) -> None:
         self._operation, self._out, self._how = operation, out, {**how, "explain": False}
         self._given = given
-        self.report: ComputeReport = _job(operation, out, how)[0].explained()
+        self.report: ComputeReport = _job(operation, out, how)[0].explain()
 
     def run(self) -> Any:
         """
@@ -188,7 +189,7 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
     options = {k: v for k, v in words.items() if k not in _UNSAID or v is not None}
     if "compression" in words:
         options["compression"] = words["compression"] or "none"
-    places = outputs(
+    places = make_outputs(
         operation.name,
         operation.inputs,
         operation.results,
@@ -197,7 +198,7 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
         overwrite=overwrite,
         alone=ranks.size == 1,
     )
-    return Job(operation, places, budget, options, ranks), resume, progress
+    return Job(Task(operation, places, budget, options, ranks)), resume, progress
 
 
 def _run(
@@ -205,4 +206,4 @@ def _run(
 ) -> tuple[Sequence[Any], ComputeReport]:
     job, resume, progress = _job(operation, out, how)
     report = job.run(resume, progress)
-    return job.results(), report
+    return job.open_results(), report

@@ -1,20 +1,18 @@
 """
-Where results go: a new array under a name, an open array, one that goes away, or memory.
+Where results are stored: a new array with a name, an open array, a temporary array, or memory.
 
-Problem. ``out=`` may say four things, and a job should not have to tell them apart.
-Idea. Each is an output: it begins (and gives the array that steps store into), and it ends, well or not.
+Problem. ``out=`` may specify four things, and a job should not have to tell them apart.
+Idea. Each is an output. It begins, and returns the array into which steps store; then the job publishes
+it, or releases and discards it.
 
-Invariants. A new array has its name only when it is complete. What was there before is untouched until
-then. A temporary array goes away with its handle, also when the process ends.
+Invariants. A new array gets its name only when it is complete. Until then, what the name referred to
+before is unchanged. A temporary array is removed with its handle, also when the process ends.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import shutil
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -26,10 +24,9 @@ from numpy.typing import NDArray
 from outcore import _core, formats
 from outcore.disk import DiskArray
 from outcore.errors import BudgetError, StorageError, UsageError
-from outcore.formats import durable, locks
 from outcore.formats.layout import file_of
 from outcore.formats.paths import one_name
-from outcore.formats.scratch import at_termination, forget_termination, scratch_folder
+from outcore.formats.scratch import scratch_folder
 from outcore.hints import Hints
 from outcore.jobs.changed import Files, containers
 from outcore.jobs.memory import InMemory
@@ -37,235 +34,257 @@ from outcore.jobs.operation import Result
 from outcore.jobs.overlap import overlap
 from outcore.jobs.ranks import Ranks
 from outcore.jobs.target import Place, Target
-from outcore.opening import create, open
+from outcore.jobs.temporaries import create_temporary, remove_after_last_rank
+from outcore.opening import open
 
-__all__ = [
-    "Named",
-    "Output",
-    "name_of_scratch",
-    "outputs",
-    "small",
-    "temporary",
-    "too_large",
-]
+__all__ = ["Named", "Output", "has_room_for", "make_outputs", "too_large_error"]
 
 
-# Of temporary arrays: all chunks are written, so one that is missing is damage.
+# Options that `outcore.create` takes for every format.
+_CREATE = ("order", "chunks", "shards", "compression")
+# All chunks of a temporary array are written, so a missing chunk is damage.
 _COMPLETE = Hints(missing="error")
 
 
 class Output(Protocol):
-    """Where one result goes."""
+    """Where one result is stored."""
 
     @property
-    def held(self) -> int:
-        """Bytes of the budget that it takes while the job runs."""
+    def reserved_bytes(self) -> int:
+        """Bytes of the budget that the output holds while the job runs."""
 
     @property
-    def stays(self) -> bool:
-        """Whether what was stored is still there when an interrupted job goes on."""
+    def is_resumable(self) -> bool:
+        """Whether the stored elements still exist when an interrupted job is resumed."""
 
     @property
     def containers(self) -> Files:
-        """Files that it is in with other arrays, as `outcore.formats.layout.file_of` tells them."""
+        """Files that the result shares with other arrays (`outcore.formats.layout.file_of`)."""
 
-    def begin(self, budget: int, *, again: bool) -> Any:
-        """The array that steps store into; `again` if an interrupted job left it."""
-
-    def like(self, words: Mapping[str, Any]) -> Any:
+    def begin(self, budget: int, *, resume: bool) -> Any:
         """
-        An empty array as that will be, for plans: what is in memory takes none.
+        Create or open the array into which steps store.
 
-        `words` say how a file is made that has the layout of a new one. It goes away with its handle,
-        but for what is the user's.
+        Parameters
+        ----------
+        budget
+            Memory budget of the job in bytes.
+        resume
+            Open the array that an interrupted job has left.
+        """
+
+    def create_model(self, options: Mapping[str, Any]) -> Any:
+        """
+        Create an empty array with the layout of the result, for plans.
+
+        It takes no memory. Closing it removes it, unless it belongs to the user.
+
+        Parameters
+        ----------
+        options
+            Options of `outcore.create` for a file with the layout of a new array.
         """
 
     def join(self, budget: int, path: str) -> Any:
-        """The same for another rank, when the first one has begun."""
+        """Open, on another rank, the array at `path` that the first rank has begun."""
 
-    def sized(self, shape: tuple[int, ...]) -> None:
-        """Of a result that is `Result.at_most`, before it begins: the shape that it has."""
+    def set_shape(self, shape: tuple[int, ...]) -> None:
+        """Set the shape of a result that is `Result.at_most`, before it begins."""
 
     def publish(self) -> None:
-        """It is complete."""
+        """Give the complete result its name."""
 
-    def opened(self, ranks: Ranks) -> Any:
-        """What the user gets, when it is complete. Collective over the ranks."""
+    def open_result(self, ranks: Ranks) -> Any:
+        """Return the complete result for the user. Collective over the ranks."""
 
-    def leave(self) -> None:
-        """The job failed: this rank releases it."""
+    def release(self) -> None:
+        """Release what this rank holds, after the job has failed."""
 
     def discard(self) -> None:
-        """The job failed, and nobody will go on with it."""
+        """Remove what was begun, after a job has failed that will not be resumed."""
 
 
 class Named:
     """A new array, which gets its name when it is complete."""
 
-    held = 0
-    stays = True
+    reserved_bytes = 0
+    is_resumable = True
 
     def __init__(self, target: Target) -> None:
         self.target, self.place = target, target.place
 
     @property
     def containers(self) -> Files:
-        """The file or store, if it is there already."""
+        """The file or store, if it exists already."""
         return frozenset([file_of(self.place.outer)] if self.place.inside else [])
 
-    def begin(self, budget: int, *, again: bool) -> DiskArray:
-        """Create it under another name, or open what is there."""
-        return self.target.reopen(budget) if again else self.target.create(budget)
+    def begin(self, budget: int, *, resume: bool) -> DiskArray:
+        """Create the array under another name, or open the one that was left."""
+        return self.target.reopen(budget) if resume else self.target.create(budget)
 
-    def like(self, words: Mapping[str, Any]) -> DiskArray:
-        """One in the folder of the new array."""
-        return temporary(self.target.result, scratch_folder([self.place.final]), words)
+    def model_options(self) -> dict[str, Any]:
+        """Return options of `outcore.create` for an array with the layout of the result."""
+        target = self.target
+        format = formats.format_of_new(target.place.final, target.format)
+        kept, _ = target.kept(format)
+        kept = {k: v for k, v in kept.items() if k in _CREATE}
+        # One file stands for several.
+        several = ("files", "where", "parts", "stripe")
+        options = {k: v for k, v in target.options.items() if k not in several}
+        format = "npy" if format == "parts" else format
+        return {"format": format, "compression": "auto", **kept, **options}
+
+    def create_model(self, options: Mapping[str, Any]) -> DiskArray:
+        """Create a temporary array in the folder of the new array."""
+        return create_temporary(self.target.result, scratch_folder([self.place.final]), options)
 
     def join(self, budget: int, path: str) -> DiskArray:
-        """Open what the first rank has created."""
+        """Open the array that the first rank has created."""
         return self.target.reopen(budget)
 
-    def sized(self, shape: tuple[int, ...]) -> None:
-        """It will have this shape."""
+    def set_shape(self, shape: tuple[int, ...]) -> None:
+        """Set the shape of the array that will be created."""
         self.target = replace(self.target, result=replace(self.target.result, shape=shape))
 
     def publish(self) -> None:
-        """Give it its name, unless a job that was killed then has done so."""
+        """Give the array its name, unless a job that was killed then has done so."""
         if self.place.inside or os.path.lexists(self.place.partial_outer):
             self.place.publish()
 
-    def opened(self, ranks: Ranks) -> DiskArray:
-        """The complete array."""
-        words: dict[str, Any] = {} if self.target.format is None else {"format": self.target.format}
+    def open_result(self, ranks: Ranks) -> DiskArray:
+        """Open the complete array."""
+        options: dict[str, Any] = (
+            {} if self.target.format is None else {"format": self.target.format}
+        )
         result = self.target.result
         if formats.format_of_new(self.place.final, self.target.format) == "raw":
-            words |= {"dtype": result.dtype, "shape": result.shape, **self.target.options}
-        return ranks.open(self.place.final, **words)
+            options |= {"dtype": result.dtype, "shape": result.shape, **self.target.options}
+        return ranks.open(self.place.final, **options)
 
-    def leave(self) -> None:
-        """Who comes after this may go on with it."""
+    def release(self) -> None:
+        """Do nothing: a later job may resume with the array."""
 
     def discard(self) -> None:
-        """Remove what was begun."""
-        with contextlib.suppress(StorageError):  # the first error is the one to tell
+        """Remove the array that was begun."""
+        with contextlib.suppress(StorageError):  # the first error is the one to report
             self.place.discard()
 
 
 class _Given:
     """An array that the user has opened."""
 
-    held = 0
+    reserved_bytes = 0
 
     def __init__(self, operation: str, array: Any) -> None:
         self.operation, self.array = operation, array
 
     @property
-    def stays(self) -> bool:
+    def is_resumable(self) -> bool:
         return isinstance(self.array, DiskArray)
 
     @property
     def containers(self) -> Files:
         return containers(self.array)
 
-    def begin(self, budget: int, *, again: bool) -> Any:
+    def begin(self, budget: int, *, resume: bool) -> Any:
         return self.array
 
-    def like(self, words: Mapping[str, Any]) -> Any:
+    def create_model(self, options: Mapping[str, Any]) -> Any:
         return self.array
 
     def join(self, budget: int, path: str) -> Any:
         return self.array
 
-    def sized(self, shape: tuple[int, ...]) -> None:
+    def set_shape(self, shape: tuple[int, ...]) -> None:
         _check_shape(self.operation, self.array, shape)
 
     def publish(self) -> None:
-        """It has its place."""
+        """Do nothing: the array has its name."""
 
-    def opened(self, ranks: Ranks) -> Any:
+    def open_result(self, ranks: Ranks) -> Any:
         return self.array.data if isinstance(self.array, InMemory) else self.array
 
-    def leave(self) -> None:
-        """It is the user's."""
+    def release(self) -> None:
+        """Do nothing: the array belongs to the user."""
 
-    discard = leave
+    discard = release
 
 
 class _Returned:
-    """A NumPy array, counted in the budget while the job runs."""
+    """A NumPy array, which counts in the budget while the job runs."""
 
-    stays = False
+    is_resumable = False
     containers: Files = frozenset()
 
     def __init__(self, result: Result) -> None:
-        self.result, self.held = result, result.nbytes
+        self.result, self.reserved_bytes = result, result.nbytes
 
-    def begin(self, budget: int, *, again: bool) -> InMemory:
-        _check_small(self.held, budget)
-        self.reserved = _core.Reservation("a result", self.held)
+    def begin(self, budget: int, *, resume: bool) -> InMemory:
+        _check_size(self.reserved_bytes, budget)
+        self.reservation = _core.Reservation("a result", self.reserved_bytes)
         self.array = InMemory(np.zeros(self.result.shape, self.result.dtype), "the result")
         return self.array
 
-    def like(self, words: Mapping[str, Any]) -> InMemory:
-        nothing = np.broadcast_to(np.zeros((), self.result.dtype), self.result.shape)
-        return InMemory(nothing, "the result")
+    def create_model(self, options: Mapping[str, Any]) -> InMemory:
+        empty = np.broadcast_to(np.zeros((), self.result.dtype), self.result.shape)
+        return InMemory(empty, "the result")
 
     def join(self, budget: int, path: str) -> InMemory:
         raise NotImplementedError("ranks gather it")
 
-    def sized(self, shape: tuple[int, ...]) -> None:
+    def set_shape(self, shape: tuple[int, ...]) -> None:
         self.result = replace(self.result, shape=shape)
-        self.held = self.result.nbytes
+        self.reserved_bytes = self.result.nbytes
 
     def publish(self) -> None:
-        self.reserved.release()
+        self.reservation.release()
 
-    def opened(self, ranks: Ranks) -> NDArray[Any]:
+    def open_result(self, ranks: Ranks) -> NDArray[Any]:
         return self.array.data
 
-    def leave(self) -> None:
-        if hasattr(self, "reserved"):
-            self.reserved.release()
+    def release(self) -> None:
+        if hasattr(self, "reservation"):
+            self.reservation.release()
 
-    discard = leave
+    discard = release
 
 
 class _Gathered:
-    """What is in memory in the end, and on disk as long as ranks compute parts of it."""
+    """A NumPy array of which ranks compute parts: on disk until the result is complete."""
 
-    stays = False
+    is_resumable = False
     containers: Files = frozenset()
 
     def __init__(self, operation: str, result: Result, folder: str, into: InMemory | None) -> None:
         self.operation, self.scratch = operation, _Temporary(result, folder, {})
-        self.into, self.held = into, 0 if into is not None else result.nbytes
+        self.into, self.reserved_bytes = into, 0 if into is not None else result.nbytes
 
-    def begin(self, budget: int, *, again: bool) -> DiskArray:
-        _check_small(self.held, budget)
-        return self.scratch.begin(budget, again=again)
+    def begin(self, budget: int, *, resume: bool) -> DiskArray:
+        _check_size(self.reserved_bytes, budget)
+        return self.scratch.begin(budget, resume=resume)
 
-    def like(self, words: Mapping[str, Any]) -> DiskArray:
-        return self.scratch.like(words)
+    def create_model(self, options: Mapping[str, Any]) -> DiskArray:
+        return self.scratch.create_model(options)
 
     def join(self, budget: int, path: str) -> DiskArray:
-        _check_small(self.held, budget)
+        _check_size(self.reserved_bytes, budget)
         return self.scratch.join(budget, path)
 
-    def sized(self, shape: tuple[int, ...]) -> None:
+    def set_shape(self, shape: tuple[int, ...]) -> None:
         if self.into is not None:
             _check_shape(self.operation, self.into, shape)
-        self.scratch.sized(shape)
-        self.held = 0 if self.into is not None else self.scratch.result.nbytes
+        self.scratch.set_shape(shape)
+        self.reserved_bytes = 0 if self.into is not None else self.scratch.result.nbytes
 
     def publish(self) -> None:
-        """It has no name."""
+        """Do nothing: the result has no name."""
 
-    def opened(self, ranks: Ranks) -> NDArray[Any]:
-        array = self.scratch.opened(ranks)
+    def open_result(self, ranks: Ranks) -> NDArray[Any]:
+        array = self.scratch.open_result(ranks)
         into = np.empty(array.shape, array.dtype) if self.into is None else self.into.data
 
         def read() -> None:
-            with _core.Reservation("a result", self.held):
+            with _core.Reservation("a result", self.reserved_bytes):
                 into[...] = array[...]
 
         try:
@@ -274,69 +293,89 @@ class _Gathered:
             self.discard()
         return into
 
-    def leave(self) -> None:
-        self.scratch.leave()
+    def release(self) -> None:
+        self.scratch.release()
 
     def discard(self) -> None:
         self.scratch.discard()
 
 
 class _Temporary:
-    """An array on disk that goes away with its handle: with that of the last rank."""
+    """An array on disk that is removed with its handle: with that of the last rank."""
 
-    held = 0
-    stays = False
+    reserved_bytes = 0
+    is_resumable = False
     containers: Files = frozenset()
 
     def __init__(self, result: Result, folder: str, options: Mapping[str, Any]) -> None:
         self.result, self.folder, self.options = result, folder, options
         self.array: DiskArray | None = None
 
-    def begin(self, budget: int, *, again: bool) -> DiskArray:
-        self.array = temporary(self.result, self.folder, self.options)
+    def begin(self, budget: int, *, resume: bool) -> DiskArray:
+        self.array = create_temporary(self.result, self.folder, self.options)
         return self.array
 
-    def like(self, words: Mapping[str, Any]) -> DiskArray:
-        return temporary(self.result, self.folder, self.options)
+    def create_model(self, options: Mapping[str, Any]) -> DiskArray:
+        return create_temporary(self.result, self.folder, self.options)
 
     def join(self, budget: int, path: str) -> DiskArray:
         self.array = open(path, "r+", hints=_COMPLETE)
         return self.array
 
-    def sized(self, shape: tuple[int, ...]) -> None:
+    def set_shape(self, shape: tuple[int, ...]) -> None:
         self.result = replace(self.result, shape=shape)
 
     def publish(self) -> None:
-        """It has no name."""
+        """Do nothing: the array has no name."""
 
-    def opened(self, ranks: Ranks) -> DiskArray:
+    def open_result(self, ranks: Ranks) -> DiskArray:
         assert self.array is not None
         if ranks.size > 1:
-            mine = self.array
-            self.array = found = ranks.open(ranks.told(lambda: mine.path), hints=_COMPLETE)
-            # Before anybody may release it.
-            ranks.together(lambda: _keep_together(found))
-            if isinstance(mine.handle.remove_on_close, weakref.finalize):
-                mine.handle.remove_on_close.detach()
-                mine.handle.remove_on_close = None
-            mine.close()
+            own = self.array
+            self.array = shared = ranks.open(ranks.told(lambda: own.path), hints=_COMPLETE)
+            # Before any rank may release it.
+            ranks.together(lambda: remove_after_last_rank(shared))
+            own.handle.keep()
+            own.close()
         return self.array
 
-    def leave(self) -> None:
+    def release(self) -> None:
         if self.array is not None:
             self.array.close()
 
     def discard(self) -> None:
-        self.leave()  # it goes when it is closed
+        self.release()  # closing removes it
 
 
-def small(outputs: Sequence[Output], budget: int) -> bool:
-    """Whether a budget holds each result in memory twice, which leaves something to work with."""
-    return all(one.held <= budget // 2 for one in outputs)
+def has_room_for(outputs: Sequence[Output], budget: int) -> bool:
+    """
+    Return whether a budget can hold each result in memory twice.
+
+    Then enough memory is left for the work.
+
+    Parameters
+    ----------
+    outputs
+        Where the results are stored.
+    budget
+        Memory budget in bytes.
+    """
+    return all(one.reserved_bytes <= budget // 2 for one in outputs)
 
 
-def too_large(nbytes: int, budget: int, needed: int) -> BudgetError:
-    """A result in memory takes too much of the budget; `needed` bytes do for everything."""
+def too_large_error(nbytes: int, budget: int, needed: int) -> BudgetError:
+    """
+    Return the error for a result in memory that is too large for the budget.
+
+    Parameters
+    ----------
+    nbytes
+        Bytes of the result.
+    budget
+        Memory budget in bytes.
+    needed
+        Budget in bytes that is enough for the whole job.
+    """
     return BudgetError(
         f"the result of {nbytes} bytes is more than half of the budget of {budget}; {needed} do for "
         "all. Say where it is to go (out=), or raise memory= (and outcore.memory)",
@@ -345,12 +384,13 @@ def too_large(nbytes: int, budget: int, needed: int) -> BudgetError:
     )
 
 
-def _check_small(nbytes: int, budget: int) -> None:
+def _check_size(nbytes: int, budget: int) -> None:
+    """Raise `BudgetError` if a result in memory takes more than half of the budget."""
     if nbytes > budget // 2:
-        raise too_large(nbytes, budget, 2 * nbytes)
+        raise too_large_error(nbytes, budget, 2 * nbytes)
 
 
-def outputs(
+def make_outputs(
     operation: str,
     inputs: Sequence[Any],
     results: Sequence[Result],
@@ -361,24 +401,24 @@ def outputs(
     alone: bool,
 ) -> list[Output]:
     """
-    What ``out=`` says: one output for each result.
+    Make one output for each result, from ``out=``.
 
     Parameters
     ----------
     operation
-        Name of it, for messages.
+        Name of the operation, for messages.
     inputs
-        The arrays that are read.
+        Arrays that are read.
     results
-        What is to be made.
+        Results of the operation.
     out
         None, a path, an open array or a NumPy array; a tuple of these if there are several results.
     options
-        For `outcore.create`, and ``format``.
+        Options of `outcore.create`, and ``format``.
     overwrite
-        Replace what is there.
+        Replace existing arrays.
     alone
-        There is one rank; of several each stores parts of what is in memory in the end.
+        There is one rank. With several ranks, each stores parts of a result that is returned in memory.
     """
     outs = out if isinstance(out, tuple) else (out,) * (1 if out is not None else len(results))
     if len(outs) != len(results):
@@ -387,20 +427,7 @@ def outputs(
             "with one for each (None: a temporary one)",
             code="bad-out",
         )
-    named = sum(isinstance(one, str | os.PathLike) for one in outs)
-    if options and not named and any(one is not None for one in outs):
-        raise UsageError(
-            f"{operation}: {', '.join(options)} say how a new array is made; out= is one that exists",
-            code="unknown-option",
-        )
-    if options and not named and all(result.small for result in results):
-        # Left alone, a misspelt argument, or one of NumPy's that is missing here, would change nothing.
-        raise UsageError(
-            f"{operation}() has no option {next(iter(options))!r} for a result in memory; beside its "
-            "arguments it takes out=, memory=, progress=, resume=, overwrite=, explain= and comm=, and "
-            "with a path in out= options of the new array",
-            code="unknown-option",
-        )
+    _check_options(operation, outs, results, options)
     folder = scratch_folder([a.path for a in inputs if isinstance(a, DiskArray)])
     made: list[Output] = []
     for one, result in zip(outs, results, strict=True):
@@ -408,27 +435,52 @@ def outputs(
             in_memory = _Returned(result) if alone else _Gathered(operation, result, folder, None)
             made.append(in_memory if result.small else _Temporary(result, folder, options))
         elif isinstance(one, str | os.PathLike):
-            made.append(_named(one, inputs, result, options, overwrite=overwrite))
+            made.append(_make_named(one, inputs, result, options, overwrite=overwrite))
         else:
-            given = _checked(operation, one, inputs, result)
+            given = _check_given(operation, one, inputs, result)
             if isinstance(given, InMemory) and not alone:
                 made.append(_Gathered(operation, result, folder, given))
             else:
                 made.append(_Given(operation, given))
-    places = [one.place.final for one in made if isinstance(one, Named)]
+    _check_distinct(operation, made)
+    return made
+
+
+def _check_options(
+    operation: str, outs: Sequence[Any], results: Sequence[Result], options: Mapping[str, Any]
+) -> None:
+    """Raise `UsageError` for options of new arrays if no result is a new array."""
+    named = sum(isinstance(one, str | os.PathLike) for one in outs)
+    if options and not named and any(one is not None for one in outs):
+        raise UsageError(
+            f"{operation}: {', '.join(options)} say how a new array is made; out= is one that exists",
+            code="unknown-option",
+        )
+    if options and not named and all(result.small for result in results):
+        # Otherwise a misspelt argument, or an argument of NumPy that outcore lacks, would be ignored.
+        raise UsageError(
+            f"{operation}() has no option {next(iter(options))!r} for a result in memory; beside its "
+            "arguments it takes out=, memory=, progress=, resume=, overwrite=, explain= and comm=, and "
+            "with a path in out= options of the new array",
+            code="unknown-option",
+        )
+
+
+def _check_distinct(operation: str, outputs: Sequence[Output]) -> None:
+    """Raise `UsageError` if two results would be stored into the same elements."""
+    places = [one.place.final for one in outputs if isinstance(one, Named)]
     if len(set(places)) < len(places):
         raise UsageError(f"{operation}: out= names one array twice", code="bad-out")
-    given = [one.array for one in made if isinstance(one, _Given)]
+    given = [one.array for one in outputs if isinstance(one, _Given)]
     if any(overlap(a, b) for a, b in combinations(given, 2)):
         raise UsageError(
             f"{operation}: arrays of out= share elements, and each result would be stored over another; "
             "give each result an array of its own",
             code="bad-out",
         )
-    return made
 
 
-def _named(
+def _make_named(
     path: str | os.PathLike[str],
     inputs: Sequence[Any],
     result: Result,
@@ -436,20 +488,16 @@ def _named(
     *,
     overwrite: bool,
 ) -> Named:
-    words = dict(options)
-    format = words.pop("format", None)
-    formats.check_new(path, format, {k: v for k, v in words.items() if k not in _CREATE})
+    others = dict(options)
+    format = others.pop("format", None)
+    formats.check_new(path, format, {k: v for k, v in others.items() if k not in _CREATE})
     reads = [a.path for a in inputs if isinstance(a, DiskArray)]
     place = Place.of(one_name(path), reads, overwrite, format)
-    return Named(Target(result, place, format, words))
+    return Named(Target(result, place, format, others))
 
 
-# What `outcore.create` takes for every format.
-_CREATE = ("order", "chunks", "shards", "compression")
-
-
-def _checked(operation: str, out: Any, inputs: Sequence[Any], result: Result) -> Any:
-    """An array that exists, as one that the result can be stored into."""
+def _check_given(operation: str, out: Any, inputs: Sequence[Any], result: Result) -> Any:
+    """Return an existing array as an array into which steps can store; raise if they cannot."""
     if isinstance(out, np.ndarray):
         out = InMemory(out, "out=")
         writable = out.data.flags.writeable
@@ -466,7 +514,7 @@ def _checked(operation: str, out: Any, inputs: Sequence[Any], result: Result) ->
             code="read-only",
             path=out.path,
         )
-    if isinstance(out, InMemory) and _repeats(out.data):
+    if isinstance(out, InMemory) and _has_repeats(out.data):
         raise UsageError(
             f"{operation}: out= is a view that has some elements more than once (shape {out.shape}, "
             f"strides {out.data.strides}), which would be stored over each other; give an array of "
@@ -492,9 +540,9 @@ def _checked(operation: str, out: Any, inputs: Sequence[Any], result: Result) ->
     return out
 
 
-def _repeats(data: NDArray[Any]) -> bool:
+def _has_repeats(data: NDArray[Any]) -> bool:
     """
-    Whether a view may have an element twice, as `numpy.broadcast_to` and sliding windows make them.
+    Return whether a view may have an element twice, as `numpy.broadcast_to` and sliding windows do.
 
     Slices and permuted axes of arrays have steps along each axis that pass all of the axes before.
     """
@@ -507,77 +555,10 @@ def _repeats(data: NDArray[Any]) -> bool:
 
 
 def _check_shape(operation: str, out: Any, shape: tuple[int, ...]) -> None:
+    """Raise `UsageError` if an array of the user has another shape than the result."""
     if tuple(out.shape) != shape:
         raise UsageError(
             f"{operation}: out= has shape {tuple(out.shape)}, the result {shape}",
             code="out-mismatch",
             path=out.path,
         )
-
-
-def temporary(result: Result, folder: str, options: Mapping[str, Any] | None = None) -> DiskArray:
-    """
-    An array on disk that goes away with its handle, or with the process.
-
-    Its name says which process made it, so that those of a process that was killed can be found.
-    """
-    words = dict(options or {})
-    kept = {k: v for k, v in result.kept.items() if k == "order" and v is not None}
-    suffix, inner = name_of_scratch(words)
-    name = f".outcore-scratch-{os.getpid()}-{os.urandom(6).hex()}{suffix}"
-    path = os.path.join(folder, name)
-    hints = Hints.of(Hints(exclusive=True, missing="error"))  # it is read when it is complete
-    # It goes away soon: what is not asked for, encoding, would take time for nothing.
-    words = {"compression": None, **kept, **words}
-    array: DiskArray = create(path + inner, result.shape, result.dtype, hints=hints, **words)
-    array.handle.remove_on_close = at_termination(
-        weakref.finalize(array, _remove, path, os.getpid()), path
-    )
-    return array
-
-
-def name_of_scratch(words: Mapping[str, Any]) -> tuple[str, str]:
-    """How the name of an array with these options ends, and its name inside."""
-    suffix = {"zarr2": ".zarr", "zarr": ".zarr", "hdf5": ".h5", "netcdf4": ".nc"}.get(
-        words.get("format", ""),
-        ".zarr" if {"chunks", "shards"} & set(words) or _encodes(words) else ".npy",
-    )
-    return suffix, "::/data" if suffix in (".h5", ".nc") else ""
-
-
-def _encodes(words: Mapping[str, Any]) -> bool:
-    """Whether options ask for codecs."""
-    return words.get("compression") not in (None, (), "none")
-
-
-def _keep_together(array: DiskArray) -> None:
-    """A temporary array stays as long as any rank has a handle: each has a lock on it."""
-    path = formats.split_path(array.path)[0]
-    access = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR
-    lock = os.open(path, access | os.O_CLOEXEC)
-    locks.lock_file(lock, fcntl.LOCK_SH, wait=True)
-    array.handle.remove_on_close = at_termination(
-        weakref.finalize(array, _remove_as_last, path, lock, os.getpid()), path
-    )
-
-
-def _remove_as_last(path: str, lock: int, owner: int) -> None:
-    if os.getpid() != owner:
-        return
-    try:
-        # Another rank may have it still; without locks nobody knows, and it stays for `jobs.clean`.
-        if locks.lock_file(lock):
-            _remove(path, owner)
-    finally:
-        os.close(lock)
-
-
-def _remove(path: str, owner: int) -> None:
-    if os.getpid() != owner:
-        return  # a child after a fork
-    forget_termination(path)
-    with contextlib.suppress(OSError):
-        if os.path.isdir(path):
-            shutil.rmtree(path)
-        else:
-            durable.unlink_in_background(path)

@@ -22,7 +22,7 @@ from outcore.report.bars import Bars, Drawn
 from outcore.schedule import Schedule, elements, lengths
 from outcore.tiling import Side
 
-__all__ = ["ComputeReport", "Measured", "Moved", "moved", "spread", "told"]
+__all__ = ["ComputeReport", "Measured", "Moved", "estimate_report", "moved", "spread"]
 
 _Seen = dict[Any, tuple[int, int, int]]
 # Steps of a phase that are counted one by one; of more, evenly spread ones.
@@ -145,10 +145,27 @@ class ComputeReport(Drawn):
         )
 
 
-def told(
+def estimate_report(
     name: str, program: Program, arrays: Sequence[Any], inputs: int, disk: Disk, peak_bytes: int
 ) -> ComputeReport:
-    """The report of a program that has not run; of its arrays, so many are inputs."""
+    """
+    Make the report of a program that has not run.
+
+    Parameters
+    ----------
+    name
+        Name of the operation.
+    program
+        The program.
+    arrays
+        All arrays of the program: inputs, results, temporaries, views.
+    inputs
+        Number of inputs among them.
+    disk
+        Parameters of the disk with which the program was planned.
+    peak_bytes
+        Bytes of memory that the program may hold.
+    """
     patches = Patches()
     usual = [one for one in program.phases if not (isinstance(one, Later) and one.seldom)]
     phases = [moved(phase, arrays, disk, patches) for phase in usual]

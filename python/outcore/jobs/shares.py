@@ -128,7 +128,7 @@ def settle(
     except _TooSmall as error:
         first = error
     needed = least(operation, made, budget + 1, cut, ranks, cores, first.needed)
-    raise first.told(operation, budget + beside, needed + beside, begun=cut is not None)
+    raise first.to_budget_error(operation, budget + beside, needed + beside, begun=cut is not None)
 
 
 def least(
@@ -195,7 +195,9 @@ class _TooSmall(Exception):
         super().__init__(needed)
         self.needed = needed
 
-    def told(self, operation: Operation, budget: int, needed: int, *, begun: bool) -> BudgetError:
+    def to_budget_error(
+        self, operation: Operation, budget: int, needed: int, *, begun: bool
+    ) -> BudgetError:
         names = [a.path for a in operation.inputs]
         why = "buffers for the smallest steps, and what their operations hold"
         advice = "choose smaller chunks"

@@ -32,7 +32,7 @@ from outcore.formats.documents import Judge, read_document
 from outcore.formats.paths import one_name
 from outcore.formats.scratch import scratch_folder
 from outcore.jobs import InMemory, Result
-from outcore.jobs.outputs import temporary
+from outcore.jobs.temporaries import create_temporary
 from outcore.opening import create, open
 
 __all__ = [
@@ -157,7 +157,7 @@ def new_table(
             return _Counted(np.zeros(shape, dtype), held)
     elif not counted and nbytes <= int(outcore.memory()) // _IN_MEMORY:
         return InMemory(np.zeros(shape, dtype), "a table in memory")
-    return temporary(Result(shape, dtype), scratch_folder(near))
+    return create_temporary(Result(shape, dtype), scratch_folder(near))
 
 
 class Released:
