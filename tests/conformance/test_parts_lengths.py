@@ -238,7 +238,7 @@ def test_what_fails_halfway_is_given_back(tmp_path, monkeypatch, change, name):
     """In the second part, or when the manifest is to be replaced."""
     path = make(tmp_path)
     before, said = sized(path), path.read_text()
-    module = part_files if name == "rewrite" else npy
+    module = part_files if name == "rewrite" else npy.Npy
     plain, count = getattr(module, name), [1 if name == "rewrite" else 2]
 
     def fail(*words):

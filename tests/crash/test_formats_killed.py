@@ -146,7 +146,7 @@ def test_attributes(tmp_path, name):
 
     def action(path):
         with outcore.open(path, "r+") as array:
-            array._change_attrs(new, ["b"])
+            array.handle.change_attrs(new, ["b"])
 
     def look(path):
         with outcore.open(path) as array:

@@ -188,6 +188,13 @@ WHOLE = [
 ]
 
 
+# Methods that only the packages of outcore call. The list only shrinks.
+OF_PACKAGES = {
+    *("check_open", "check_values", "damages", "describe_in", "identity", "part", "read_as"),
+    "text_bytes",
+}
+
+
 def test_docstrings_are_whole():
     """Each parameter is explained, so is what is returned, and there is an example."""
     assert [line for name in WHOLE for line in lacking(name)] == []
@@ -203,7 +210,9 @@ def lacking(name):
     members = {member: value for one in ours for member, value in one.items()}
     for member, value in members.items():
         function = getattr(value, "__func__", value)
-        if not member.startswith("_") and inspect.isfunction(function):
+        if member.startswith("_") or member in OF_PACKAGES:
+            continue
+        if inspect.isfunction(function):
             calls.append((f"{name}.{member}", function))
     missing = []
     for call, function in calls:

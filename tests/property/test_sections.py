@@ -59,7 +59,7 @@ def same(expected: object, actual: object) -> None:
 def test_reading_equals_numpy(data, array, kind, hint):
     with tempfile.TemporaryDirectory() as folder:
         with stored(folder, array, kind) as made:
-            again = outcore.open(made.path, hints=hint, **made._again())
+            again = outcore.open(made.path, hints=hint, **made.handle.reopen_options())
         with again as a:
             for _ in range(3):
                 key = data.draw(strategies.keys(array.shape))
@@ -77,7 +77,7 @@ def test_writing_equals_numpy(data, array, kind, hint):
     array = array.copy("K")
     with tempfile.TemporaryDirectory() as folder:
         with stored(folder, array, kind) as made:
-            again = outcore.open(made.path, "r+", hints=hint, **made._again())
+            again = outcore.open(made.path, "r+", hints=hint, **made.handle.reopen_options())
         with again as a:
             for seed in range(3):
                 key = data.draw(strategies.keys(array.shape))

@@ -60,8 +60,8 @@ class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
     name = "zarrzip"
     suffixes = (".zip",)
     instead = (
-        "its members cannot be changed in place: unzip it and open the folder, or write a new store and "
-        "zip that (zip -0 -r)"
+        "members of a zip file cannot be changed in place: unzip it and open the folder, or write a new "
+        "store and zip that (zip -0 -r)"
     )
 
     def recognise(self, path: str) -> bool:
