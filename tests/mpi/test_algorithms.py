@@ -222,7 +222,7 @@ def test_common_inputs_are_read_once_and_handed_round(world, folder, name, monke
     case, moved = CASES[name](), []
     carry = importlib.import_module("outcore.jobs.carry")
     monkeypatch.setattr(carry, "read_all", partial(outcore.read_all, method="two-phase"))
-    monkeypatch.setattr("outcore.schedule.solve._REQUEST", 0.0)  # tiles that move least
+    monkeypatch.setattr("outcore.assumed_costs.REQUEST_DELAY", 0.0)  # tiles that move least
     measured = carry.Carrier.measured_by_all
 
     def noted(self):

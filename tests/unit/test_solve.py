@@ -155,7 +155,7 @@ def test_requests_keep_processors_from_a_product(monkeypatch):
     # Whole rows of b and c: more bytes than with squarer tiles, and half of the requests.
     assert found.tile[1] == 12288
     assert found.requests < 150_000
-    monkeypatch.setattr("outcore.schedule.solve._REQUEST", 0.0)
+    monkeypatch.setattr("outcore.assumed_costs.REQUEST_DELAY", 0.0)
     other = solve(nest, 384 * 2**20, speed)
     assert other.nbytes < found.nbytes
     assert other.requests > 1.8 * found.requests
