@@ -7,7 +7,7 @@ import outcore
 from outcore import _core
 from outcore.collective.list_choice import Bins, ListPrices, ListReport, choose, jumps_in
 from outcore.indices.masks import Held
-from outcore.indices.schedule import points_of
+from outcore.indices.prepared import points_of
 
 
 def bins_of(array, key, owners=2):
