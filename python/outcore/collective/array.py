@@ -241,7 +241,7 @@ class CollectiveArray(StaysInProcess, DiskArray):
 
         began = perf_counter()
         try:
-            run(self._transport, "write_all", bring, method, lambda: self.hints, one=True)
+            run(self._transport, "write_all", bring, method, lambda: self.handle.hints, one=True)
         finally:
             self.handle.seconds["write", get_ident()] += perf_counter() - began
 
