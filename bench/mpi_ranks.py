@@ -161,7 +161,7 @@ class Ranks:
     def __init__(self, words: dict[str, Any]) -> None:
         from mpi4py import MPI
 
-        from outcore.transport import transport
+        from outcore.mpi import transport
 
         self.mpi = MPI
         self.comm = MPI.COMM_WORLD

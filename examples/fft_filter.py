@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import outcore
-from outcore.transport import transport, world
+from outcore.mpi import transport, world
 
 
 def waves(rows: slice, shape: tuple[int, int]) -> NDArray[np.float64]:

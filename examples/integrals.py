@@ -29,7 +29,7 @@ import numpy as np
 
 import outcore
 from outcore import DistArray, Distribution
-from outcore.transport import transport, world
+from outcore.mpi import transport, world
 
 
 def main(arguments: list[str] | None = None) -> None:

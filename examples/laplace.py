@@ -22,7 +22,7 @@ import time
 from typing import Any
 
 import outcore
-from outcore.transport import transport, world
+from outcore.mpi import transport, world
 
 WEIGHTS = [[0, 0.25, 0], [0.25, 0, 0.25], [0, 0.25, 0]]
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import outcore
-from outcore.transport import transport, world
+from outcore.mpi import transport, world
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -33,7 +33,7 @@ import numpy as np
 
 import outcore
 from outcore import DistArray, Distribution, ProcessGrid
-from outcore.transport import transport, world
+from outcore.mpi import transport, world
 
 #: Parts of the time, in the order of the picture.
 PARTS: tuple[str, ...] = ("multiply", "wait for B", "read A", "wait for C")

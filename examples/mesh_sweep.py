@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 import outcore
-from outcore.transport import transport, world
+from outcore.mpi import transport, world
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Edges = np.ndarray[Any, np.dtype[Any]]

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 import outcore
-from outcore.transport import transport, world
+from outcore.mpi import transport, world
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Integers = np.ndarray[Any, np.dtype[Any]]

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import outcore
-from outcore.transport import transport, world
+from outcore.mpi import transport, world
 
 PIECE = 1024
 

@@ -15,7 +15,7 @@ from algorithms import CASES, Case, positive
 KILLED = """
 import sys, importlib
 import algorithm_runs
-importlib.import_module("outcore.jobs.checkpoints")._CHECKPOINT = 0.0
+importlib.import_module("outcore.compute.jobs.checkpoints")._CHECKPOINT = 0.0
 case = algorithm_runs.in_files(sys.argv[1], made=False)
 tell = lambda done, total: print(done, flush=True)
 algorithm_runs.call(case, resume=True, progress=tell)
@@ -119,5 +119,5 @@ def command(folder: str, *words: str) -> None:
 
 def _in(folder: str) -> None:
     os.chdir(folder)
-    importlib.import_module("outcore.jobs.checkpoints")._CHECKPOINT = 0.0
+    importlib.import_module("outcore.compute.jobs.checkpoints")._CHECKPOINT = 0.0
     sys.stdout = sys.stderr = open(os.path.join(folder, "in-told.txt"), "a")  # noqa: SIM115

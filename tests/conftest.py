@@ -12,7 +12,8 @@ import hypothesis
 import pytest
 
 import lanes
-from outcore import _core, measured
+from outcore import _core
+from outcore.arrays import measured
 from outcore.formats.zarr_format import ZarrFormat
 from ranks import UNDER_MPI, communicator
 

@@ -24,7 +24,12 @@ import outcore
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 DATA = np.arange(1.0, 10.0).reshape(3, 3)
-AT_IMPORT = {"outcore", "outcore._core", "outcore.errors", "outcore.measured", "outcore.ranked"}
+AT_IMPORT = {
+    "outcore",
+    "outcore._core",
+    "outcore.errors",
+    *("outcore.arrays", "outcore.arrays.measured", "outcore.base", "outcore.base.ranked"),
+}
 BINARY = (
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),
     *("lt", "le", "gt", "ge", "eq", "ne"),

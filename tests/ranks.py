@@ -25,8 +25,8 @@ import traceback
 
 import pytest
 
+from outcore.mpi import transport
 from outcore.testing.sim import SimWorld
-from outcore.transport import transport
 
 # Set by tests/mpi/launch.py.
 UNDER_MPI = "OUTCORE_TESTS_UNDER_MPI" in os.environ

@@ -2,7 +2,8 @@
 
 import threading
 
-from outcore import _core, requests
+from outcore import _core
+from outcore.base import requests
 
 __all__ = ["Late", "Seen", "Watched", "use"]
 

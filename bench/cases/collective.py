@@ -314,7 +314,8 @@ class Section:
 
     def ours(self, name: str, method: str) -> Any:
         import outcore
-        from outcore import _core, measured
+        from outcore import _core
+        from outcore.arrays import measured
 
         write, sync = self.op != "read", self.op == "sync"
         hints = outcore.Hints(sync=sync)

@@ -60,7 +60,7 @@ def rank(repeat: int) -> None:
     import numpy as np
     from mpi4py import MPI
 
-    from outcore.transport import transport
+    from outcore.mpi import transport
 
     comm = MPI.COMM_WORLD
     node_barrier = transport(comm)

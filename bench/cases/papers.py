@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from harness import Row, save
-from outcore.model import tables
-from outcore.simulate.molecular import MOLECULAR
-from outcore.simulate.programs import TABLES
+from outcore.model.machines import tables
+from outcore.model.simulate.molecular import MOLECULAR
+from outcore.model.simulate.programs import TABLES
 from papers import disk_arrays, disk_product, irregular_figures
 
 NAMES = (

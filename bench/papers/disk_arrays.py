@@ -2,11 +2,11 @@
 Figures 5 and 6 of the paper on disk resident arrays: their settings, and the curves on this machine.
 
 Nieplocha, Foster, "Disk Resident Arrays", section 5.1. The text has four points of figure 5, of figure 6
-none; they and its sentences stand beside the model (`outcore.simulate.disk_arrays`). Here the section
-and its layout are the paper's (`papers.transfers`), half of each axis of ``--size``. Figure 5: one
-``.npy`` file, buffers of 1 and 2 MB. Figure 6: as many ``.npy`` files in folders of their own (format
-``parts``, stripes in turns) as ranks do I/O; all are on the one disk of this machine, so what more
-disks give is not to be seen. Writes are with fsync. ``--cache slow`` has a slower disk.
+none; they and its sentences stand beside the model (`outcore.model.simulate.disk_arrays`). Here the
+section and its layout are the paper's (`papers.transfers`), half of each axis of ``--size``. Figure 5:
+one ``.npy`` file, buffers of 1 and 2 MB. Figure 6: as many ``.npy`` files in folders of their own
+(format ``parts``, stripes in turns) as ranks do I/O; all are on the one disk of this machine, so what
+more disks give is not to be seen. Writes are with fsync. ``--cache slow`` has a slower disk.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from harness import Row
-from outcore.model import rates
-from outcore.model.rates import FIGURES
-from outcore.simulate.disk_arrays import PAPER_FIGURES
+from outcore.model.machines import rates
+from outcore.model.machines.rates import FIGURES
+from outcore.model.simulate.disk_arrays import PAPER_FIGURES
 from papers import transfers
 
 __all__ = ["FIGURES", "here", "lines", "run", "theirs", "title"]

@@ -3,7 +3,7 @@ Figure 8 of the paper on disk resident arrays: what of its speed in memory an ou
 
 Nieplocha, Foster, "Disk Resident Arrays: An Array-Oriented I/O Library for Out-of-Core Computations",
 section 5.2. The figure is a picture, and the text has none of its points, so theirs is what the running
-text says, beside the model's (`outcore.simulate.disk_products`). Here the program is
+text says, beside the model's (`outcore.model.simulate.disk_products`). Here the program is
 `examples/matrix_product.py`, with matrices as large as ``--size`` says in five sections a side, as
 there. "in memory" are its products alone, of sections that are there; "out of core" is all of it, until
 the result is durable; "no prefetch" the same when every read and write is waited for. The efficiency is
@@ -39,7 +39,7 @@ WAYS = ("in memory", "out of core", "no prefetch")
 
 def title(figure: int) -> str:
     """What the figure shows."""
-    from outcore.simulate import disk_products
+    from outcore.model.simulate import disk_products
 
     return disk_products.PAPER_FIGURES.title(figure)
 
@@ -51,7 +51,7 @@ def theirs(_figure: int) -> list[str]:
 
 def lines(figure: int) -> list[str]:
     """The model's figure, beside what the text says of theirs."""
-    from outcore.simulate import disk_products
+    from outcore.model.simulate import disk_products
 
     return disk_products.PAPER_FIGURES.lines(figure)
 

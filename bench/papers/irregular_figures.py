@@ -18,8 +18,8 @@ from typing import Any
 from harness import Row
 from irregular import many_ranks
 from irregular.parts import NAMES
-from outcore.model import tables
-from outcore.simulate.figures import CHUNKS, FIGURES, GROUPS, PAPER_FIGURES
+from outcore.model.machines import tables
+from outcore.model.simulate.figures import CHUNKS, FIGURES, GROUPS, PAPER_FIGURES
 
 __all__ = ["CHUNKS", "FIGURES", "GROUPS", "curves", "here", "lines", "run", "theirs", "title"]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import outcore
 from harness import Row, evict, interleave, warm
-from outcore.model import tables
+from outcore.model.machines import tables
 
 # The methods of the report, and what is not in it.
 WAYS = {"direct": "straight", "sieve": "window", "outcore": "auto"}

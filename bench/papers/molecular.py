@@ -20,7 +20,7 @@ import numpy as np
 
 import outcore
 from harness import Row, evict
-from outcore.model import tables
+from outcore.model.machines import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 PHASES = ("pre-processing", "computation")

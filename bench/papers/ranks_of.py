@@ -1,6 +1,6 @@
 """
 Tables 9 and 10 of the extended two-phase paper on this machine: the accesses of the programs
-(`outcore.simulate.programs`) as collectives of real ranks; run under mpiexec by `cases/papers.py`.
+(`outcore.model.simulate.programs`) as collectives of real ranks; run under mpiexec by `cases/papers.py`.
 
 Each different access is timed for itself and counted as often as it comes, arithmetic is left out, as in
 the paper. Files are cold, warm, or on the slow device.
@@ -26,7 +26,7 @@ TABLES = {9: "matmul", 10: "laplace"}
 
 def accesses(table: int, n: int, ranks: int) -> list[Any]:
     """What the program of a table accesses."""
-    from outcore.simulate import programs
+    from outcore.model.simulate import programs
 
     return list({9: programs.product, 10: programs.laplace_blocks}[table](n, ranks))
 

@@ -25,7 +25,7 @@ import numpy as np
 import outcore
 from compute.ours import FIVE_POINTS
 from harness import Row, evict, interleave
-from outcore.model import tables
+from outcore.model.machines import tables
 
 _LEAST = 1 << 20
 

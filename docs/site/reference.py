@@ -20,15 +20,21 @@ __all__ = ["Group", "groups", "write"]
 
 #: What a reader looks for first; other groups follow by name. A name here that is gone does no harm.
 _FIRST = (
-    *("outcore.opening", "outcore.creating", "outcore.disk", "outcore.blocks", "outcore.hints"),
+    *(
+        "outcore.arrays.opening",
+        "outcore.arrays.creating",
+        "outcore.arrays.disk",
+        "outcore.arrays.blocks",
+        "outcore.base.hints",
+    ),
     "outcore.errors",
 )
-#: Packages whose parts are groups of their own.
-_DEEP = ("outcore.ooc",)
+#: Floors, whose packages are groups of their own.
+_FLOORS = ("base", "arrays", "ranks", "compute", "problems", "model")
 #: Public, and not in ``outcore.__all__``: what `docs/release.md` counts as interface.
 _BESIDE = (
-    "outcore.transport.world",
-    "outcore.transport.transport",
+    "outcore.mpi.world",
+    "outcore.mpi.transport",
     "outcore.testing.sim.SimWorld",
     "outcore.testing.conformance.check_transport",
 )
@@ -46,10 +52,7 @@ class Group:
 def home_of(public: Any) -> str:
     """Tell the package, or the module that is in none, that defines something public."""
     parts = str(getattr(public, "__module__", "outcore")).split(".")
-    for package in _DEEP:
-        if ".".join(parts[:2]) == package:
-            return ".".join(parts[:3])
-    return ".".join(parts[:2])
+    return ".".join(parts[: 3 if parts[1:2] and parts[1] in _FLOORS else 2])
 
 
 def title_of(home: str) -> str:

@@ -15,9 +15,9 @@ import atexit as _atexit
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from outcore import measured as _measured
-from outcore import ranked as _ranked
 from outcore._core import __version__
+from outcore.arrays import measured as _measured
+from outcore.base import ranked as _ranked
 from outcore.errors import (
     AlreadyExistsError,
     AxisError,
@@ -40,44 +40,28 @@ from outcore.errors import (
 )
 
 if TYPE_CHECKING:
-    from outcore.assignment import Assignment, assign
-    from outcore.blocks import Blocks
-    from outcore.collective import (
-        ArrayReport,
-        CollectiveArray,
-        CollectiveReport,
-        CollectiveRequest,
-        CollectiveSchedule,
-        ListPass,
-        ListPrices,
-        ListReport,
-        ManyReport,
-        OwnerReport,
-        explain_all,
-        read_all,
-        write_all,
-    )
-    from outcore.creating import create
-    from outcore.disk import DiskArray
-    from outcore.disk.attributes import Attributes
-    from outcore.disk.selecting import Indexer
-    from outcore.dist import Align, DistArray, Distribution, PatchLock, ProcessGrid
-    from outcore.formats import Entry, ls
-    from outcore.formats.groups import GroupInfo
-    from outcore.formats.layout import ArrayInfo, Chunked, Codec, Origin, Part, Strided
-    from outcore.groups import Group, Tree, open_group
-    from outcore.hints import Hints, MemoryLimit, memory
-    from outcore.indices.schedule import IndexSchedule
-    from outcore.jobs import ComputeReport, Measured, Planned
-    from outcore.ooc.blocks.map_blocks import apply_along_axis, map_blocks
-    from outcore.ooc.copies.convert import convert
-    from outcore.ooc.copies.transpose import rechunk, transpose
-    from outcore.ooc.factors.cholesky import cholesky
-    from outcore.ooc.factors.lu import lu_factor
-    from outcore.ooc.factors.qr import lstsq, qr, svd
-    from outcore.ooc.factors.separate import lu
-    from outcore.ooc.factors.solve import cho_solve, lu_solve, solve
-    from outcore.ooc.fourier.fft import (
+    from outcore.arrays.blocks import Blocks
+    from outcore.arrays.creating import create
+    from outcore.arrays.disk import DiskArray
+    from outcore.arrays.disk.attributes import Attributes
+    from outcore.arrays.disk.selecting import Indexer
+    from outcore.arrays.groups import Group, Tree, open_group
+    from outcore.arrays.indices.schedule import IndexSchedule
+    from outcore.arrays.opening import open, open_many
+    from outcore.arrays.strings import StringArray
+    from outcore.arrays.verification import Damage, verify
+    from outcore.base.hints import Hints, MemoryLimit, memory
+    from outcore.base.report import BlocksReport, Report
+    from outcore.base.requests import IORequest
+    from outcore.compute.blocks.map_blocks import apply_along_axis, map_blocks
+    from outcore.compute.copies.convert import convert
+    from outcore.compute.copies.transpose import rechunk, transpose
+    from outcore.compute.factors.cholesky import cholesky
+    from outcore.compute.factors.lu import lu_factor
+    from outcore.compute.factors.qr import lstsq, qr, svd
+    from outcore.compute.factors.separate import lu
+    from outcore.compute.factors.solve import cho_solve, lu_solve, solve
+    from outcore.compute.fourier.fft import (
         fft,
         fft2,
         fftn,
@@ -93,12 +77,13 @@ if TYPE_CHECKING:
         rfft2,
         rfftn,
     )
-    from outcore.ooc.products.matmul import matmul
-    from outcore.ooc.products.tensordot import inner, outer, tensordot
-    from outcore.ooc.reduce.extremes import argmax, argmin, max, min, ptp
-    from outcore.ooc.reduce.histogram import bincount, histogram
-    from outcore.ooc.reduce.nanquantiles import nanmedian, nanpercentile, nanquantile
-    from outcore.ooc.reduce.nanreductions import (
+    from outcore.compute.jobs import ComputeReport, Measured, Planned
+    from outcore.compute.products.matmul import matmul
+    from outcore.compute.products.tensordot import inner, outer, tensordot
+    from outcore.compute.reduce.extremes import argmax, argmin, max, min, ptp
+    from outcore.compute.reduce.histogram import bincount, histogram
+    from outcore.compute.reduce.nanquantiles import nanmedian, nanpercentile, nanquantile
+    from outcore.compute.reduce.nanreductions import (
         nanargmax,
         nanargmin,
         nanmax,
@@ -109,15 +94,15 @@ if TYPE_CHECKING:
         nansum,
         nanvar,
     )
-    from outcore.ooc.reduce.norms import dot, norm, vdot, vecdot
-    from outcore.ooc.reduce.quantiles import median, percentile, quantile
-    from outcore.ooc.reduce.reductions import all, any, count_nonzero, mean, prod, std, sum, var
-    from outcore.ooc.reduce.scans import cumprod, cumsum, nancumprod, nancumsum
-    from outcore.ooc.reduce.statistics import statistics
-    from outcore.ooc.sort.calls import argsort, sort
-    from outcore.ooc.sort.searching import searchsorted
-    from outcore.ooc.sort.unique import unique
-    from outcore.ooc.stencils.filters import (
+    from outcore.compute.reduce.norms import dot, norm, vdot, vecdot
+    from outcore.compute.reduce.quantiles import median, percentile, quantile
+    from outcore.compute.reduce.reductions import all, any, count_nonzero, mean, prod, std, sum, var
+    from outcore.compute.reduce.scans import cumprod, cumsum, nancumprod, nancumsum
+    from outcore.compute.reduce.statistics import statistics
+    from outcore.compute.sort.calls import argsort, sort
+    from outcore.compute.sort.searching import searchsorted
+    from outcore.compute.sort.unique import unique
+    from outcore.compute.stencils.filters import (
         convolve,
         correlate,
         gaussian_filter,
@@ -129,7 +114,7 @@ if TYPE_CHECKING:
         rank_filter,
         uniform_filter,
     )
-    from outcore.ooc.stencils.lines import (
+    from outcore.compute.stencils.lines import (
         convolve1d,
         correlate1d,
         gaussian_filter1d,
@@ -137,9 +122,12 @@ if TYPE_CHECKING:
         minimum_filter1d,
         uniform_filter1d,
     )
-    from outcore.ooc.stencils.stencil import stencil
-    from outcore.opening import open, open_many
-    from outcore.placement import (
+    from outcore.compute.stencils.stencil import stencil
+    from outcore.formats import Entry, ls
+    from outcore.formats.groups import GroupInfo
+    from outcore.formats.layout import ArrayInfo, Chunked, Codec, Origin, Part, Strided
+    from outcore.model.assignment import Assignment, assign
+    from outcore.problems.placement import (
         PlacedArray,
         Shift,
         Slab,
@@ -148,24 +136,36 @@ if TYPE_CHECKING:
         disk_map,
         open_placed,
     )
-    from outcore.report import BlocksReport, Report
-    from outcore.requests import IORequest
-    from outcore.resident import (
+    from outcore.problems.unstructured.edge_loop import edge_loop
+    from outcore.problems.unstructured.edge_schedule import EdgeSchedule, edge_schedule
+    from outcore.problems.unstructured.localize import AllocationList, LocalEdges
+    from outcore.problems.unstructured.partition import Partition, partition
+    from outcore.problems.unstructured.translation import TranslationTable
+    from outcore.ranks.collective import (
+        ArrayReport,
+        CollectiveArray,
+        CollectiveReport,
+        CollectiveRequest,
+        CollectiveSchedule,
+        ListPass,
+        ListPrices,
+        ListReport,
+        ManyReport,
+        OwnerReport,
+        explain_all,
+        read_all,
+        write_all,
+    )
+    from outcore.ranks.dist import Align, DistArray, Distribution, PatchLock, ProcessGrid
+    from outcore.ranks.resident import (
         DiskResidentArray,
         LayoutCandidate,
         ResidentLayout,
         ResidentReport,
         disk_array,
     )
-    from outcore.restart.calls import checkpoint, icheckpoint, restore
-    from outcore.strings import StringArray
-    from outcore.transport import Communicator, Transport
-    from outcore.unstructured.edge_loop import edge_loop
-    from outcore.unstructured.edge_schedule import EdgeSchedule, edge_schedule
-    from outcore.unstructured.localize import AllocationList, LocalEdges
-    from outcore.unstructured.partition import Partition, partition
-    from outcore.unstructured.translation import TranslationTable
-    from outcore.verification import Damage, verify
+    from outcore.ranks.restart.calls import checkpoint, icheckpoint, restore
+    from outcore.ranks.transport import Communicator, Transport
 
 __all__ = [
     "Align",
@@ -360,94 +360,81 @@ __all__ = [
 
 #: What is imported when it is first used, by module; NumPy takes ten times as long as the rest.
 _LATER = {
-    "outcore.assignment": "Assignment assign",
-    "outcore.blocks": "Blocks",
-    "outcore.collective": (
+    "outcore.model.assignment": "Assignment assign",
+    "outcore.arrays.blocks": "Blocks",
+    "outcore.ranks.collective": (
         "ArrayReport CollectiveArray CollectiveReport CollectiveRequest CollectiveSchedule ListPass "
         "ListPrices ListReport ManyReport OwnerReport explain_all read_all write_all"
     ),
-    "outcore.creating": "create",
-    "outcore.disk": "DiskArray",
-    "outcore.disk.attributes": "Attributes",
-    "outcore.disk.selecting": "Indexer",
-    "outcore.dist": "Align DistArray Distribution PatchLock ProcessGrid",
+    "outcore.arrays.creating": "create",
+    "outcore.arrays.disk": "DiskArray",
+    "outcore.arrays.disk.attributes": "Attributes",
+    "outcore.arrays.disk.selecting": "Indexer",
+    "outcore.ranks.dist": "Align DistArray Distribution PatchLock ProcessGrid",
     "outcore.formats.groups": "GroupInfo",
-    "outcore.groups": "Group Tree open_group",
+    "outcore.arrays.groups": "Group Tree open_group",
     "outcore.formats": "Entry ls",
     "outcore.formats.layout": "ArrayInfo Chunked Codec Origin Part Strided",
-    "outcore.hints": "Hints MemoryLimit memory",
-    "outcore.indices.schedule": "IndexSchedule",
-    "outcore.jobs": "ComputeReport Measured Planned",
-    "outcore.ooc.blocks.map_blocks": "apply_along_axis map_blocks",
-    "outcore.ooc.copies.convert": "convert",
-    "outcore.ooc.copies.transpose": "rechunk transpose",
-    "outcore.ooc.factors.cholesky": "cholesky",
-    "outcore.ooc.factors.lu": "lu_factor",
-    "outcore.ooc.factors.qr": "lstsq qr svd",
-    "outcore.ooc.factors.separate": "lu",
-    "outcore.ooc.factors.solve": "cho_solve lu_solve solve",
-    "outcore.ooc.fourier.fft": (
+    "outcore.base.hints": "Hints MemoryLimit memory",
+    "outcore.arrays.indices.schedule": "IndexSchedule",
+    "outcore.compute.jobs": "ComputeReport Measured Planned",
+    "outcore.compute.blocks.map_blocks": "apply_along_axis map_blocks",
+    "outcore.compute.copies.convert": "convert",
+    "outcore.compute.copies.transpose": "rechunk transpose",
+    "outcore.compute.factors.cholesky": "cholesky",
+    "outcore.compute.factors.lu": "lu_factor",
+    "outcore.compute.factors.qr": "lstsq qr svd",
+    "outcore.compute.factors.separate": "lu",
+    "outcore.compute.factors.solve": "cho_solve lu_solve solve",
+    "outcore.compute.fourier.fft": (
         "fft fft2 fftn hfft ifft ifft2 ifftn ihfft irfft irfft2 irfftn rfft rfft2 rfftn"
     ),
-    "outcore.ooc.products.matmul": "matmul",
-    "outcore.ooc.products.tensordot": "inner outer tensordot",
-    "outcore.ooc.reduce.extremes": "argmax argmin max min ptp",
-    "outcore.ooc.reduce.histogram": "bincount histogram",
-    "outcore.ooc.reduce.nanquantiles": "nanmedian nanpercentile nanquantile",
-    "outcore.ooc.reduce.nanreductions": (
+    "outcore.compute.products.matmul": "matmul",
+    "outcore.compute.products.tensordot": "inner outer tensordot",
+    "outcore.compute.reduce.extremes": "argmax argmin max min ptp",
+    "outcore.compute.reduce.histogram": "bincount histogram",
+    "outcore.compute.reduce.nanquantiles": "nanmedian nanpercentile nanquantile",
+    "outcore.compute.reduce.nanreductions": (
         "nanargmax nanargmin nanmax nanmean nanmin nanprod nanstd nansum nanvar"
     ),
-    "outcore.ooc.reduce.norms": "dot norm vdot vecdot",
-    "outcore.ooc.reduce.quantiles": "median percentile quantile",
-    "outcore.ooc.reduce.reductions": "all any count_nonzero mean prod std sum var",
-    "outcore.ooc.reduce.scans": "cumprod cumsum nancumprod nancumsum",
-    "outcore.ooc.reduce.statistics": "statistics",
-    "outcore.ooc.sort.calls": "argsort sort",
-    "outcore.ooc.sort.searching": "searchsorted",
-    "outcore.ooc.sort.unique": "unique",
-    "outcore.ooc.stencils.filters": (
+    "outcore.compute.reduce.norms": "dot norm vdot vecdot",
+    "outcore.compute.reduce.quantiles": "median percentile quantile",
+    "outcore.compute.reduce.reductions": "all any count_nonzero mean prod std sum var",
+    "outcore.compute.reduce.scans": "cumprod cumsum nancumprod nancumsum",
+    "outcore.compute.reduce.statistics": "statistics",
+    "outcore.compute.sort.calls": "argsort sort",
+    "outcore.compute.sort.searching": "searchsorted",
+    "outcore.compute.sort.unique": "unique",
+    "outcore.compute.stencils.filters": (
         "convolve correlate gaussian_filter generic_filter maximum_filter median_filter "
         "minimum_filter percentile_filter rank_filter uniform_filter"
     ),
-    "outcore.ooc.stencils.lines": (
+    "outcore.compute.stencils.lines": (
         "convolve1d correlate1d gaussian_filter1d maximum_filter1d minimum_filter1d "
         "uniform_filter1d"
     ),
-    "outcore.ooc.stencils.stencil": "stencil",
-    "outcore.opening": "open open_many",
-    "outcore.placement": ("PlacedArray Shift Slab copy_placed create_placed disk_map open_placed"),
-    "outcore.restart.calls": "checkpoint icheckpoint restore",
-    "outcore.report": "BlocksReport Report",
-    "outcore.requests": "IORequest",
-    "outcore.resident": "DiskResidentArray LayoutCandidate ResidentLayout ResidentReport disk_array",
-    "outcore.strings": "StringArray",
-    "outcore.transport": "Communicator Transport",
-    "outcore.unstructured.edge_loop": "edge_loop",
-    "outcore.unstructured.edge_schedule": "EdgeSchedule edge_schedule",
-    "outcore.unstructured.localize": "AllocationList LocalEdges",
-    "outcore.unstructured.partition": "Partition partition",
-    "outcore.unstructured.translation": "TranslationTable",
-    "outcore.verification": "Damage verify",
+    "outcore.compute.stencils.stencil": "stencil",
+    "outcore.arrays.opening": "open open_many",
+    "outcore.problems.placement": (
+        "PlacedArray Shift Slab copy_placed create_placed disk_map open_placed"
+    ),
+    "outcore.ranks.restart.calls": "checkpoint icheckpoint restore",
+    "outcore.base.report": "BlocksReport Report",
+    "outcore.base.requests": "IORequest",
+    "outcore.ranks.resident": (
+        "DiskResidentArray LayoutCandidate ResidentLayout ResidentReport disk_array"
+    ),
+    "outcore.arrays.strings": "StringArray",
+    "outcore.ranks.transport": "Communicator Transport",
+    "outcore.problems.unstructured.edge_loop": "edge_loop",
+    "outcore.problems.unstructured.edge_schedule": "EdgeSchedule edge_schedule",
+    "outcore.problems.unstructured.localize": "AllocationList LocalEdges",
+    "outcore.problems.unstructured.partition": "Partition partition",
+    "outcore.problems.unstructured.translation": "TranslationTable",
+    "outcore.arrays.verification": "Damage verify",
 }
 # Modules that are found as attributes without an import of their own.
-_MODULES = (
-    "assignment",
-    "blocks",
-    "collective",
-    "disk",
-    "dist",
-    "formats",
-    "hints",
-    "jobs",
-    "ooc",
-    "opening",
-    "placement",
-    "report",
-    "requests",
-    "resident",
-    "transport",
-    "unstructured",
-)
+_MODULES = ("errors", "formats", "jobs", "mpi")
 _HOMES = {name: module for module, names in _LATER.items() for name in names.split()}
 
 
@@ -465,7 +452,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-_ranked.register("outcore.collective.opening")
+_ranked.register("outcore.ranks.collective.opening")
 # Figures of disks that `outcore bench` has measured, or processes have learned.
 _measured.use()
 _atexit.register(_measured.keep_learned)

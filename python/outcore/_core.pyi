@@ -6,9 +6,9 @@ from typing import Any, Final, NoReturn, Protocol, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from outcore.base.hints import Hints
 from outcore.formats.layout import ArrayInfo
-from outcore.hints import Hints
-from outcore.model.machine import Machine
+from outcore.model.machines.machine import Machine
 
 __all__ = [
     "CACHED",

@@ -39,7 +39,10 @@ from xarray.coding import strings
 from xarray.core import indexing
 
 from outcore import _core, formats
-from outcore.disk import DiskArray
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.strings import StringArray, Way
+from outcore.base.hints import Hints
+from outcore.base.requests import start
 from outcore.errors import (
     FormatError,
     OutcoreError,
@@ -52,9 +55,6 @@ from outcore.formats.layout import ArrayInfo, Chunked
 from outcore.formats.members import Member, Members
 from outcore.formats.paths import is_remote, one_name
 from outcore.formats.texts import OBJECT, Texts
-from outcore.hints import Hints
-from outcore.requests import start
-from outcore.strings import StringArray, Way
 
 __all__ = ["OutcoreBackendEntrypoint"]
 

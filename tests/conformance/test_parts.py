@@ -13,8 +13,9 @@ import pytest
 
 import killed
 import outcore
-from outcore import formats, jobs
+from outcore import formats
 from outcore.cli import main as command
+from outcore.compute import jobs
 from outcore.formats import part_manifest, whole
 from outcore.testing.sim import SimWorld
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.disk import DiskArray
+from outcore.arrays.disk import DiskArray
 
 xr = pytest.importorskip("xarray")
 netCDF4 = pytest.importorskip("netCDF4")

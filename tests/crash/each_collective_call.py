@@ -14,7 +14,7 @@ import numpy as np
 from each_call import HINTS, OLD, check
 
 import outcore
-from outcore.collective import planning
+from outcore.ranks.collective import planning
 from outcore.testing.sim import SimWorld
 
 NEW = OLD + 100_000

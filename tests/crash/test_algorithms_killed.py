@@ -23,7 +23,7 @@ import pytest
 import outcore
 from algorithm_runs import command, content, in_files, left, remove, run, work
 from algorithms import CASES
-from outcore import jobs
+from outcore.compute import jobs
 
 #: Seconds after which who was interrupted hangs.
 PATIENCE = 60

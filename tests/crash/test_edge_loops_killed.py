@@ -14,7 +14,7 @@ import pytest
 
 import outcore
 from killed import dies_at, quick_folder
-from outcore import jobs
+from outcore.compute import jobs
 
 STEPS = ("open", "link", "rename", "unlink", "fsync", "fdatasync", "write")
 NODES = 600
@@ -56,7 +56,7 @@ def prepared(request, tmp_path, monkeypatch):
 
 
 def prepare(kind, monkeypatch):
-    monkeypatch.setattr("outcore.jobs.checkpoints._CHECKPOINT", 0.0)
+    monkeypatch.setattr("outcore.compute.jobs.checkpoints._CHECKPOINT", 0.0)
     rng = np.random.default_rng(1)
     edges = (rng.integers(0, NODES, (2000, 1)) + rng.integers(-9, 9, (2000, 2))) % NODES
     x, y = rng.standard_normal(NODES), rng.standard_normal(NODES)
@@ -138,7 +138,7 @@ def test_who_is_killed_while_rows_are_put_in_place_is_known_and_completed(prepar
     """What is half old and half new no other loop takes, and nobody cleans up."""
     path, anew, before, after = prepared
     anew()
-    from outcore.unstructured import staging
+    from outcore.problems.unstructured import staging
 
     def half(rows, updates, *_):
         def work():
@@ -194,7 +194,7 @@ def test_what_another_has_changed_meanwhile_is_not_gone_on_with(prepared):
 
 def test_rows_are_durable_before_they_are_forgotten(prepared, monkeypatch):
     """In this order: rows flushed, all computed, the array flushed, in place, rows gone."""
-    from outcore.jobs.journal import Journal
+    from outcore.compute.jobs.journal import Journal
 
     path, anew, _, _ = prepared
     anew()

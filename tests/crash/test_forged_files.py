@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import jobs
+from outcore.compute import jobs
+from outcore.compute.jobs.calls import encoded
+from outcore.compute.jobs.journal import Journal
 from outcore.errors import OutcoreError
 from outcore.formats import durable, hdf5_redo, part_files, side_files, unfinished
-from outcore.jobs.calls import encoded
-from outcore.jobs.journal import Journal
 
 OTHER = 54321
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")

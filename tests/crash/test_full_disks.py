@@ -9,7 +9,7 @@ import pytest
 import outcore
 from algorithm_runs import content, in_files, must_be_right, run
 from algorithms import MIB
-from outcore import jobs
+from outcore.compute import jobs
 
 #: One of each family.
 FAMILIES = [
@@ -44,7 +44,9 @@ def coded(name):
 
 @pytest.fixture(autouse=True)
 def each_step_is_recorded(monkeypatch):
-    monkeypatch.setattr(importlib.import_module("outcore.jobs.checkpoints"), "_CHECKPOINT", 0.0)
+    monkeypatch.setattr(
+        importlib.import_module("outcore.compute.jobs.checkpoints"), "_CHECKPOINT", 0.0
+    )
 
 
 class Disk:

@@ -11,7 +11,7 @@ import pytest
 
 import outcore
 from killed import dies_at
-from outcore import jobs
+from outcore.compute import jobs
 from outcore.formats import zarr_staged
 
 pytest.importorskip("h5py")
@@ -30,7 +30,9 @@ RESULTS += ["g.zarr2::/x", "g.zarr2::/new/group/x", "g.nc::/x", "g.nc::/group/x"
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", DATA)
-    monkeypatch.setattr(importlib.import_module("outcore.jobs.checkpoints"), "_CHECKPOINT", 0.0)
+    monkeypatch.setattr(
+        importlib.import_module("outcore.compute.jobs.checkpoints"), "_CHECKPOINT", 0.0
+    )
 
 
 def store(outer, *, old=None):

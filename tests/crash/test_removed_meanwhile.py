@@ -16,7 +16,10 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import _core, jobs
+import outcore.ranks.restart.calls
+from outcore import _core
+from outcore.compute import jobs
+from outcore.compute.jobs.journal import Journal
 from outcore.errors import (
     CollectiveError,
     FormatError,
@@ -25,10 +28,9 @@ from outcore.errors import (
     UsageError,
 )
 from outcore.formats import durable, locks, npy, part_files, unfinished, zarr_store
-from outcore.jobs.journal import Journal
-from outcore.placement import making
-from outcore.restart.calls import checkpoint, restore
-from outcore.restart.folder import Folder, Manifest
+from outcore.problems.placement import making
+from outcore.ranks.restart.calls import checkpoint, restore
+from outcore.ranks.restart.folder import Folder, Manifest
 
 ROWS = outcore.Distribution((6, 4), ["block", "*"], 1)
 
@@ -82,11 +84,11 @@ def test_generation_that_counts_by_then_stays(monkeypatch, step):
 def test_reader_notices_a_number_that_is_used_again(monkeypatch):
     """The manifest names the same number before and after, but another checkpoint."""
     checkpoint("state", {"u": np.zeros(3), "v": np.zeros(3)})
-    opened = outcore.restart.calls.open
+    opened = outcore.ranks.restart.calls.open
 
     def late(path, *words, **more):
         if path.endswith("v.npy"):
-            monkeypatch.setattr(outcore.restart.calls, "open", opened)
+            monkeypatch.setattr(outcore.ranks.restart.calls, "open", opened)
             checkpoint("state", {"u": np.ones(3), "v": np.ones(3)})
             folder = Folder("state")
             old = folder.read()
@@ -94,7 +96,7 @@ def test_reader_notices_a_number_that_is_used_again(monkeypatch):
             part_files.rewrite("state/checkpoint.json", {**old.document(), "generation": 1})
         return opened(path, *words, **more)
 
-    monkeypatch.setattr(outcore.restart.calls, "open", late)
+    monkeypatch.setattr(outcore.ranks.restart.calls, "open", late)
     assert {name: array[0] for name, array in restore("state").items()} == {"u": 1, "v": 1}
 
 

@@ -9,7 +9,8 @@ import pytest
 
 import outcore
 from applications import SMALL, results, run
-from outcore import _core, transport
+from outcore import _core
+from outcore import mpi
 from outcore.testing.sim import SimWorld
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -36,8 +37,8 @@ def test_it_runs(name, tmp_path, monkeypatch, capsys):
 def test_a_sweep_goes_on_on_other_numbers_of_ranks(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     here, before = threading.local(), outcore.memory()
-    monkeypatch.setattr(transport, "world", lambda: here.transport)
-    monkeypatch.setattr(transport, "transport", lambda comm: comm)
+    monkeypatch.setattr(mpi, "world", lambda: here.transport)
+    monkeypatch.setattr(mpi, "transport", lambda comm: comm)
 
     def go(t, *more):
         here.transport = t
@@ -64,8 +65,8 @@ def test_a_sweep_goes_on_on_other_numbers_of_ranks(tmp_path, monkeypatch, capsys
 def test_heat_goes_on_on_other_numbers_of_ranks(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     here = threading.local()
-    monkeypatch.setattr(transport, "world", lambda: here.transport)
-    monkeypatch.setattr(transport, "transport", lambda comm: comm)
+    monkeypatch.setattr(mpi, "world", lambda: here.transport)
+    monkeypatch.setattr(mpi, "transport", lambda comm: comm)
 
     def go(t, *more):
         here.transport = t
@@ -95,8 +96,8 @@ def test_a_product_stays_within_its_memory(tmp_path, monkeypatch, capsys):
 def test_a_product_of_simulated_ranks_is_that_of_numpy(tmp_path, monkeypatch, capsys, size):
     monkeypatch.chdir(tmp_path)
     here, before = threading.local(), outcore.memory()
-    monkeypatch.setattr(transport, "world", lambda: here.transport)
-    monkeypatch.setattr(transport, "transport", lambda comm: comm)
+    monkeypatch.setattr(mpi, "world", lambda: here.transport)
+    monkeypatch.setattr(mpi, "transport", lambda comm: comm)
 
     def go(t):
         here.transport = t

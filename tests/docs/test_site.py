@@ -43,7 +43,7 @@ def test_a_name_that_is_new_appears(tmp_path, monkeypatch):
     def fresh() -> None:
         """Nothing."""
 
-    fresh.__module__ = "outcore.opening"
+    fresh.__module__ = "outcore.arrays.opening"
     monkeypatch.setattr(outcore, "fresh", fresh, raising=False)
     monkeypatch.setattr(outcore, "__all__", [*outcore.__all__, "fresh"])
     assert tmp_path / "functions/outcore.fresh.rst" in reference.write(tmp_path)

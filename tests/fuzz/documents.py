@@ -16,9 +16,10 @@ import numpy as np
 import outcore
 from fuzz.chance import LIES, Chance
 from fuzz.lane import Files, Target
-from outcore import errors, formats, jobs
+from outcore import errors, formats
+from outcore.compute import jobs
+from outcore.compute.jobs.journal import Journal
 from outcore.formats import whole
-from outcore.jobs.journal import Journal
 
 
 def taste(path: str, **options: Any) -> None:

@@ -12,12 +12,13 @@ from dataclasses import replace
 import pytest
 
 from disks import SLOW
-from outcore import _core, measured
-from outcore.collective import call, planning
-from outcore.collective.packets import Packets
-from outcore.collective.traffic import PackedExchange
-from outcore.transport.group import Group
-from outcore.transport.serial import SerialTransport
+from outcore import _core
+from outcore.arrays import measured
+from outcore.ranks.collective import call, planning
+from outcore.ranks.collective.packets import Packets
+from outcore.ranks.collective.traffic import PackedExchange
+from outcore.ranks.transport.group import Group
+from outcore.ranks.transport.serial import SerialTransport
 from ranks import UNDER_MPI, World, tell_all
 
 MARKS = {

@@ -10,7 +10,8 @@ import functools
 import numpy as np
 
 import outcore
-from outcore import DistArray, Distribution, jobs
+from outcore import DistArray, Distribution
+from outcore.compute import jobs
 from ranks import once
 
 SHAPE = (6, 4)

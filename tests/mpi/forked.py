@@ -17,10 +17,10 @@ import numpy as np
 
 from killed import last_words
 from outcore import _core
-from outcore.transport.group import Group
-from outcore.transport.nodememory import MappedMemory
-from outcore.transport.place import seat
-from outcore.transport.timeouts import Patience
+from outcore.ranks.transport.group import Group
+from outcore.ranks.transport.nodememory import MappedMemory
+from outcore.ranks.transport.place import seat
+from outcore.ranks.transport.timeouts import Patience
 
 #: Seconds after which a rank hangs.
 PATIENCE = 20

@@ -13,8 +13,8 @@ from mpi4py import MPI
 
 import algorithm_runs
 from mpi.step_rank import memory_of_mpi, tell
-from outcore.jobs import checkpoints
-from outcore.transport import transport
+from outcore.compute.jobs import checkpoints
+from outcore.mpi import transport
 
 
 def main():

@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from mpi.call_steps import Steps, constructors
 from mpi.killed_calls import CALLS
-from outcore.transport import transport
+from outcore.mpi import transport
 
 #: How MPICH and Open MPI call memory that ranks of a node share.
 NAMED = re.compile(r"/(mpich_shm_|sm_segment\.)")

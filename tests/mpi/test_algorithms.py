@@ -14,12 +14,12 @@ import pytest
 import outcore
 from algorithm_runs import must_be_right
 from algorithms import CASES
-from outcore import jobs
-from outcore.jobs.carry import Carrier
-from outcore.jobs.journal import Journal, of_rank, of_ranks
-from outcore.ooc.factors.blas import Routines
-from outcore.schedule import Run, Schedule
-from outcore.schedule.divide import divided
+from outcore.arrays.schedule import Run, Schedule
+from outcore.arrays.schedule.divide import divided
+from outcore.compute import jobs
+from outcore.compute.factors.blas import Routines
+from outcore.compute.jobs.carry import Carrier
+from outcore.compute.jobs.journal import Journal, of_rank, of_ranks
 from outcore.testing.sim import SimWorld
 from ranks import once, ranks
 
@@ -59,7 +59,7 @@ def in_memory(found):
 def test_results_are_those_of_one_process(world, folder, name, monkeypatch):
     """Bit for bit where it is promised; each rank gets them."""
     # Panels of stencils on all ranks, also where that does not pay.
-    monkeypatch.setattr("outcore.assumed_costs.STENCIL_ELEMENT_SECONDS", 1.0)
+    monkeypatch.setattr("outcore.base.assumed_costs.STENCIL_ELEMENT_SECONDS", 1.0)
     case = CASES[name]()
     alone = []
 
@@ -162,7 +162,7 @@ NAMED = [name for name in CASES if CASES[name]().outs]
 @ranks(3)
 def test_who_is_interrupted_goes_on(world, folder, name, monkeypatch):
     """One rank stops; all raise; other numbers of ranks end in the same bytes."""
-    checkpoints = importlib.import_module("outcore.jobs.checkpoints")
+    checkpoints = importlib.import_module("outcore.compute.jobs.checkpoints")
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
     case = CASES[name]()
     whole = []
@@ -220,9 +220,9 @@ def content(case, folder, prefix):
 def test_common_inputs_are_read_once_and_handed_round(world, folder, name, monkeypatch):
     """As where a disk is slow; one process reads blocks again for each block of the result."""
     case, moved = CASES[name](), []
-    carry = importlib.import_module("outcore.jobs.carry")
+    carry = importlib.import_module("outcore.compute.jobs.carry")
     monkeypatch.setattr(carry, "read_all", partial(outcore.read_all, method="two-phase"))
-    monkeypatch.setattr("outcore.assumed_costs.REQUEST_DELAY", 0.0)  # tiles that move least
+    monkeypatch.setattr("outcore.base.assumed_costs.REQUEST_DELAY", 0.0)  # tiles that move least
     measured = carry.Carrier.measured_by_all
 
     def noted(self):
@@ -261,7 +261,7 @@ def test_one_operand_may_be_in_memory(world, folder):
 @ranks(3, most=4)
 def test_steps_are_divided_by_what_they_take(world, folder, monkeypatch):
     """Each rank has about as much, also of what begins with what the step before has read."""
-    carry = importlib.import_module("outcore.jobs.carry")
+    carry = importlib.import_module("outcore.compute.jobs.carry")
     part, steps = carry.Carrier.part, {}
 
     def noted(self, schedule, parts, *more):
@@ -352,7 +352,7 @@ def stopped_after(calls):
 @pytest.mark.simulated
 def test_what_other_ranks_noted_of_an_earlier_job_does_not_count(tmp_path, monkeypatch):
     """It began anew: the arrays of the earlier job, and what its ranks had stored, are gone."""
-    checkpoints = importlib.import_module("outcore.jobs.checkpoints")
+    checkpoints = importlib.import_module("outcore.compute.jobs.checkpoints")
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
     a = np.random.default_rng(0).random((500, 900))
     np.save(tmp_path / "a.npy", a)
@@ -377,7 +377,7 @@ def test_what_other_ranks_noted_of_an_earlier_job_does_not_count(tmp_path, monke
 @pytest.mark.simulated
 def test_what_ranks_noted_does_not_outlive_the_journal_of_their_job(tmp_path, monkeypatch):
     """Somebody removed the first one by hand: the arrays are made anew, for the same job."""
-    checkpoints = importlib.import_module("outcore.jobs.checkpoints")
+    checkpoints = importlib.import_module("outcore.compute.jobs.checkpoints")
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
     a = np.random.default_rng(0).random((500, 900))
     np.save(tmp_path / "a.npy", a)
@@ -398,7 +398,7 @@ def test_what_ranks_noted_does_not_outlive_the_journal_of_their_job(tmp_path, mo
 
 @pytest.mark.simulated
 def test_what_ranks_noted_of_another_job_does_not_count(tmp_path, monkeypatch):
-    checkpoints = importlib.import_module("outcore.jobs.checkpoints")
+    checkpoints = importlib.import_module("outcore.compute.jobs.checkpoints")
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
     a = np.random.default_rng(0).random((500, 900))
     np.save(tmp_path / "a.npy", a)
@@ -418,7 +418,7 @@ def test_what_ranks_noted_of_another_job_does_not_count(tmp_path, monkeypatch):
 @pytest.mark.simulated
 def test_ranks_write_as_those_who_are_not_alone(tmp_path, monkeypatch):
     """Who is told that nobody else writes reads, changes and writes whole blocks without a lock."""
-    carry, seen = importlib.import_module("outcore.jobs.carry"), []
+    carry, seen = importlib.import_module("outcore.compute.jobs.carry"), []
 
     def run(schedule, arrays, **more):
         seen.extend(a.hints.exclusive for a in arrays if a.writable)

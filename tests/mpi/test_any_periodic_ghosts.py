@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mpi.test_periodic import made, numbers, padded
 from outcore import Distribution, ProcessGrid
-from outcore.collective import traffic
+from outcore.ranks.collective import traffic
 from outcore.testing.sim import SimWorld
 
 # Under mpiexec each rank would draw cases of its own.

@@ -11,7 +11,7 @@ import pytest
 import outcore
 from applications import SMALL, results, run
 from mpi.real import ROOT
-from outcore import transport
+from outcore import mpi
 from ranks import once, ranks, tell_all
 
 #: What computes with arrays on disk that ranks share, or goes on on other numbers of ranks.
@@ -19,10 +19,10 @@ SHARED = ("heat_steps", "integrals")
 
 
 def said(name, where, comm, patch, *more):
-    """What an application prints on these ranks; `comm` as `outcore.transport.world` tells it."""
+    """What an application prints on these ranks; `comm` as `outcore.mpi.world` tells it."""
     where.mkdir(exist_ok=True)
     patch.chdir(where)
-    patch.setattr(transport, "world", lambda: comm)
+    patch.setattr(mpi, "world", lambda: comm)
     with contextlib.redirect_stdout(io.StringIO()) as out:
         run(name, *more)
     return out.getvalue()
@@ -39,7 +39,7 @@ def test_ranks_say_what_one_process_says(world, name, folder, monkeypatch):
     def body(t):
         once(t, alone)
         with monkeypatch.context() as patch:
-            return said(name, folder / "shared", transport.world(), patch)
+            return said(name, folder / "shared", mpi.world(), patch)
 
     found = []
     together = tell_all(world.run(body)[0])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.collective import call
 from outcore.errors import BudgetError
+from outcore.ranks.collective import call
 from ranks import once, ranks
 
 # Of an encoded array of blocks of 512 KiB.

@@ -9,8 +9,8 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.collective import CollectiveArray, call, explain
 from outcore.errors import CollectiveError
+from outcore.ranks.collective import CollectiveArray, call, explain
 from ranks import UNDER_MPI, once, ranks
 
 FILES, SHAPE = 30, (24, 40)

@@ -12,7 +12,7 @@ import outcore
 from mpi.distribution_cases import random_distribution
 from outcore import DistArray, Distribution, _core
 from outcore.errors import BudgetError, CollectiveError
-from outcore.restart import calls
+from outcore.ranks.restart import calls
 from ranks import once, ranks
 
 DTYPES = ("f8", ">i4", "c8", "?", "u2", [("a", "i2"), ("b", "f8")], "S5", "M8[s]")

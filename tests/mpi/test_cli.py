@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import cli, jobs
+from outcore import cli
+from outcore.compute import jobs
+from outcore.mpi import transport, world
 from outcore.testing.sim import SimWorld
-from outcore.transport import transport, world
 from ranks import once, tell_all
 
 DATA = np.random.default_rng(3).random((700, 500))
@@ -84,7 +85,7 @@ def test_one_rank_without_the_file_ends_all(here, capsys, monkeypatch):
 @pytest.fixture
 def parts(monkeypatch):
     """How many steps each rank of this process was given, of all rounds."""
-    carry, found = importlib.import_module("outcore.jobs.carry"), {}
+    carry, found = importlib.import_module("outcore.compute.jobs.carry"), {}
     part = carry.Carrier.part
 
     def noted(self, schedule, parts, *more):
@@ -159,7 +160,9 @@ def test_jobs_counts_what_all_ranks_have_noted_and_resume_shares_the_rest(
 ):
     """As after a kill: nobody has put their journals together."""
     monkeypatch.setattr(jobs.checkpoints, "_CHECKPOINT", 0.0)
-    monkeypatch.setattr(importlib.import_module("outcore.jobs.job"), "gather", lambda journal: None)
+    monkeypatch.setattr(
+        importlib.import_module("outcore.compute.jobs.job"), "gather", lambda journal: None
+    )
     t, calls = transport(world()), []
     if t.size > 5:
         pytest.skip("of 8 steps each rank would have one: none is left when the last rank stops")

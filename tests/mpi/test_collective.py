@@ -11,8 +11,8 @@ import pytest
 import outcore
 import watched
 from mpi.collective_cases import Case
-from outcore.collective import call, independent, rounds
 from outcore.errors import BudgetError, CollectiveError
+from outcore.ranks.collective import call, independent, rounds
 from ranks import UNDER_MPI, once, ranks
 
 SOME = 12

@@ -10,8 +10,8 @@ import pytest
 import outcore
 import watched
 from outcore import _core
-from outcore.collective import items, rounds
 from outcore.errors import BudgetError, CollectiveError
+from outcore.ranks.collective import items, rounds
 from ranks import once, ranks
 
 ERRORS = {

@@ -12,7 +12,7 @@ import pytest
 import outcore
 from mpi import forked
 from outcore.errors import CollectiveError
-from outcore.transport.watchdog import Watchdog
+from outcore.ranks.transport.watchdog import Watchdog
 from ranks import ranks
 
 # Nobody waits that long: who has to learn it by time has learned it wrongly.
@@ -110,9 +110,9 @@ import numpy as np
 from outcore import _core
 from outcore.errors import CollectiveError
 from outcore.testing.sim import SimMemory
-from outcore.transport.group import Group
-from outcore.transport.place import seat
-from outcore.transport.timeouts import Patience
+from outcore.ranks.transport.group import Group
+from outcore.ranks.transport.place import seat
+from outcore.ranks.transport.timeouts import Patience
 
 # Four processes on two barriers that were mapped before they forked; messages by datagrams.
 victim, folder = int(sys.argv[1]), sys.argv[2]

@@ -7,8 +7,8 @@ import pytest
 
 import outcore
 from disks import dirty_pages, is_local, pages_of_linux
-from outcore.collective import independent
 from outcore.errors import CollectiveError, UsageError
+from outcore.ranks.collective import independent
 from ranks import UNDER_MPI, once, ranks
 
 NODES = (None, 1)

@@ -18,7 +18,7 @@ from mpi.call_steps import Steps, constructors, words
 from mpi.killed_calls import NEW, OLD, SHAPE, part
 from outcore import DistArray, Distribution
 from outcore.errors import BudgetError
-from outcore.resident import naming
+from outcore.ranks.resident import naming
 from ranks import once, ranks
 
 #: Where what asks for memory is a step. Sums end with a few numbers, when all ranks have said theirs.

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.collective.passes import Passes
-from outcore.indices.schedule import COMBINES
+from outcore.arrays.indices.schedule import COMBINES
+from outcore.ranks.collective.lists.passes import Passes
 from ranks import UNDER_MPI, once, ranks
 
 FORMATS = {
@@ -579,8 +579,8 @@ def test_passes_are_told_where_only_an_owner_would_get_too_much(world, folder):
 def test_a_rank_that_cannot_tell_passes_fails_on_all_and_they_go_on(
     world, folder, failing, monkeypatch
 ):
-    from outcore.collective import passes
-    from outcore.indices.parts import StoredList
+    from outcore.arrays.indices.lists.parts import StoredList
+    from outcore.ranks.collective.lists import passes
 
     victims = set()
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.collective.dry_run import dry_run
+import outcore.base.report
 from outcore.errors import CollectiveError
+from outcore.ranks.collective.dry_run import dry_run
 from ranks import ranks
 
 NODES = (None, 1)
@@ -92,7 +93,7 @@ def test_it_is_told_for_people(world, folder):
         text = str(forced)
         assert text.startswith("write    5 arrays")
         assert "e.npy: 230 kB for" in text and "owned by rank" in text
-        assert f"traffic  {outcore.report.human(forced.traffic)} between ranks" in text
+        assert f"traffic  {outcore.base.report.human(forced.traffic)} between ranks" in text
         assert ("balanced: " in text) == (forced.ranks > 1)
         assert {array.alone_method for array in forced.arrays} == {"two-phase"}
         assert direct.method == "direct" and "owned by" not in str(direct)
@@ -154,7 +155,7 @@ def test_failures_are_everybodys(world, folder):
 
 @ranks(2, 4)
 def test_a_rank_that_cannot_tell_fails_on_all(world, folder, monkeypatch):
-    from outcore.collective import explain
+    from outcore.ranks.collective import explain
 
     def failing(teller, plan, arrays):
         if teller.rank == 1:

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 import outcore
+import outcore.ranks.transport
 import watched
 from mpi.test_collective import once
 from outcore import DistArray, Distribution, _core
-from outcore.collective import items, traffic
-from outcore.dist import redistribution
 from outcore.errors import CollectiveError, DistributionError, StorageError, UsageError
-from outcore.transport.place import TAG_STOP
+from outcore.ranks.collective import items, traffic
+from outcore.ranks.dist import redistribution
+from outcore.ranks.transport.place import TAG_STOP
 from ranks import ranks
 
 ERRORS = {
@@ -352,7 +353,7 @@ def interrupted(t, monkeypatch):
 
 @pytest.mark.simulated
 def test_ctrl_c_waits_for_a_redistribution(monkeypatch):
-    interrupted(outcore.transport.transport(None), monkeypatch)
+    interrupted(outcore.ranks.transport.transport(None), monkeypatch)
 
 
 @pytest.mark.real_mpi

@@ -11,8 +11,9 @@ import pytest
 import outcore
 from mpi.test_collective import once
 from outcore import DistArray, Distribution, _core
-from outcore.collective import (
-    agreement,
+from outcore.errors import BudgetError, CollectiveError, DistributionError
+from outcore.ranks import agreement
+from outcore.ranks.collective import (
     array,
     call,
     durable,
@@ -25,9 +26,8 @@ from outcore.collective import (
     rounds,
     traffic,
 )
-from outcore.errors import BudgetError, CollectiveError, DistributionError
+from outcore.ranks.transport.nodememory import MappedMemory
 from outcore.testing.sim import SimMemory
-from outcore.transport.nodememory import MappedMemory
 from ranks import ranks
 
 # What runs on each rank between two synchronisations. The first step of a rank that ends a collective is

@@ -9,8 +9,8 @@ import pytest
 import outcore
 import watched
 from mpi.test_collective_faults import Faults
-from outcore.collective import rounds
 from outcore.errors import CollectiveError
+from outcore.ranks.collective import rounds
 from ranks import UNDER_MPI, once, ranks
 
 PATIENCE = 30

@@ -12,7 +12,7 @@ from clock import until
 from mpi.collective_cases import Case
 from mpi.test_collective import NODES
 from outcore.errors import BudgetError, CollectiveError
-from outcore.transport.in_flight import InFlight
+from outcore.ranks.transport.in_flight import InFlight
 from ranks import UNDER_MPI, once, ranks
 
 SHAPE = 60, 64

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.collective.sums import sum_steps
-from outcore.indices.schedule import COMBINES
+from outcore.arrays.indices.schedule import COMBINES
+from outcore.ranks.collective.lists.sums import sum_steps
 from ranks import UNDER_MPI, collect, ranks
 
 WAYS = [
@@ -430,7 +430,7 @@ def test_a_list_that_is_written_once_is_left_as_it_is(world, folder):
 @ranks(3, per_node=(None, 2))
 def test_many_windows_and_steps_keep_the_order_of_lists(world, folder, monkeypatch):
     """Windows of a few elements: each has elements of all ranks, and rows of all sizes."""
-    from outcore.collective import elements
+    from outcore.ranks.collective.lists import elements
 
     monkeypatch.setattr(elements, "_WINDOW", 16)
 
@@ -534,7 +534,7 @@ def test_ranks_take_what_owners_have_read(world, folder):
 @pytest.mark.simulated
 @ranks(3)
 def test_owners_take_indices_when_all_ranks_have_told_theirs(world, folder, monkeypatch):
-    from outcore.collective.elements import InSlots
+    from outcore.ranks.collective.lists.elements import InSlots
 
     bring = InSlots.bring
 
@@ -586,7 +586,7 @@ def test_elements_are_filled_before_values_come(world, folder):
 def test_domains_that_are_listed_almost_wholly_are_read_and_written_in_blocks(
     world, folder, monkeypatch
 ):
-    from outcore.collective import dense, elements
+    from outcore.ranks.collective.lists import dense, elements
 
     monkeypatch.setattr(elements, "_WINDOW", 80)
     monkeypatch.setattr(dense, "_BLOCK", 200)
@@ -649,7 +649,7 @@ def test_a_list_in_memory_is_counted_until_passes_bring_it_to_disk(world, folder
 @pytest.mark.simulated
 @ranks(3, per_node=(None, 1))
 def test_owners_that_were_told_in_vain_hold_no_memory(world, folder, monkeypatch):
-    from outcore.collective import listed_owners
+    from outcore.ranks.collective.lists import owners as listed_owners
 
     whole, failing = listed_owners.Part, set()
 
@@ -686,7 +686,7 @@ def test_owners_that_were_told_in_vain_hold_no_memory(world, folder, monkeypatch
 @pytest.mark.parametrize("way", ["gather", "scatter"])
 @ranks(3, per_node=(1,))
 def test_a_rank_that_cannot_pack_its_messages_lets_no_other_wait(world, folder, monkeypatch, way):
-    from outcore.collective.elements import ByMessages
+    from outcore.ranks.collective.lists.elements import ByMessages
 
     def broken(self, step):
         if self._group.rank == 1:
@@ -719,7 +719,7 @@ def test_a_rank_that_cannot_pack_its_messages_lets_no_other_wait(world, folder, 
 def test_an_owner_without_room_fails_on_all_before_anything_is_sent(
     world, folder, monkeypatch, ahead
 ):
-    from outcore.collective.elements import ByMessages
+    from outcore.ranks.collective.lists.elements import ByMessages
 
     whole, calls = ByMessages.room, {}
 

@@ -20,7 +20,7 @@ from mpi.call_steps import Steps, constructors
 from mpi.killed_calls import CALLS, emptied, files
 from mpi.real import ROOT, Job
 from outcore.errors import CollectiveError
-from outcore.transport import nodememory
+from outcore.ranks.transport import nodememory
 
 pytestmark = pytest.mark.simulated  # starts its processes itself
 

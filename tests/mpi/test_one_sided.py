@@ -18,7 +18,7 @@ from clock import until
 from mpi import forked
 from mpi.distribution_cases import random_distribution, random_shape, widths_of
 from outcore import CollectiveError, DistArray, Distribution, UsageError, _core
-from outcore.transport import nodememory
+from outcore.ranks.transport import nodememory
 from ranks import UNDER_MPI, collect, ranks
 
 SIZES = (1, 2, 3, 5, 8)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.collective.items import names, reading
 from outcore.errors import (
     AlreadyExistsError,
     CollectiveError,
@@ -16,6 +15,7 @@ from outcore.errors import (
     UsageError,
 )
 from outcore.formats import npy
+from outcore.ranks.collective.items import names, reading
 from ranks import once, ranks
 
 FILES = 12

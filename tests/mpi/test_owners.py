@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.collective import call, planning
+from outcore.ranks.collective import call, planning
 from ranks import ranks
 
 NODES = (None, 1)

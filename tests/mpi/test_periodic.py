@@ -7,9 +7,9 @@ import pytest
 
 import outcore
 from outcore import DistArray, Distribution, ProcessGrid
-from outcore.collective import traffic
-from outcore.dist.periodic import Torus
 from outcore.errors import DistributionError
+from outcore.ranks.collective import traffic
+from outcore.ranks.dist.periodic import Torus
 from ranks import ranks
 
 NODES = (None, 2)

@@ -8,7 +8,7 @@ import pytest
 import outcore
 from outcore.errors import CollectiveError
 from outcore.formats import durable
-from outcore.placement import making
+from outcore.problems.placement import making
 from ranks import ranks
 
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcore
+import outcore.base.distribution
 from outcore import Distribution
 from outcore.errors import (
     AlreadyExistsError,
@@ -24,8 +25,8 @@ from outcore.errors import (
     OutcoreError,
     UsageError,
 )
-from outcore.placement.overlap import overlaps
-from outcore.placement.part import intersections
+from outcore.problems.placement.overlap import overlaps
+from outcore.problems.placement.part import intersections
 from ranks import once, ranks
 
 PLACEMENTS = ("global", "local", "partitioned")
@@ -54,12 +55,12 @@ def values():
 def mine(whole, distribution, rank, ghosts=0):
     """The local array that a rank should have."""
     core = distribution.core
-    pairs = outcore.distribution.widths(ghosts, distribution.ndim)
+    pairs = outcore.base.distribution.widths(ghosts, distribution.ndim)
     local = np.full(distribution.local_shape(rank, ghosts), np.nan)
     sections, places = core.pieces(rank, pairs, True)
     for key, view in zip(
-        outcore.distribution.slices(sections),
-        outcore.distribution.views(local, places),
+        outcore.base.distribution.slices(sections),
+        outcore.base.distribution.views(local, places),
         strict=True,
     ):
         view[...] = whole[key]
@@ -209,7 +210,9 @@ def test_a_shift_goes_in_rounds_where_memory_is_short(world, folder, monkeypatch
         ) as a:
             a.write_section(..., np.full(a.local_shape, t.rank))
             state = outcore._core.memory_state()
-            monkeypatch.setattr("outcore.placement.shift._room", lambda item: 10_000, raising=True)
+            monkeypatch.setattr(
+                "outcore.problems.placement.shift._room", lambda item: 10_000, raising=True
+            )
             for method in ("direct", "out-of-core"):
                 told = a.shift_all(method)
                 assert told.rounds > 4
@@ -728,12 +731,12 @@ def test_what_a_key_meets_is_what_elements_say(case):
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 8, 16])
 def test_overlaps_are_what_ghosts_cover(size):
     for distribution, ghosts in cases(size):
-        pairs = outcore.distribution.widths(ghosts, 2)
+        pairs = outcore.base.distribution.widths(ghosts, 2)
         for rank in range(size):
             shape = distribution.local_shape(rank, ghosts)
             covered = np.zeros(shape, int)
             _, places = distribution.core.pieces(rank, pairs, False)
-            for view in outcore.distribution.views(covered, places):
+            for view in outcore.base.distribution.views(covered, places):
                 view[...] += 1
             local = mine(values(), distribution, rank, ghosts)
             for one in overlaps(distribution, rank, pairs):

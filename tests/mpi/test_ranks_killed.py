@@ -20,7 +20,7 @@ import outcore
 from algorithm_runs import content, in_files, left, must_be_right, remove, run
 from algorithms import CASES
 from mpi.real import ROOT, Job
-from outcore.jobs.journal import Journal, of_rank
+from outcore.compute.jobs.journal import Journal, of_rank
 
 pytestmark = pytest.mark.simulated  # starts mpiexec itself
 

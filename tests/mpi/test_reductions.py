@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import assumed_costs
-from outcore.schedule import Run, check
+from outcore.arrays.schedule import Run, check
+from outcore.base import assumed_costs
 from ranks import of_all, once, ranks
 
 # Shape, reduced axes, in what order the file is.
@@ -56,7 +56,7 @@ def content(shape, dtype, rng):
 @pytest.fixture
 def seen(monkeypatch):
     """Steps that each rank was given, by schedule; all schedules are checked, and nodes always used."""
-    carry, found = importlib.import_module("outcore.jobs.carry"), []
+    carry, found = importlib.import_module("outcore.compute.jobs.carry"), []
     monkeypatch.setattr(assumed_costs, "SYNCHRONISATION_SECONDS", -100.0)
 
     def run(schedule, arrays, plain=Run, **more):
@@ -134,7 +134,7 @@ def test_chosen_elements_have_the_bits_of_one_process(world, folder, seen, shape
 @ranks(2, 3, 4)
 def test_each_rank_reads_its_part(world, folder, monkeypatch):
     """Also of one number, of a single row of results, and of an inner product."""
-    carry = importlib.import_module("outcore.jobs.carry")
+    carry = importlib.import_module("outcore.compute.jobs.carry")
     monkeypatch.setattr(assumed_costs, "SYNCHRONISATION_SECONDS", 0.0)
     part, read = carry.Carrier.part, {}
 
@@ -318,7 +318,7 @@ def test_scans_have_the_bits_of_one_process(world, folder, seen, shape, axis):
 @ranks(2, 4)
 def test_ranks_share_a_scan(world, folder, monkeypatch):
     """Integers of one line in parts, floating lines side by side."""
-    carry = importlib.import_module("outcore.jobs.carry")
+    carry = importlib.import_module("outcore.compute.jobs.carry")
     monkeypatch.setattr(assumed_costs, "SYNCHRONISATION_SECONDS", 0.0)
     part, steps = carry.Carrier.part, {}
 

@@ -14,14 +14,16 @@ import numpy as np
 import pytest
 
 import outcore
+import outcore.arrays.opening
 from mpi.collective_cases import METHODS
 from mpi.distribution_cases import random_distribution, random_shape, widths_of
 from mpi.test_collective import NODES
 from mpi.test_faults_of_calls import Core, steps_of_core, struck_at_every_step
-from outcore import DistArray, Distribution, _core, jobs
+from outcore import DistArray, Distribution, _core
+from outcore.compute import jobs
+from outcore.compute.jobs import leftovers
 from outcore.errors import CollectiveError, OutcoreError, StorageError, UsageError
-from outcore.jobs import leftovers
-from outcore.resident import making, movement, naming, temporary
+from outcore.ranks.resident import making, movement, naming, temporary
 from ranks import UNDER_MPI, once, ranks
 
 __all__ = ["steps_of_core"]
@@ -322,7 +324,7 @@ STEPS = [
     (making.Hold, "new", 0),
     (making.Hold, "join", -1),
     (making, "number_of", -1),
-    (outcore.opening, "create", 0),
+    (outcore.arrays.opening, "create", 0),
     (outcore.formats, "open_info", -1),
 ]
 

@@ -13,8 +13,8 @@ import pytest
 import outcore
 from algorithm_runs import content, left
 from algorithms import CASES
-from outcore import jobs
-from outcore.jobs.journal import Journal
+from outcore.compute import jobs
+from outcore.compute.jobs.journal import Journal
 from outcore.testing.sim import SimWorld
 from ranks import once, ranks
 
@@ -39,7 +39,7 @@ def stopped_after(calls):
 
 @pytest.fixture(autouse=True)
 def each_step_is_recorded(monkeypatch):
-    checkpoints = importlib.import_module("outcore.jobs.checkpoints")
+    checkpoints = importlib.import_module("outcore.compute.jobs.checkpoints")
     monkeypatch.setattr(checkpoints, "_CHECKPOINT", 0.0)
 
 
@@ -114,7 +114,7 @@ def test_resume_goes_on_with_all_jobs_of_a_folder(world, folder, monkeypatch):
 
 @ranks(2, 3)
 def test_ranks_share_what_a_process_alone_has_left(world, folder, monkeypatch):
-    carry, done = importlib.import_module("outcore.jobs.carry"), {}
+    carry, done = importlib.import_module("outcore.compute.jobs.carry"), {}
     part = carry.Carrier.part
 
     def noted(self, schedule, parts, *more):

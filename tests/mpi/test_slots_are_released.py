@@ -8,8 +8,8 @@ import pytest
 import outcore
 from outcore import _core
 from outcore.errors import CollectiveError
+from outcore.ranks.transport import sharing
 from outcore.testing.sim import SimWorld
-from outcore.transport import sharing
 
 pytestmark = pytest.mark.simulated  # the group of all ranks is not closed before the end
 

@@ -6,7 +6,7 @@ import numpy as np
 
 import outcore
 from outcore import _core
-from outcore.transport import SerialTransport
+from outcore.ranks.transport import SerialTransport
 from ranks import once, ranks
 
 DATA = np.arange(1024 * 512, dtype="f8").reshape(1024, 512)

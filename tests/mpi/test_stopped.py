@@ -8,9 +8,10 @@ import pytest
 
 import outcore
 import watched
-from outcore import _core, requests
-from outcore.collective import rounds
+from outcore import _core
+from outcore.base import requests
 from outcore.errors import CollectiveError
+from outcore.ranks.collective import rounds
 from outcore.testing.sim import SimWorld
 
 pytestmark = pytest.mark.simulated  # the delays are made in the threads of one process

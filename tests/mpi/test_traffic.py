@@ -11,11 +11,11 @@ import pytest
 import outcore
 from clock import until
 from outcore import DistArray, Distribution, _core
-from outcore.collective import traffic
-from outcore.collective.traffic import Run, Transfer
 from outcore.errors import DistributionError
-from outcore.transport.group import Group
-from outcore.transport.serial import SerialTransport
+from outcore.ranks.collective import traffic
+from outcore.ranks.collective.traffic import Run, Transfer
+from outcore.ranks.transport.group import Group
+from outcore.ranks.transport.serial import SerialTransport
 from ranks import ranks
 
 NODES = (None, 2)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import outcore
+from outcore.ranks.transport import SerialTransport, group, transport
 from outcore.testing.conformance import check_transport
 from outcore.testing.sim import SimWorld
-from outcore.transport import SerialTransport, group, transport
 from ranks import UNDER_MPI, ranks
 
 

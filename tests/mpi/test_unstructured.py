@@ -289,7 +289,7 @@ def test_nobody_reads_what_a_late_rank_has_not_written(world, folder, module, na
     rng = np.random.default_rng(5)
     edges = (rng.integers(0, NODES, (EDGES, 1)) + rng.integers(-30, 30, (EDGES, 2))) % NODES
     points, slow = rng.random((NODES, 2)), threading.local()
-    where = importlib.import_module(f"outcore.unstructured.{module}")
+    where = importlib.import_module(f"outcore.problems.unstructured.{module}")
     whole = getattr(where, name)
 
     def late(*words):
@@ -320,7 +320,7 @@ def test_nobody_reads_what_a_late_rank_has_not_written(world, folder, module, na
 
 @ranks(2, 3)
 def test_a_rank_that_cannot_flush_leaves_no_schedule(world, folder, monkeypatch):
-    from outcore.unstructured import tables
+    from outcore.problems.unstructured import tables
 
     failing, seen = threading.local(), []
     whole, say = outcore.DiskArray.flush, tables.write_manifest
@@ -333,7 +333,7 @@ def test_a_rank_that_cannot_flush_leaves_no_schedule(world, folder, monkeypatch)
 
     monkeypatch.setattr(outcore.DiskArray, "flush", flush)
     monkeypatch.setattr(
-        "outcore.unstructured.edge_schedule.write_manifest",
+        "outcore.problems.unstructured.edge_schedule.write_manifest",
         lambda *words: (seen.append(1), say(*words)),
     )
 
@@ -406,7 +406,7 @@ def both(edges, x, y, z):
 @ranks(1, 2, 3)
 def test_a_loop_goes_on_with_what_other_ranks_have_done(world, folder, kind, monkeypatch):
     """Begun by one process that fails in a late block; what was stored is not computed again."""
-    monkeypatch.setattr("outcore.jobs.checkpoints._CHECKPOINT", 0.0)
+    monkeypatch.setattr("outcore.compute.jobs.checkpoints._CHECKPOINT", 0.0)
     path = folder / ("x.npy" if kind == "npy" else "x.zarr")
     expected, calls = [], []
 
@@ -462,7 +462,7 @@ def test_a_loop_goes_on_with_what_other_ranks_have_done(world, folder, kind, mon
 
 @ranks(2, 3, most=4)
 def test_another_loop_does_not_go_on(world, folder, monkeypatch):
-    monkeypatch.setattr("outcore.jobs.checkpoints._CHECKPOINT", 0.0)
+    monkeypatch.setattr("outcore.compute.jobs.checkpoints._CHECKPOINT", 0.0)
 
     def loop(t, kernel, **words):
         with outcore.EdgeSchedule.open(folder / "loop") as schedule:
@@ -505,7 +505,10 @@ def test_another_loop_does_not_go_on(world, folder, monkeypatch):
             with pytest.raises(outcore.OutcoreError, match="belongs to another job"):
                 loop(t, **words)
         assert before == (folder / "x.npy").read_bytes()
-        once(t, lambda: [outcore.jobs.clean(one) for one in outcore.jobs.unfinished(folder)])
+        once(
+            t,
+            lambda: [outcore.jobs.clean(one) for one in outcore.jobs.unfinished(folder)],
+        )
         assert not [one for one in os.listdir(folder) if "outcore" in one]
 
     world.run(body)

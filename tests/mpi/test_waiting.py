@@ -11,10 +11,10 @@ import pytest
 
 import outcore
 from clock import until
+from outcore.ranks.transport import watchdog
+from outcore.ranks.transport.place import SECOND
+from outcore.ranks.transport.timeouts import DeferredInterrupt, Patience, decode, encode
 from outcore.testing.sim import SimWorld
-from outcore.transport import watchdog
-from outcore.transport.place import SECOND
-from outcore.transport.timeouts import DeferredInterrupt, Patience, decode, encode
 from ranks import ranks
 
 
@@ -178,10 +178,10 @@ import mmap, os, signal, sys, time
 import numpy as np
 from outcore import _core
 from outcore.testing.sim import SimMemory, Mail, SimWire
-from outcore.transport import watchdog
-from outcore.transport.group import Group
-from outcore.transport.place import seat
-from outcore.transport.timeouts import Patience
+from outcore.ranks.transport import watchdog
+from outcore.ranks.transport.group import Group
+from outcore.ranks.transport.place import seat
+from outcore.ranks.transport.timeouts import Patience
 
 # Two processes on one node barrier, made before a fork; no messages.
 place = [seat(r, range(2), [0, 0], 0) for r in range(2)]

@@ -12,7 +12,7 @@ import outcore
 from mpi.distribution_cases import random_distribution
 from mpi.test_one_sided import values_of
 from outcore import CollectiveError, DistArray, Distribution, ProcessGrid, _core
-from outcore.dist import products, sums
+from outcore.ranks.dist import products, sums
 from ranks import UNDER_MPI, collect, ranks
 
 SIZES = (1, 2, 3, 5, 8)

@@ -13,7 +13,7 @@ NESTED = "tests/unit/test_nested_calls.py"
 TERMS = "cargo outcore-access terms::tests"
 OPEN = "cargo outcore-access open::tests"
 AT_EXIT = "tests/unit/test_requests_at_exit.py"
-REQUESTS = "python/outcore/requests.py"
+REQUESTS = "python/outcore/base/requests.py"
 
 MUTANTS = [
     Mutant(
@@ -24,7 +24,7 @@ MUTANTS = [
         why="tiles with holes go in parts on a slow disk, whatever the hint exclusive says",
     ),
     Mutant(
-        file="python/outcore/collective/array.py",
+        file="python/outcore/ranks/collective/array.py",
         before="if hints.exclusive and transport.size > 1:",
         after="if False:",
         killed_by="tests/mpi/test_holes.py::test_exclusive_means_nobody_but_these_ranks[2]",

@@ -2,8 +2,8 @@
 
 from mutants import Mutant
 
-FOLDER = "python/outcore/restart/folder.py"
-CALLS = "python/outcore/restart/calls.py"
+FOLDER = "python/outcore/ranks/restart/folder.py"
+CALLS = "python/outcore/ranks/restart/calls.py"
 PREFIXES = "tests/crash/test_checkpoint_prefixes.py"
 MEANWHILE = "tests/crash/test_removed_meanwhile.py"
 RANKS = "tests/mpi/test_checkpoint.py"

@@ -11,7 +11,7 @@ MUTANTS = [
         why="both ends of a message would cut it in different rounds, and take each other's elements",
     ),
     Mutant(
-        file="python/outcore/collective/traffic.py",
+        file="python/outcore/ranks/collective/traffic.py",
         before="self.group.agree(_FAILED if self._failures.first is not None else said)",
         after="self.group.agree(said)",
         killed_by=(
@@ -20,7 +20,7 @@ MUTANTS = [
         why="what a rank could not copy would be missing, and nobody would be told",
     ),
     Mutant(
-        file="python/outcore/collective/traffic.py",
+        file="python/outcore/ranks/collective/traffic.py",
         before="            self.group.in_flight.finish(self.group)\n",
         after="            pass\n",
         killed_by="tests/mpi/test_traffic.py::test_calls_in_flight",
@@ -64,21 +64,21 @@ MUTANTS = [
         why="what other programs write between sparse pieces would be undone",
     ),
     Mutant(
-        file="python/outcore/collective/rounds.py",
+        file="python/outcore/ranks/collective/rounds.py",
         before="number if failures.first is None else _FAILED",
         after="number",
         killed_by="tests/mpi/test_collective_faults.py::test_a_failure_at_any_step_is_raised_by_all",
         why="ranks would write on after one of them failed to give its elements",
     ),
     Mutant(
-        file="python/outcore/collective/rounds.py",
+        file="python/outcore/ranks/collective/rounds.py",
         before="            work.finish(places[number % ahead], failures)\n",
         after="            pass\n",
         killed_by="tests/unit/test_rounds.py::test_what_goes_on_in_a_slot_is_waited_for",
         why="ranks would copy out of a slot that is still being read, or into one that is being written",
     ),
     Mutant(
-        file="python/outcore/collective/rounds.py",
+        file="python/outcore/ranks/collective/rounds.py",
         before="""        if work.synchronise(failures):
             return True
         with failures.caught():
@@ -91,14 +91,14 @@ MUTANTS = [
         why="an owner would write its tile before the other ranks have put their elements there",
     ),
     Mutant(
-        file="python/outcore/collective/rounds.py",
+        file="python/outcore/ranks/collective/rounds.py",
         before="        for place in places:\n            work.finish(place, failures)\n    if not failed:",
         after="        pass\n    if not failed:",
         killed_by="tests/unit/test_rounds.py::test_what_goes_on_in_a_slot_is_waited_for",
         why="a write that fails at the end would not be told, and slots would be used while it runs",
     ),
     Mutant(
-        file="python/outcore/transport/sharing.py",
+        file="python/outcore/ranks/transport/sharing.py",
         before="whole = kept is not None and kept.mishaps == transport.mishaps",
         after="whole = kept is not None",
         killed_by="tests/unit/test_rounds.py::test_slots_are_not_used_again_after_a_mishap",
@@ -112,21 +112,21 @@ MUTANTS = [
         why="messages would be unpacked in another order than that of the ranks: the highest wins",
     ),
     Mutant(
-        file="python/outcore/collective/call.py",
+        file="python/outcore/ranks/collective/call.py",
         before="is_read and _has_no_new_writes(self.group, self.written)",
         after="is_read",
         killed_by="tests/mpi/test_cached_reads.py::test_what_a_rank_wrote_before_the_call_is_seen_by_all",
         why="a rank would read before another one, that wrote, has come to the call",
     ),
     Mutant(
-        file="python/outcore/collective/call.py",
+        file="python/outcore/ranks/collective/call.py",
         before="if _has_no_new_writes(self._group, written) else None",
         after="if True else None",
         killed_by="tests/mpi/test_cached_reads.py::test_what_a_rank_wrote_before_the_call_is_seen_by_all",
         why="a rank would read before another one, that wrote, has come to the call",
     ),
     Mutant(
-        file="python/outcore/collective/call.py",
+        file="python/outcore/ranks/collective/call.py",
         before="if (odd := records.compare(self.one)) is not None:",
         after="if (odd := records.compare(self.one)) is not None and False:",
         killed_by=(
@@ -136,14 +136,14 @@ MUTANTS = [
         why="ranks would write to different arrays as if they were one",
     ),
     Mutant(
-        file="python/outcore/collective/durable.py",
+        file="python/outcore/ranks/collective/durable.py",
         before="        if group.agree(int(failure is not None)):\n            return failure or Elsewhere()\n",
         after="",
         killed_by="tests/mpi/test_durable.py::test_a_flush_that_fails_on_one_rank_fails_on_all",
         why="ranks would take for durable what one rank could not flush",
     ),
     Mutant(
-        file="python/outcore/collective/durable.py",
+        file="python/outcore/ranks/collective/durable.py",
         before="array.handle.core.flushed_by_another(one.written)",
         after="array.handle.core.flushed_by_another(1 << 60)",
         killed_by="tests/mpi/test_durable.py::test_a_write_during_the_flush_of_another_rank_is_not_covered_by_it",

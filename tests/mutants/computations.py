@@ -2,25 +2,25 @@
 
 from mutants import Mutant
 
-JOB = "python/outcore/jobs/job.py"
-CARRY = "python/outcore/jobs/carry.py"
+JOB = "python/outcore/compute/jobs/job.py"
+CARRY = "python/outcore/compute/jobs/carry.py"
 JOBS = "tests/unit/test_jobs.py"
 BAD_INPUT = "tests/unit/test_bad_input.py"
 CHAINS = "tests/unit/test_resumed_chains.py"
 SCHEDULE = "tests/unit/test_schedule.py"
-MEMORY = "python/outcore/schedule/memory.py"
+MEMORY = "python/outcore/arrays/schedule/memory.py"
 MEMORY_TESTS = "tests/unit/test_memory_of_runs.py"
 
 MUTANTS = [
     Mutant(
-        file="python/outcore/jobs/job.py",
+        file="python/outcore/compute/jobs/job.py",
         before="            if state.is_resumed:\n                self._check_chunks",
         after="            if False:\n                self._check_chunks",
         killed_by="tests/unit/test_lost_chunks.py::test_resumed_job_with_a_lost_chunk_is_refused",
         why="a chunk that an earlier run wrote and that is gone would be zeros in the result",
     ),
     Mutant(
-        file="python/outcore/jobs/temporaries.py",
+        file="python/outcore/compute/jobs/temporaries.py",
         before='    hints = Hints.of(Hints(exclusive=True, missing="error"))',
         after="    hints = Hints.of(Hints(exclusive=True))",
         killed_by="tests/unit/test_lost_chunks.py"
@@ -28,7 +28,7 @@ MUTANTS = [
         why="a chunk of a temporary array that is gone would be read as zeros",
     ),
     Mutant(
-        file="python/outcore/handle.py",
+        file="python/outcore/arrays/handle.py",
         before="                self._remove()\n",
         after="                pass\n",
         killed_by="tests/crash/test_termination.py"
@@ -43,14 +43,14 @@ MUTANTS = [
         why="a job that a batch system ends would leave its temporary arrays",
     ),
     Mutant(
-        file="python/outcore/jobs/leftovers.py",
+        file="python/outcore/compute/jobs/leftovers.py",
         before="        if (_operation_of(journal), _targets_of(journal)) != (one.operation, one.targets):\n",
         after="        if False:\n",
         killed_by="tests/crash/test_removed_meanwhile.py::test_job_that_ended_or_changed_is_not_removed",
         why="what another job has done by then would be removed",
     ),
     Mutant(
-        file="python/outcore/jobs/leftovers.py",
+        file="python/outcore/compute/jobs/leftovers.py",
         before='            if _operation_of(now) != "unknown":\n',
         after="            if False:\n",
         killed_by="tests/crash/test_removed_meanwhile.py"
@@ -87,7 +87,7 @@ MUTANTS = [
         why="steps of two programs would be mixed, some elements never computed",
     ),
     Mutant(
-        file="python/outcore/jobs/state.py",
+        file="python/outcore/compute/jobs/state.py",
         before="            if self.is_resumed:\n                self._reopen",
         after="            if self.is_resumed and __import__('os').path.exists(path):\n                self._reopen",
         killed_by=f"{JOBS}::test_temporary_arrays_are_what_the_job_left_or_it_does_not_go_on",
@@ -101,28 +101,28 @@ MUTANTS = [
         why="a job that goes on would work for hours and then be refused its name",
     ),
     Mutant(
-        file="python/outcore/schedule/run.py",
+        file="python/outcore/arrays/schedule/run.py",
         before="            for k in range(begin, number):\n",
         after="            for k in ():\n",
         killed_by=f"{SCHEDULE}::test_what_was_kept_is_made_again",
         why="who goes on would add to sums that nobody has begun",
     ),
     Mutant(
-        file="python/outcore/schedule/run.py",
+        file="python/outcore/arrays/schedule/run.py",
         before="            yield Due(number, first)\n",
         after="            yield Due(number, step)\n",
         killed_by=f"{CHAINS}::test_chains_continue_after_their_last_durable_step",
         why="who continues a cumulative sum would begin with what memory held by chance",
     ),
     Mutant(
-        file="python/outcore/ooc/stencils/plan.py",
+        file="python/outcore/compute/stencils/plan.py",
         before="        count = -(-2 * self.cut.levels",
         after="        count = -(-self.cut.levels",
         killed_by=f"{CHAINS}::test_chains_continue_after_their_last_durable_step",
         why="rows of an intermediate step would be computed from neighbours that are not there",
     ),
     Mutant(
-        file="python/outcore/ooc/stencils/plan.py",
+        file="python/outcore/compute/stencils/plan.py",
         before="        return not ring and self.planner.task.until is None\n",
         after="        return self.planner.task.until is None\n",
         killed_by=f"{CHAINS}::test_chains_continue_after_their_last_durable_step",
@@ -150,28 +150,28 @@ MUTANTS = [
         why="memory would be taken that nobody has counted",
     ),
     Mutant(
-        file="python/outcore/schedule/check.py",
+        file="python/outcore/arrays/schedule/check.py",
         before="            self.found[load.array].add(wanted, self.number)\n",
         after="            pass\n",
         killed_by=f"{SCHEDULE}::test_what_was_found_is_not_stored_over_if_steps_may_be_done_again",
         why="a step that is done again could load what it has stored",
     ),
     Mutant(
-        file="python/outcore/jobs/outputs.py",
+        file="python/outcore/compute/jobs/outputs.py",
         before="    if any(overlap(a, out) for a in inputs):\n",
         after="    if False:\n",
         killed_by=f"{JOBS}::test_what_cannot_be_is_refused_before_anything_changes[itself, open]",
         why="a computation would read what it has written over its input",
     ),
     Mutant(
-        file="python/outcore/jobs/leftovers.py",
+        file="python/outcore/compute/jobs/leftovers.py",
         before="        if scratch and not _is_alive(int(scratch[1] or scratch[2])):\n",
         after="        if scratch:\n",
         killed_by=f"{JOBS}::test_what_a_dead_process_left_is_found_and_removed",
         why="the temporary array of a running process would be removed",
     ),
     Mutant(
-        file="python/outcore/jobs/outputs.py",
+        file="python/outcore/compute/jobs/outputs.py",
         before="    if any(overlap(a, b) for a, b in combinations(given, 2)):\n",
         after="    if False:\n",
         killed_by=f"{BAD_INPUT}::test_results_that_overlap_each_other_are_refused[svd]",
@@ -185,14 +185,14 @@ MUTANTS = [
         why="a computation would be stored over its input, which has two names",
     ),
     Mutant(
-        file="python/outcore/jobs/overlap.py",
+        file="python/outcore/compute/jobs/overlap.py",
         before="        return _mapped(array.data)\n",
         after="        return []\n",
         killed_by=f"{BAD_INPUT}::test_results_that_overlap_an_input_are_refused[transpose]",
         why="a computation would be stored over its input, which is mapped",
     ),
     Mutant(
-        file="python/outcore/jobs/journal.py",
+        file="python/outcore/compute/jobs/journal.py",
         before="            return os.fstat(self._fd).st_nlink > 0\n",
         after="            return True\n",
         killed_by="tests/unit/test_journal.py::test_a_journal_that_is_removed_meanwhile_is_made_anew",
@@ -207,7 +207,7 @@ MUTANTS = [
         why="each rank would divide the steps by a rate that it measured itself: some would be nobody's",
     ),
     Mutant(
-        file="python/outcore/jobs/ranks.py",
+        file="python/outcore/ranks/ranks.py",
         before="        together(self.group, _CALL, say, share, same=1, named=self.name)",
         after="        together(self.group, _CALL, say, share, same=0, named=self.name)",
         killed_by="tests/mpi/test_algorithms.py::test_steps_that_ranks_divide_differently_are_an_error_on_all",

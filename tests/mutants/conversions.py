@@ -3,7 +3,7 @@
 from mutants import Mutant
 
 CHECKPOINTS = "tests/unit/test_checkpoints.py"
-RUN = "python/outcore/schedule/run.py"
+RUN = "python/outcore/arrays/schedule/run.py"
 ORDER = "tests/unit/test_schedule.py::test_a_run_does_what_one_step_after_the_other_does"
 
 MISSING = "tests/conformance/test_missing_values.py"
@@ -13,14 +13,14 @@ KEPT = "tests/conformance/test_kept_storage.py::test_"
 
 MUTANTS = [
     Mutant(
-        file="python/outcore/likeness.py",
+        file="python/outcore/arrays/likeness.py",
         before="            found.append(other)\n",
         after="",
         killed_by=f"{KEPT}what_has_no_word_is_told",
         why="a copy would be several times as large as its source",
     ),
     Mutant(
-        file="python/outcore/jobs/complete.py",
+        file="python/outcore/compute/jobs/complete.py",
         before='        options["compression"] = words["compression"] or "none"\n',
         after="        pass\n",
         killed_by=f"{KEPT}compression_is_dropped_on_request",
@@ -55,7 +55,7 @@ MUTANTS = [
         why="the NetCDF library would not take a character for one that is missing",
     ),
     Mutant(
-        file="python/outcore/jobs/checkpoints.py",
+        file="python/outcore/compute/jobs/checkpoints.py",
         before="                target.flush()\n            self._journal.commit(steps)\n",
         after="                self._journal.commit(steps)\n                target.flush()\n",
         killed_by=(
@@ -65,7 +65,7 @@ MUTANTS = [
         why="after a crash a conversion would go on from tiles that are not on the disk",
     ),
     Mutant(
-        file="python/outcore/jobs/checkpoints.py",
+        file="python/outcore/compute/jobs/checkpoints.py",
         before="        steps, self._written = self._written, []\n",
         after="        steps = self._written\n",
         killed_by=f"{CHECKPOINTS}::test_a_tile_that_was_written_during_a_flush_waits_for_the_next_one",
@@ -114,21 +114,21 @@ MUTANTS = [
         why="buffers would go back to the system while requests read into them",
     ),
     Mutant(
-        file="python/outcore/jobs/journal.py",
+        file="python/outcore/compute/jobs/journal.py",
         before="            os.ftruncate(self._fd, size - torn)",
         after="            pass",
         killed_by="tests/unit/test_journal.py::test_a_torn_last_line_is_not_done",
         why="a number that was cut in half would be completed by the next one: a step that is not done",
     ),
     Mutant(
-        file="python/outcore/jobs/journal.py",
+        file="python/outcore/compute/jobs/journal.py",
         before="            if locks.lock_file(self._fd) is False:\n",
         after="            if False:\n",
         killed_by="tests/unit/test_journal.py::test_one_process_at_a_time",
         why="two processes would make the same file at the same time",
     ),
     Mutant(
-        file="python/outcore/jobs/task.py",
+        file="python/outcore/compute/jobs/task.py",
         before='            description[f"{name} {kind}"] = value\n',
         after="            pass\n",
         killed_by="tests/unit/test_convert.py::test_another_job_is_not_resumed",

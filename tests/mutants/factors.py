@@ -2,9 +2,9 @@
 
 from mutants import Mutant
 
-LU = "python/outcore/ooc/factors/lu.py"
-BLAS = "python/outcore/ooc/factors/blas.py"
-SEPARATE = "python/outcore/ooc/factors/separate.py"
+LU = "python/outcore/compute/factors/lu.py"
+BLAS = "python/outcore/compute/factors/blas.py"
+SEPARATE = "python/outcore/compute/factors/separate.py"
 TESTS = "tests/unit/test_factorisations.py"
 
 MUTANTS = [
@@ -44,14 +44,14 @@ MUTANTS = [
         why="a block below the diagonal would be solved as if the halves had nothing to do with each other",
     ),
     Mutant(
-        file="python/outcore/ooc/factors/cholesky.py",
+        file="python/outcore/compute/factors/cholesky.py",
         before="            after=self.stored_before(target, group),\n",
         after="",
         killed_by=f"{TESTS}::test_cholesky",
         why="a panel would load columns of L that are not stored yet",
     ),
     Mutant(
-        file="python/outcore/ooc/factors/cholesky.py",
+        file="python/outcore/compute/factors/cholesky.py",
         before="            after=self.begins[target.panel] + self.diagonal_steps(target.panel),\n",
         after="",
         killed_by="tests/unit/test_every_algorithm.py"

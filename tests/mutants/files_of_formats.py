@@ -158,7 +158,7 @@ MUTANTS = [
         why="a handler that changes the file whose chunks its thread reads would wait for itself",
     ),
     Mutant(
-        file="python/outcore/disk/array.py",
+        file="python/outcore/arrays/disk/array.py",
         before="        _core.whole_in_turn(appended)",
         after="        appended()",
         killed_by=f"{TOGETHER}an_append_that_waits_for_memory_does_not_keep_its_lock",

@@ -4,7 +4,7 @@ from mutants import Mutant
 
 GROUPS = "tests/conformance/test_groups.py::test_"
 WHOLE = "tests/unit/test_convert_group.py::test_"
-CONVERT = "python/outcore/ooc/copies/convert_group.py"
+CONVERT = "python/outcore/compute/copies/convert_group.py"
 ZARR = "python/outcore/formats/zarr_format.py"
 ZARR3 = "python/outcore/formats/zarr3.py"
 
@@ -60,7 +60,7 @@ MUTANTS = [
         why="a file would be replaced by what is read from it",
     ),
     Mutant(
-        file="python/outcore/jobs/target.py",
+        file="python/outcore/compute/jobs/target.py",
         before="    if PARTIAL in name or (inner is None and WHOLE in name):\n",
         after="    if PARTIAL in name or WHOLE in name:\n",
         killed_by=f"{WHOLE}everything_is_carried_over",

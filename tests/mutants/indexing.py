@@ -2,15 +2,15 @@
 
 from mutants import Mutant
 
-INDEXING = "python/outcore/indices/keys.py"
-POINTS = "python/outcore/indices/points.py"
-MASKS = "python/outcore/indices/masks.py"
+INDEXING = "python/outcore/arrays/indices/keys.py"
+POINTS = "python/outcore/arrays/indices/points.py"
+MASKS = "python/outcore/arrays/indices/masks.py"
 UNIT = "tests/unit/test_indexing.py::"
 RANDOM = "tests/property/test_points.py::"
 
 MUTANTS = [
     Mutant(
-        file="python/outcore/indices/sieved_masks.py",
+        file="python/outcore/arrays/indices/sieved_masks.py",
         before="    if left.size:\n",
         after="    if False:\n",
         killed_by=UNIT + "test_a_dense_mask_that_is_changed_meanwhile_is_told",

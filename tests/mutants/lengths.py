@@ -17,21 +17,21 @@ UNLIMITED = "tests/conformance/test_netcdf4_unlimited.py"
 MUTANTS = [
     # In every format
     Mutant(
-        file="python/outcore/disk/array.py",
+        file="python/outcore/arrays/disk/array.py",
         before="                    longer.flush(True)\n                finally:\n",
         after="                finally:\n",
         killed_by=f"{PREFIXES}::test_append",
         why="after a power cut an array would be longer, and its new elements not those that were appended",
     ),
     Mutant(
-        file="python/outcore/disk/array.py",
+        file="python/outcore/arrays/disk/array.py",
         before="            growth = continued(array.info, data, axis)\n",
         after="            growth = continued(self.handle.info, data, axis)\n",
         killed_by=TWICE,
         why="of two handles that append the second would overwrite the rows of the first",
     ),
     Mutant(
-        file="python/outcore/disk/array.py",
+        file="python/outcore/arrays/disk/array.py",
         before="            check_seen(self.handle.info, array.info, shape)\n",
         after="",
         killed_by=f"{GROWING}::test_a_resize_does_not_cut_off_what_another_handle_appended",

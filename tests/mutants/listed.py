@@ -6,18 +6,18 @@ PLAN = "crates/plan/src/points"
 RANDOM = "cargo outcore-plan points lists_are_read_and_written_element_by_element"
 ORDERED = "cargo outcore-plan points points_are_put_in_order_while_they_are_computed"
 ACCESS = "cargo outcore-access indexed::tests::"
-IRREGULAR = "python/outcore/collective/listed_schedule.py"
+IRREGULAR = "python/outcore/ranks/collective/lists/schedule.py"
 RANKS = "tests/mpi/test_irregular.py::"
 SCHEDULES = "tests/unit/test_index_schedule.py::"
 EQUAL = "tests/mpi/test_different_arguments.py::test_each_argument_that_must_be_equal_is_compared"
 PASSES = "tests/mpi/test_element_passes.py::"
-STORED = "python/outcore/indices/stored_lists.py"
-PARTS = "python/outcore/indices/parts.py"
-COLLECTIVE = "python/outcore/collective/passes.py"
+STORED = "python/outcore/arrays/indices/lists/stored.py"
+PARTS = "python/outcore/arrays/indices/lists/parts.py"
+COLLECTIVE = "python/outcore/ranks/collective/lists/passes.py"
 
 MUTANTS = [
     Mutant(
-        file="python/outcore/collective/listed_owners.py",
+        file="python/outcore/ranks/collective/lists/owners.py",
         before="            place.fill_beside(low, high, fill, stretch)\n",
         after="",
         killed_by="tests/mpi/test_fill.py::test_elements_beside_slices_are_filled[3]",
@@ -45,14 +45,14 @@ MUTANTS = [
         why="ranks that use different schedules would exchange elements of other indices",
     ),
     Mutant(
-        file="python/outcore/collective/agreement.py",
+        file="python/outcore/ranks/agreement.py",
         before="    word = number_of(repr(meaning)) << _NUMBER_BITS | number\n",
         after="    word = number\n",
         killed_by=EQUAL,
         why="arguments that must be equal on all ranks would not be compared",
     ),
     Mutant(
-        file="python/outcore/casting.py",
+        file="python/outcore/base/casting.py",
         before="    return np.asarray(values, dtype)\n",
         after="    return np.asarray(values)\n",
         killed_by="tests/mpi/test_values_that_do_not_fit.py::"
@@ -167,7 +167,7 @@ MUTANTS = [
         why="a rank would take what the owner has not read yet",
     ),
     Mutant(
-        file="python/outcore/collective/listed_owners.py",
+        file="python/outcore/ranks/collective/lists/owners.py",
         before="            # An owner takes what it was told when all have told it.\n"
         "            failures.agree(group, _CALL)\n",
         after="",
@@ -175,7 +175,7 @@ MUTANTS = [
         why="an owner would read, and write, elements that nobody named",
     ),
     Mutant(
-        file="python/outcore/collective/listed_owners.py",
+        file="python/outcore/ranks/collective/lists/owners.py",
         before="    lower = np.cumsum(theirs, axis=0) - theirs\n",
         after="    lower = theirs.sum(axis=0) - np.cumsum(theirs, axis=0)\n",
         killed_by=RANKS + "test_many_windows_and_steps_keep_the_order_of_lists",
@@ -196,7 +196,7 @@ MUTANTS = [
         why="of several values of one rank for one element the first one would win",
     ),
     Mutant(
-        file="python/outcore/collective/many.py",
+        file="python/outcore/ranks/collective/many.py",
         before='        together(group, f"{call} of lists", fits, lambda: call, same=0)\n',
         after="",
         killed_by="tests/mpi/test_many_indices.py::test_nothing_is_written_if_any_list_is_wrong_on_any_rank",
@@ -246,35 +246,35 @@ MUTANTS = [
         why="an owner would take what an interrupted call left in its file for indices",
     ),
     Mutant(
-        file="python/outcore/indices/keys.py",
+        file="python/outcore/arrays/indices/keys.py",
         before="one.copy() if negative or (own and alone) else one",
         after="one.copy() if negative else one",
         killed_by=RANKS + "test_a_list_that_is_changed_later_changes_no_schedule",
         why="who changes his array after schedule_all would read and write other elements",
     ),
     Mutant(
-        file="python/outcore/indices/keys.py",
+        file="python/outcore/arrays/indices/keys.py",
         before="one.copy() if negative or (own and alone) else one",
         after="one.copy() if own and alone else one",
         killed_by=RANKS + "test_a_list_that_is_written_once_is_left_as_it_is",
         why="write_all would change the caller's list of indices",
     ),
     Mutant(
-        file="python/outcore/collective/irregular.py",
+        file="python/outcore/ranks/collective/lists/irregular.py",
         before="    if share_bytes(array.info, other.info):\n",
         after="    if False:\n",
         killed_by=PASSES + "test_a_bad_index_is_told_on_all_ranks_and_nothing_is_written",
         why="ranks would read elements that others have overwritten already",
     ),
     Mutant(
-        file="python/outcore/indices/schedule_files.py",
+        file="python/outcore/arrays/indices/schedule_files.py",
         before='        raise ValueError("its shape, axes and ranges contradict each other")\n',
         after="        pass\n",
         killed_by=SCHEDULES + "test_what_a_schedule_file_says_is_checked_before_it_is_believed",
         why="a damaged file would choose other elements than were saved, or fail when some were written",
     ),
     Mutant(
-        file="python/outcore/indices/schedule_files.py",
+        file="python/outcore/arrays/indices/schedule_files.py",
         before="                    self._check_sums()\n",
         after="                    pass\n",
         killed_by=SCHEDULES + "test_schedules_that_do_not_fit_are_saved_and_opened",

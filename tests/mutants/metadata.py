@@ -27,7 +27,7 @@ MUTANTS = [
         why="a fill value that is too large for its dtype would be stored as infinity",
     ),
     Mutant(
-        file="python/outcore/ooc/copies/convert_group.py",
+        file="python/outcore/compute/copies/convert_group.py",
         before="        self.refused += groups.broken(self.path, format=self.format)\n",
         after="",
         killed_by=f"{LINKS}a_conversion_refuses_them_or_says_that_they_are_left_out",

@@ -4,9 +4,9 @@ from mutants import Mutant
 
 ONE_SIDED = "tests/mpi/test_one_sided.py"
 WHOLE = "tests/mpi/test_whole_arrays.py"
-WINDOW = "python/outcore/dist/window.py"
-PRODUCTS = "python/outcore/dist/products.py"
-SERVICE = "python/outcore/transport/service.py"
+WINDOW = "python/outcore/ranks/dist/window.py"
+PRODUCTS = "python/outcore/ranks/dist/products.py"
+SERVICE = "python/outcore/ranks/transport/service.py"
 
 MUTANTS = [
     Mutant(
@@ -91,14 +91,14 @@ MUTANTS = [
         why="a put that was not done would be taken for done",
     ),
     Mutant(
-        file="python/outcore/dist/sums.py",
+        file="python/outcore/ranks/dist/sums.py",
         before="    spread = max(count, 1).bit_length() + 1\n",
         after="    spread = 1\n",
         killed_by=f"{WHOLE}::test_many_products_of_one_size_are_added_exactly",
         why="sums above a cut would be rounded: the bits would depend on the ranks",
     ),
     Mutant(
-        file="python/outcore/dist/whole.py",
+        file="python/outcore/ranks/dist/whole.py",
         before="        x, y = (x, y) if counts else (x.reshape(-1)[:0], y.reshape(-1)[:0])\n",
         after="",
         killed_by=f"{WHOLE}::test_dots_have_the_same_bits_whoever_has_the_elements",
@@ -126,7 +126,7 @@ MUTANTS = [
         why="each panel would have the elements of the first one",
     ),
     Mutant(
-        file="python/outcore/distribution/value.py",
+        file="python/outcore/base/distribution/value.py",
         before="        extent = offset + max(stride * (lengths[axis] - 1), 0) + 1\n",
         after="        pass\n",
         killed_by="tests/property/test_distribution.py"

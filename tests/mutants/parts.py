@@ -59,7 +59,7 @@ MUTANTS = [
         why="after a kill the manifest would not find its parts from its new folder",
     ),
     Mutant(
-        file="python/outcore/jobs/target.py",
+        file="python/outcore/compute/jobs/target.py",
         before="            formats.remove(outer)\n",
         after="            os.unlink(outer)\n",
         killed_by="tests/conformance/test_parts.py::test_an_interrupted_job_leaves_nothing_when_it_is_discarded",

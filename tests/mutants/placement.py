@@ -2,7 +2,7 @@
 
 from mutants import Mutant
 
-FOLDER = "python/outcore/placement/"
+FOLDER = "python/outcore/problems/placement/"
 MEANWHILE = "tests/crash/test_removed_meanwhile.py::"
 TESTS = "tests/mpi/test_placement.py::"
 STEPS = "tests/mpi/test_each_step_fails.py::test_placed_arrays[3]"

@@ -2,7 +2,7 @@
 
 from mutants import Mutant
 
-CONTRACTION = "python/outcore/ooc/products/contraction.py"
+CONTRACTION = "python/outcore/compute/products/contraction.py"
 PRODUCTS = "tests/unit/test_products.py"
 
 MUTANTS = [
@@ -21,7 +21,7 @@ MUTANTS = [
         why="who goes on would multiply by an operand that was not read",
     ),
     Mutant(
-        file="python/outcore/ooc/products/gemm.py",
+        file="python/outcore/compute/products/gemm.py",
         before="    if a.shape != (m, k) or b.shape != (k, n) or not a.dtype == b.dtype == c.dtype:\n",
         after="    if False:\n",
         killed_by=f"{PRODUCTS}::test_products_are_added_in_place",

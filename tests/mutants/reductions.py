@@ -2,12 +2,12 @@
 
 from mutants import Mutant
 
-KERNEL = "python/outcore/ooc/reduce/kernel.py"
-TILES = "python/outcore/ooc/reduce/tiles.py"
-COUNTING = "python/outcore/ooc/reduce/counting.py"
-BLOCKWISE = "python/outcore/ooc/blocks/blockwise.py"
-STENCIL = "python/outcore/ooc/stencils/plan.py"
-WINDOWS = "python/outcore/ooc/stencils/windows.py"
+KERNEL = "python/outcore/compute/reduce/kernel.py"
+TILES = "python/outcore/compute/reduce/tiles.py"
+COUNTING = "python/outcore/compute/reduce/counting.py"
+BLOCKWISE = "python/outcore/compute/blocks/blockwise.py"
+STENCIL = "python/outcore/compute/stencils/plan.py"
+WINDOWS = "python/outcore/compute/stencils/windows.py"
 REDUCTIONS = "tests/unit/test_reductions.py"
 CHOSEN = "tests/unit/test_where.py"
 ON_RANKS = "tests/mpi/test_reductions.py"
@@ -51,7 +51,7 @@ MUTANTS = [
         why="truth values would be those of other elements, in a file in order F",
     ),
     Mutant(
-        file="python/outcore/ooc/reduce/quantities.py",
+        file="python/outcore/compute/reduce/quantities.py",
         before='        named = ("where",) if choices else names\n',
         after="        named = names\n",
         killed_by=f"{CHOSEN}::test_an_interrupted_one_goes_on_from_its_journal",
@@ -79,21 +79,21 @@ MUTANTS = [
         why="ranks would count on with what others have counted",
     ),
     Mutant(
-        file="python/outcore/ooc/reduce/selection.py",
+        file="python/outcore/compute/reduce/selection.py",
         before=" + begins[row, target]",
         after="",
         killed_by=f"{ON_RANKS}::test_quantiles_of_more_than_fits",
         why="elements of one bin would be stored over those of another one",
     ),
     Mutant(
-        file="python/outcore/ooc/reduce/scans.py",
+        file="python/outcore/compute/reduce/scans.py",
         before="            if before or not first:\n",
         after="            if not first:\n",
         killed_by=f"{ON_RANKS}::test_scans_have_the_bits_of_one_process",
         why="a part would begin without what comes before it",
     ),
     Mutant(
-        file="python/outcore/ooc/reduce/scans.py",
+        file="python/outcore/compute/reduce/scans.py",
         before='    exact = all(d.kind in "biu" for d in dtypes) and',
         after="    exact =",
         killed_by=f"{ON_RANKS}::test_scans_have_the_bits_of_one_process",

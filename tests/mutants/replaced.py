@@ -13,7 +13,7 @@ OTHERS = f"{REPLACED}::test_a_file_with_another_array_is_not_appended_to"
 OUTSIDE = f"{LINKS}::test_nothing_outside_a_store_changes"
 INSIDE = "tests/crash/test_convert_inside.py"
 REPLACING = "tests/crash/test_replacing.py"
-CREATING = "python/outcore/creating.py"
+CREATING = "python/outcore/arrays/creating.py"
 
 MUTANTS = [
     # Replaced
@@ -159,7 +159,7 @@ MUTANTS = [
         why="the only copy of an array would be swept, left where a kill came between two renames",
     ),
     Mutant(
-        file="python/outcore/jobs/target.py",
+        file="python/outcore/compute/jobs/target.py",
         before="os.path.isdir(named) and os.stat(named).st_ino == inode\n",
         after="False\n",
         killed_by="tests/unit/test_jobs.py"
@@ -167,7 +167,7 @@ MUTANTS = [
         why="who goes on after a kill would put the old array back, or what is left of it",
     ),
     Mutant(
-        file="python/outcore/jobs/journal.py",
+        file="python/outcore/compute/jobs/journal.py",
         before='            self._append("\\n".join(lines))\n            _core.fsync',
         after='            os.ftruncate(self._fd, 0)\n            self._append("\\n".join(lines))\n            '
         "_core.fsync",
@@ -177,7 +177,7 @@ MUTANTS = [
     ),
     # Conversions into a file that exists
     Mutant(
-        file="python/outcore/jobs/target.py",
+        file="python/outcore/compute/jobs/target.py",
         before="formats.staged(outer + tail, format) if inner is not None and there else None\n",
         after="None\n",
         killed_by=(
@@ -187,7 +187,7 @@ MUTANTS = [
         why="a conversion that fails would have destroyed the dataset that it was to replace",
     ),
     Mutant(
-        file="python/outcore/jobs/target.py",
+        file="python/outcore/compute/jobs/target.py",
         before="            formats.publish(self.final, format=self.format, exclusive=not self.overwrite)\n",
         after="            formats.publish(self.final, format=self.format, exclusive=False)\n",
         killed_by=f"{INSIDE}::test_a_name_that_is_taken_is_refused_before_and_after",
@@ -216,7 +216,7 @@ MUTANTS = [
         why="an array that appeared at the last moment would be replaced without being asked for",
     ),
     Mutant(
-        file="python/outcore/jobs/target.py",
+        file="python/outcore/compute/jobs/target.py",
         before='        if error.code != "not-found":\n            raise\n',
         after="        pass\n",
         killed_by="tests/crash/test_leftovers.py::test_what_the_system_does_not_remove_stays_in_the_list",
@@ -224,14 +224,14 @@ MUTANTS = [
     ),
     # Inputs that change while a job rests
     Mutant(
-        file="python/outcore/jobs/changed.py",
+        file="python/outcore/compute/jobs/changed.py",
         before="                    yield durable.read_at(",
         after="                    durable.read_at(",
         killed_by="tests/unit/test_changed_inputs.py::test_one_element_that_changed_is_noticed",
         why="a job would go on with an input that was changed: half old, half new",
     ),
     Mutant(
-        file="python/outcore/jobs/changed.py",
+        file="python/outcore/compute/jobs/changed.py",
         before='                    told = f"{name} {status.st_mtime_ns} {status.st_size}"\n',
         after="                    pass\n",
         killed_by="tests/unit/test_changed_inputs.py::test_one_element_that_changed_is_noticed",

@@ -2,7 +2,7 @@
 
 from mutants import Mutant
 
-RESIDENT = "python/outcore/resident"
+RESIDENT = "python/outcore/ranks/resident"
 TESTS = "tests/mpi/test_resident.py::"
 GUARDS = "tests/mpi/test_resident_guards.py::"
 RANDOM = TESTS + "test_random_sections_equal_numpy"

@@ -2,8 +2,8 @@
 
 from mutants import Mutant
 
-RUNS = "python/outcore/ooc/sort/runs.py"
-SORTING = "python/outcore/ooc/sort/sorting.py"
+RUNS = "python/outcore/compute/sort/runs.py"
+SORTING = "python/outcore/compute/sort/sorting.py"
 TESTS = "tests/unit/test_sorting.py"
 
 MUTANTS = [

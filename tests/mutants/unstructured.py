@@ -2,7 +2,7 @@
 
 from mutants import Mutant
 
-FOLDER = "python/outcore/unstructured/"
+FOLDER = "python/outcore/problems/unstructured/"
 PARTITION = "tests/unit/test_unstructured_partition.py::"
 LOCALIZE = "tests/unit/test_unstructured_localize.py::"
 LOOP = "tests/unit/test_unstructured_edge_loop.py::"
@@ -125,7 +125,7 @@ MUTANTS = [
         why="after a power cut the new rows were gone with the files that kept them",
     ),
     Mutant(
-        file="python/outcore/jobs/leftovers.py",
+        file="python/outcore/compute/jobs/leftovers.py",
         before="        if half_replaced(journal):\n",
         after="        if False:\n",
         killed_by=KILLED

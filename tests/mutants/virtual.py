@@ -2,9 +2,9 @@
 
 from mutants import Mutant
 
-CORE = "python/outcore/virtual/core.py"
-SCHEDULES = "python/outcore/virtual/schedules.py"
-SECTIONS = "python/outcore/virtual/sections.py"
+CORE = "python/outcore/arrays/virtual/core.py"
+SCHEDULES = "python/outcore/arrays/virtual/schedules.py"
+SECTIONS = "python/outcore/arrays/virtual/sections.py"
 MAPPINGS = "python/outcore/formats/hdf5_virtual.py"
 HEAP = "python/outcore/formats/hdf5_strings.py"
 CHUNKS = "python/outcore/formats/zarr_strings.py"
@@ -140,7 +140,7 @@ MUTANTS = [
         why="members behind other bytes would be looked for in the wrong place",
     ),
     Mutant(
-        file="python/outcore/verification.py",
+        file="python/outcore/arrays/verification.py",
         before="        for damage in _shared(array, source, tuple(stored[0]), stored[1]):\n",
         after="        for damage in ():\n",
         killed_by=f"{SHARED}::test_shards",

@@ -3,7 +3,7 @@
 from mutants import Mutant
 
 ENGINE = "python/outcore/xarray_engine.py"
-OPERATORS = "python/outcore/disk/operators.py"
+OPERATORS = "python/outcore/arrays/disk/operators.py"
 XARRAY = "tests/conformance/test_xarray.py"
 DASK = "tests/conformance/test_dask.py"
 

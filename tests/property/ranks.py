@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from outcore.transport import InFlight
+from outcore.ranks.transport import InFlight
 
 
 class World:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import Align, DistArray, Distribution, DistributionError, ProcessGrid, _core
-from outcore.collective import traffic
-from outcore.distribution import part_of
+from outcore.base.distribution import part_of
+from outcore.ranks.collective import traffic
 from owners import Case
 from property.ranks import World
 

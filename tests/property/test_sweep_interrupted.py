@@ -14,13 +14,13 @@ import pytest
 
 import outcore
 from algorithm_runs import content, left
-from outcore import jobs
+from outcore.compute import jobs
 from sweep import CALLS, Chance
 
 EXAMPLES = int(os.environ.get("OUTCORE_EXAMPLES", "60"))
 #: Of some only the first result goes where `out` says.
 ONE = {"histogram"}
-checkpoints = importlib.import_module("outcore.jobs.checkpoints")
+checkpoints = importlib.import_module("outcore.compute.jobs.checkpoints")
 
 
 class Stop(Exception):

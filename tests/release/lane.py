@@ -136,7 +136,7 @@ def check_wheel(path: Path, *, native: bool) -> None:
         "outcore/__init__.py",
         "outcore/py.typed",
         "outcore/_core.pyi",
-        "outcore/model/today.toml",
+        "outcore/model/machines/today.toml",
         f"{info}/licenses/LICENSE",
         f"{info}/licenses/LICENSES-THIRD-PARTY.txt",
         f"{info}/entry_points.txt",

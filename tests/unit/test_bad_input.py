@@ -17,7 +17,7 @@ from scipy import ndimage
 import outcore
 from algorithm_runs import call, content, expected, in_files, left, must_be_right
 from algorithms import CASES
-from outcore import jobs
+from outcore.compute import jobs
 
 
 @pytest.fixture(params=CASES)

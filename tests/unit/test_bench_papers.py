@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outcore.model import tables
+from outcore.model.machines import tables
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
@@ -352,7 +352,7 @@ def test_checkpoints_are_timed_by_real_ranks_slow(tmp_path, capsys, monkeypatch)
 
 def test_a_checkpoint_that_was_changed_shows(tmp_path):
     from cases import checkpoints
-    from outcore.transport import transport
+    from outcore.mpi import transport
 
     ranks = argparse.Namespace(node_barrier=transport(None))
     state = checkpoints.State(ranks, tmp_path, 4 * 8 * 40 * 40, "blocks")

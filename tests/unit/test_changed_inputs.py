@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.jobs import changed
+import outcore.compute.jobs
+from outcore.compute.jobs import changed
 
 h5py = pytest.importorskip("h5py")
 pytest.importorskip("netCDF4")
@@ -50,7 +51,9 @@ def stop_after(calls):
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(importlib.import_module("outcore.jobs.checkpoints"), "_CHECKPOINT", 0.0)
+    monkeypatch.setattr(
+        importlib.import_module("outcore.compute.jobs.checkpoints"), "_CHECKPOINT", 0.0
+    )
 
 
 def compute(source, out, **how):
@@ -212,8 +215,8 @@ def test_of_a_long_array_inside_the_file_places_evenly_spread_are_looked_at(plac
 def test_arrays_in_memory_are_told_apart_by_their_elements():
     for data in (DATA, DATA.T, DATA[::2, ::-1], DATA.astype(">f4"), np.zeros((0, 3)), np.array(5)):
         other = np.array(data, order="C", copy=True)
-        said = changed.state(outcore.jobs.InMemory(data, ""), frozenset())
-        assert said == changed.state(outcore.jobs.InMemory(other, ""), frozenset())
+        said = changed.state(outcore.compute.jobs.InMemory(data, ""), frozenset())
+        assert said == changed.state(outcore.compute.jobs.InMemory(other, ""), frozenset())
         if other.size:
             other.flat[-1] += 1
-            assert said != changed.state(outcore.jobs.InMemory(other, ""), frozenset())
+            assert said != changed.state(outcore.compute.jobs.InMemory(other, ""), frozenset())

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import assumed_costs
-from outcore.jobs.checkpoints import Checkpoints
-from outcore.schedule import run
+from outcore.arrays.schedule import run
+from outcore.base import assumed_costs
+from outcore.compute.jobs.checkpoints import Checkpoints
 
-carry = importlib.import_module("outcore.jobs.checkpoints")
+carry = importlib.import_module("outcore.compute.jobs.checkpoints")
 WAYS = ("started", "over")
 
 

@@ -7,10 +7,11 @@ import pytest
 
 import outcore
 from disks import SLOW
-from outcore import _core, measured
-from outcore.collective.dry_run import dry_run
-from outcore.collective.items import key_of
-from outcore.collective.rounds import owner_of
+from outcore import _core
+from outcore.arrays import measured
+from outcore.ranks.collective.dry_run import dry_run
+from outcore.ranks.collective.items import key_of
+from outcore.ranks.collective.rounds import owner_of
 
 RANKS = 4
 

@@ -13,9 +13,9 @@ import pytest
 from scipy import linalg, ndimage
 
 import outcore
-from outcore import jobs
 from outcore.cli import main
 from outcore.cli.operations import OPERATIONS, weights
+from outcore.compute import jobs
 
 DATA = np.random.default_rng(3).random((60, 40))
 WHOLE = np.arange(50) % 7
@@ -486,7 +486,7 @@ def test_a_transform_that_was_killed_goes_on(capsys):
     np.save("big.npy", data)
     killed = (
         "import os, signal, outcore\n"
-        "outcore.jobs.checkpoints._CHECKPOINT = 0.0\n"
+        "outcore.compute.jobs.checkpoints._CHECKPOINT = 0.0\n"
         "progress = lambda done, total: done >= 3 and os.kill(os.getpid(), signal.SIGKILL)\n"
         "outcore.fft2('big.npy', out='c.npy', memory='6 MiB', progress=progress)\n"
     )

@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore import _core, assumed_costs
-from outcore.jobs.checkpoints import Checkpoints
-from outcore.requests import IORequest
+from outcore import _core
+from outcore.base import assumed_costs
+from outcore.base.requests import IORequest
+from outcore.compute.jobs.checkpoints import Checkpoints
 
 SUFFIX = {"raw": "bin", "npy": "npy", "hdf5": "h5", "netcdf4": "nc", "zarr": "zarr"}
 CHUNKED = ("hdf5", "netcdf4", "zarr")
@@ -158,7 +159,7 @@ def test_tiles_are_read_one_by_one_where_that_is_better_or_all_that_fits(
 def test_tiles_take_more_of_the_budget_where_nothing_is_encoded(tmp_path, monkeypatch, codec, most):
     from outcore import _core
 
-    carry = importlib.import_module("outcore.jobs.carry")
+    carry = importlib.import_module("outcore.compute.jobs.carry")
     held = []
 
     def run(schedule, *rest, run=carry.Run, **words):
@@ -477,7 +478,7 @@ def test_another_job_is_not_resumed(tmp_path):
 
 KILLED = """
 import importlib, sys, time, outcore
-importlib.import_module("outcore.jobs.checkpoints")._CHECKPOINT = 0.0
+importlib.import_module("outcore.compute.jobs.checkpoints")._CHECKPOINT = 0.0
 src, dst = sys.argv[1:3]
 pause = float(sys.argv[4])
 def progress(done, total):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import jobs
+from outcore.compute import jobs
 
 h5py = pytest.importorskip("h5py")
 netCDF4 = pytest.importorskip("netCDF4")

@@ -9,7 +9,8 @@ import pytest
 
 import outcore
 from disks import dirty_pages, pages_of_linux
-from outcore import _core, blocks, formats
+from outcore import _core, formats
+from outcore.arrays import blocks
 from outcore.formats.hdf5_chunks import ChunkTable
 
 DATA = np.arange(6000.0).reshape(60, 100)

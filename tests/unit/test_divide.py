@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcore.schedule import Schedule, Step, divided
+from outcore.arrays.schedule import Schedule, Step, divided
 
 
 @st.composite

@@ -14,11 +14,12 @@ import pytest
 import outcore
 from algorithm_runs import KILLED, call, content, in_files, left, must_be_right, remove, run
 from algorithms import CASES
-from outcore import _core, jobs
-from outcore.schedule import Run, check
+from outcore import _core
+from outcore.arrays.schedule import Run, check
+from outcore.compute import jobs
 
-carry = importlib.import_module("outcore.jobs.carry")
-checkpoints = importlib.import_module("outcore.jobs.checkpoints")
+carry = importlib.import_module("outcore.compute.jobs.carry")
+checkpoints = importlib.import_module("outcore.compute.jobs.checkpoints")
 
 
 class Stop(Exception):
@@ -170,7 +171,7 @@ def test_a_failure_leaves_no_trace_and_inputs_are_as_they_were(case, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(outcore.DiskArray, "iwrite", fail)
-    monkeypatch.setattr("outcore.jobs.memory.InMemory.iwrite", fail)
+    monkeypatch.setattr("outcore.compute.jobs.memory.InMemory.iwrite", fail)
     with pytest.raises(OSError, match="space"):
         run(case)
     assert left() == []

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore.jobs import Disk, InMemory, Terms, TooLittle
-from outcore.ooc.factors import blas as blas_module
-from outcore.ooc.factors import separate
-from outcore.ooc.factors.blas import routines, working_dtype
-from outcore.schedule import Run, check
+from outcore.arrays.schedule import Run, check
+from outcore.compute.factors import blas as blas_module
+from outcore.compute.factors import separate
+from outcore.compute.factors.blas import routines, working_dtype
+from outcore.compute.jobs import Disk, InMemory, Terms, TooLittle
 
-cholesky = importlib.import_module("outcore.ooc.factors.cholesky")
-lu = importlib.import_module("outcore.ooc.factors.lu")
-solving = importlib.import_module("outcore.ooc.factors.solve")
-tall = importlib.import_module("outcore.ooc.factors.qr")
+cholesky = importlib.import_module("outcore.compute.factors.cholesky")
+lu = importlib.import_module("outcore.compute.factors.lu")
+solving = importlib.import_module("outcore.compute.factors.solve")
+tall = importlib.import_module("outcore.compute.factors.qr")
 
 DISK = Disk(1 << 15, 15e-6, 2e9)
 SINGLE = ("f4", "c8", ">f4")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import outcore
+import outcore.arrays.disk.array
 from outcore.formats import hdf5_chunks
 
 h5py = pytest.importorskip("h5py")
@@ -93,7 +94,7 @@ def test_an_append_that_waits_for_memory_does_not_keep_its_lock(tmp_path, monkey
         with contextlib.suppress(outcore.BudgetError), outcore.memory(least):
             like.append(row)
     like.close()
-    continued, seen = outcore.disk.array.continued, []
+    continued, seen = outcore.arrays.disk.array.continued, []
 
     def slowly(*args):
         # The append has its lock; a reader comes, and waits for it with its table in memory.
@@ -103,7 +104,7 @@ def test_an_append_that_waits_for_memory_does_not_keep_its_lock(tmp_path, monkey
         return continued(*args)
 
     reader = threading.Thread(target=lambda: seen.append(b[:4]))
-    monkeypatch.setattr(outcore.disk.array, "continued", slowly)
+    monkeypatch.setattr(outcore.arrays.disk.array, "continued", slowly)
     append = threading.Thread(target=lambda: a.append(row), daemon=True)
     with outcore.memory(least):
         append.start()
@@ -146,7 +147,9 @@ def test_a_handler_that_reads_the_file_in_the_midst_of_an_append_is_not_kept_wai
         return both
 
     if where == "continued":
-        monkeypatch.setattr(outcore.disk.array, "continued", between(outcore.disk.array.continued))
+        monkeypatch.setattr(
+            outcore.arrays.disk.array, "continued", between(outcore.arrays.disk.array.continued)
+        )
     else:
         kind = hdf5_growing._Dataset
         monkeypatch.setattr(kind, where, between(getattr(kind, where)))

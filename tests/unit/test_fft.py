@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore import jobs
-from outcore.jobs import Terms
-from outcore.jobs.operation import Disk
-from outcore.ooc.fourier import kernels as fft_kernels
-from outcore.ooc.fourier import plan as fft_plan
-from outcore.ooc.fourier.kernels import Stage, mirrored, transform
-from outcore.ooc.fourier.plan import Transform, planned
-from outcore.ooc.passes.places import Panels
-from outcore.schedule import Run, check, elements
+from outcore.arrays.schedule import Run, check, elements
+from outcore.compute import jobs
+from outcore.compute.fourier import kernels as fft_kernels
+from outcore.compute.fourier import plan as fft_plan
+from outcore.compute.fourier.kernels import Stage, mirrored, transform
+from outcore.compute.fourier.plan import Transform, planned
+from outcore.compute.jobs import Terms
+from outcore.compute.jobs.operation import Disk
+from outcore.compute.passes.places import Panels
 
 ONE = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 MANY = tuple(f"{kind}{d}" for kind in ("fft", "ifft", "rfft", "irfft") for d in ("2", "n"))
@@ -32,7 +32,7 @@ quick = settings(deadline=None, max_examples=25, suppress_health_check=list(Heal
 @pytest.fixture(autouse=True)
 def every_schedule_is_checked(monkeypatch):
     """And may be done again, step by step."""
-    carry = importlib.import_module("outcore.jobs.carry")
+    carry = importlib.import_module("outcore.compute.jobs.carry")
 
     def run(schedule, arrays, plain=Run, **more):
         stored = {s.array for k in range(schedule.steps) for s in schedule.step(k).stores}
@@ -513,7 +513,7 @@ def test_who_goes_on_ends_with_the_same_bytes(tmp_path, case):
 @pytest.mark.parametrize("norm", [None, "forward"])
 def test_a_journal_says_how_to_go_on_with_each_of_them(tmp_path, monkeypatch, name, norm):
     """With the arguments of the call: points, axes and scaling, which `outcore resume` has to repeat."""
-    monkeypatch.setattr("outcore.jobs.checkpoints._CHECKPOINT", 0.0)
+    monkeypatch.setattr("outcore.compute.jobs.checkpoints._CHECKPOINT", 0.0)
     kind = "f8" if name.startswith(("rfft", "ihfft")) else "c16"
     data, a = random((90, 130), kind), tmp_path / "a.npy"
     np.save(a, data)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 import outcore
-from outcore import jobs
-from outcore.ooc.blocks import blockwise
+from outcore.compute import jobs
+from outcore.compute.blocks import blockwise
 
 MODES = (
     "reflect",

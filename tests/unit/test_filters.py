@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 import outcore
+from outcore.compute.blocks import blockwise
 from outcore.errors import BudgetError, UnsupportedError, UsageError
-from outcore.ooc.blocks import blockwise
 
 MODES = ("reflect", "constant", "nearest", "mirror", "wrap")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_reductions import FORMATS, content, stored
 
 import outcore
-from outcore.ooc.reduce import between
+from outcore.compute.reduce import between
 
 DTYPES = ["i1", "u2", "i4", "u8", "f2", "f4", "f8", ">f8", ">i4", "?"]
 METHODS = ["linear", "lower", "higher", "nearest", "midpoint"]

@@ -10,8 +10,8 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.transport import SerialTransport, sharing
-from outcore.transport.sharing import GroupShared
+from outcore.ranks.transport import SerialTransport, sharing
+from outcore.ranks.transport.sharing import GroupShared
 
 HUGE = 2 << 20
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import outcore
+from outcore.arrays.indices.lists.kept import indices_of, runs_of
+from outcore.arrays.indices.lists.stored import Limits, StoredList, cut_ranges, find_cuts
+from outcore.arrays.indices.schedule import COMBINES
+from outcore.arrays.indices.schedule_files import each_run
 from outcore.formats import scratch
-from outcore.indices.kept_lists import indices_of, runs_of
-from outcore.indices.schedule import COMBINES
-from outcore.indices.schedule_files import each_run
-from outcore.indices.stored_lists import Limits, StoredList, cut_ranges, find_cuts
 
 FORMATS = {
     "npy": ("a.npy", {}),

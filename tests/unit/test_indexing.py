@@ -9,9 +9,9 @@ import pytest
 import outcore
 import points_by_numpy
 from outcore import _core
-from outcore.indices import sieved_masks
-from outcore.indices.keys import parse
-from outcore.indices.masks import Held
+from outcore.arrays.indices import sieved_masks
+from outcore.arrays.indices.keys import parse
+from outcore.arrays.indices.masks import Held
 
 DATA = np.arange(60 * 50, dtype="f8").reshape(60, 50)
 

@@ -12,11 +12,11 @@ import pytest
 
 import outcore
 from killed import dies_at
-from outcore import jobs
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.compute import jobs
+from outcore.compute.jobs import Bound, Operation, Program, Result, complete, opened
+from outcore.compute.jobs.journal import Journal
 from outcore.formats.scratch import scratch_folder
-from outcore.jobs import Bound, Operation, Program, Result, complete, opened
-from outcore.jobs.journal import Journal
-from outcore.schedule import Block, Buffer, Load, Schedule, Step, Store
 
 DATA = np.arange(35_000.0).reshape(250, 140)
 

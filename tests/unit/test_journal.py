@@ -13,9 +13,10 @@ import pytest
 
 import outcore
 from fuzz import documents
-from outcore import _core, errors, jobs
+from outcore import _core, errors
+from outcore.compute import jobs
+from outcore.compute.jobs.journal import Journal, gather, held, of_rank
 from outcore.errors import FormatError, StorageError, UsageError
-from outcore.jobs.journal import Journal, gather, held, of_rank
 
 BAD_LINES = ["x\n", "9\n", "0-9\n", "0-99999999999999999999\n", "3-2\n", "-1\n"]
 JOB = {"source": "a.npy", "shape": (3, 4), "dtype": "<f8"}

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import _core, measured
+from outcore import _core
+from outcore.arrays import measured
 from page_cache import cached_pages, forget
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -235,5 +236,5 @@ def test_a_disk_of_long_requests_is_learned_within_the_first_read_slow(tmp_path)
     # Two trials at most, and the rest in long requests.
     assert tried <= 300
     assert second == known <= 200
-    (kept,) = json.loads((tmp_path / "cache/outcore/disk.json").read_text())["disks"]
+    (kept,) = json.loads((tmp_path / "cache/outcore/arrays/disk.json").read_text())["disks"]
     assert kept["learned"] and kept["latency_ns"] > 1_000_000

@@ -5,9 +5,9 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.collective.list_choice import Bins, ListPrices, ListReport, choose, jumps_in
-from outcore.indices.masks import Held
-from outcore.indices.prepared import points_of
+from outcore.arrays.indices.masks import Held
+from outcore.arrays.indices.prepared import points_of
+from outcore.ranks.collective.lists.choice import Bins, ListPrices, ListReport, choose, jumps_in
 
 
 def bins_of(array, key, owners=2):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from outcore.collective.sums import sum_over_ranks, sum_steps
+from outcore.ranks.collective.lists.sums import sum_over_ranks, sum_steps
 from outcore.testing.sim import SimWorld
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import DistArray, Distribution, jobs
+from outcore import DistArray, Distribution
+from outcore.compute import jobs
 from outcore.errors import CollectiveError, StorageError
 from outcore.testing.sim import SimWorld
 
@@ -62,7 +63,9 @@ def test_returned_temporary_with_a_lost_chunk_is_refused():
 
 @pytest.mark.parametrize("suffix", [".zarr", ".zarr2"])
 def test_resumed_job_with_a_lost_chunk_is_refused(monkeypatch, suffix):
-    monkeypatch.setattr(importlib.import_module("outcore.jobs.checkpoints"), "_CHECKPOINT", 0.0)
+    monkeypatch.setattr(
+        importlib.import_module("outcore.compute.jobs.checkpoints"), "_CHECKPOINT", 0.0
+    )
     np.save("a.npy", np.arange(1e5).reshape(1000, 100))
     words = {"out": f"b{suffix}", "chunks": (50, 100), "memory": 500_000}
 

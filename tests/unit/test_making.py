@@ -13,8 +13,8 @@ import pytest
 import zarr
 
 import outcore
-from outcore import layouts
-from outcore.likeness import adapted, words_of
+from outcore.arrays import layouts
+from outcore.arrays.likeness import adapted, words_of
 
 FULL = {
     "chunks": (10, 20),

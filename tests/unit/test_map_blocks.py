@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 import outcore
-from outcore.ooc.blocks import blockwise, lines
-from outcore.ooc.blocks.blockwise import BOUNDARIES, filled
-from outcore.schedule import Run, Schedule, check
+from outcore.arrays.schedule import Run, Schedule, check
+from outcore.compute.blocks import blockwise, lines
+from outcore.compute.blocks.blockwise import BOUNDARIES, filled
 
 SHAPES = [(), (0, 4), (13,), (1, 9), (11, 13), (6, 5, 7), (3, 4, 2, 5)]
 
@@ -194,7 +194,7 @@ LINES = {
 @pytest.mark.parametrize("kind", ["C", "F", "zarr", "memory"])
 @pytest.mark.parametrize("sides", lines._SIDES[1:])
 def test_lines_come_in_panels_and_go_in_panels(tmp_path, monkeypatch, kind, sides):
-    carry = importlib.import_module("outcore.jobs.carry")
+    carry = importlib.import_module("outcore.compute.jobs.carry")
 
     def run(schedule, arrays, **more):
         check(schedule, [a.shape for a in arrays], again=True)

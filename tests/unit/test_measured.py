@@ -9,7 +9,8 @@ import pytest
 
 import outcore
 from fuzz import documents
-from outcore import _core, measured
+from outcore import _core
+from outcore.arrays import measured
 
 FIGURES = {"gap": 5, "latency_ns": 9000, "device": 2 * 10**9, "stream": 2 * 10**9}
 

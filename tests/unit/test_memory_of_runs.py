@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import _core
+from outcore.arrays.schedule import Block, Buffer, Load, Run, Schedule, Step, Store
+from outcore.arrays.schedule import memory as lies
 from outcore.formats.layout import ArrayInfo, Part, Strided
-from outcore.schedule import Block, Buffer, Load, Run, Schedule, Step, Store
-from outcore.schedule import memory as lies
 
 PAGE = 4096
 HUGE = 2 << 20

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import cli, errors, jobs
+from outcore import cli, errors
+from outcore.compute import jobs
 
 SOURCES = Path(outcore.__file__).parent
 DATA = np.arange(24.0).reshape(4, 6)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import outcore
+import outcore.arrays.disk.array
 from outcore.formats import hdf5_access
 
 # `during(call, handler)` repeats a call until a signal's handler came in the midst of it, and tells what
@@ -222,10 +223,10 @@ more = dict(resizable=True, chunks=(2, 4)) if ".h5" in {name!r} else {{}}
 a = outcore.create({name!r}, (2, 4), "i8", **more)
 b = outcore.open({name!r}, "r+")
 
-continued = outcore.disk.array.continued
+continued = outcore.arrays.disk.array.continued
 
 def interrupted(*args):
-    outcore.disk.array.continued = continued
+    outcore.arrays.disk.array.continued = continued
     for one in (a, b):
         try:
             one.append([7, 7, 7, 7])
@@ -242,7 +243,7 @@ def interrupted(*args):
             raise AssertionError("changed")
     return continued(*args)
 
-outcore.disk.array.continued = interrupted
+outcore.arrays.disk.array.continued = interrupted
 a.append([5, 5, 5, 5])
 assert a.shape == (3, 4) and (a[2] == 5).all()
 a.append([6, 6, 6, 6])

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from test_reductions import DTYPES, FORMATS, content, stored
 
 import outcore
+import outcore.compute.jobs.checkpoints
 from outcore.testing.sim import SimWorld
 
 
@@ -101,7 +102,7 @@ def test_one_of_two_stacks_of_vectors_is_broadcast(tmp_path, large, small, axis,
 def test_products_with_what_is_broadcast_go_on_by_their_journals(tmp_path, monkeypatch, is_turned):
     """The first one is conjugated, whichever of them is broadcast."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(outcore.jobs.checkpoints, "_CHECKPOINT", 0.0)
+    monkeypatch.setattr(outcore.compute.jobs.checkpoints, "_CHECKPOINT", 0.0)
     rng = np.random.default_rng(3)
     large, small = (rng.standard_normal((*n, 2)).view("c16")[..., 0] for n in ((4000, 40), (40,)))
     given = (small, large) if is_turned else (large, small)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import errors, jobs
+from outcore import errors
+from outcore.compute import jobs
+from outcore.compute.jobs.journal import Journal
 from outcore.formats import part_manifest
-from outcore.jobs.journal import Journal
 
 SOURCES = Path(outcore.__file__).parent
 #: 3 in another script, and what int() takes for a number beside that.

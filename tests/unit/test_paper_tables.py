@@ -5,7 +5,7 @@ from importlib import resources
 
 import pytest
 
-from outcore.model import tables
+from outcore.model.machines import tables
 
 
 def cell(table, case, operation="read", **words):
@@ -243,6 +243,6 @@ def test_what_the_text_says_of_the_irregular_figures():
 
 
 def test_the_figures_are_part_of_the_package():
-    names = {file.name for file in resources.files("outcore.model").iterdir()}
+    names = {file.name for file in resources.files("outcore.model.machines").iterdir()}
     papers = {"extended-two-phase", "multi-collective-io", "passion-report"}
     assert {f"{name}.toml" for name in {*papers, "irregular-collective-io"}} <= names

@@ -11,7 +11,7 @@ import pytest
 from test_nested_calls import runs
 
 import outcore
-from outcore.schedule import check
+from outcore.arrays.schedule import check
 
 PAST = {"exclusive": True, "cache": "bypass"}
 
@@ -193,7 +193,7 @@ def test_others_may_write_chunks_that_are_not_ours_alone(tmp_path):
 @pytest.mark.parametrize("columns", [1024, 1021])
 def test_a_transpose_says_what_it_writes_and_takes_one_buffer(tmp_path, monkeypatch, columns):
     """Pages that end within a run cost as much again; there are none where rows are whole pages."""
-    carry, schedules = importlib.import_module("outcore.jobs.carry"), []
+    carry, schedules = importlib.import_module("outcore.compute.jobs.carry"), []
 
     def run(schedule, arrays, plain=carry.Run, **more):
         schedules.append(schedule)

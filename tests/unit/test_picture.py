@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.collective import planning
-from outcore.collective.dry_run import Disk, dry_run
 from outcore.errors import UsageError
-from outcore.picture import draw
-from outcore.picture.array import axes_that_matter
-from outcore.picture.geometry import File, bars
-from outcore.picture.scene import MOST_RANKS, Scene, colour
+from outcore.model.picture import draw
+from outcore.model.picture.array import axes_that_matter
+from outcore.model.picture.geometry import File, bars
+from outcore.model.picture.scene import MOST_RANKS, Scene, colour
+from outcore.ranks.collective import planning
+from outcore.ranks.collective.dry_run import Disk, dry_run
 
 NAME = "{http://www.w3.org/2000/svg}"
 COLD = {"cache": "bypass"}

@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore.hints import nbytes
-from outcore.ooc.products import contraction, gemm
-from outcore.ooc.products.matmul import matmul
-from outcore.schedule import Run, check
+from outcore.arrays.schedule import Run, check
+from outcore.base.hints import nbytes
+from outcore.compute.products import contraction, gemm
+from outcore.compute.products.matmul import matmul
 
-carry = importlib.import_module("outcore.jobs.carry")
+carry = importlib.import_module("outcore.compute.jobs.carry")
 
 DTYPES = ["f8", "f4", "c8", "c16", "f2", ">f8", ">c8", "i8", "i4", ">i2", "u1", "?", "g"]
 FORMATS = ["npy", "npy F", "zarr", "h5", "memory"]

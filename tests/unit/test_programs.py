@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from outcore.cli import main
-from outcore.model import tables
-from outcore.model.machine import machine
-from outcore.simulate import programs, simulate
-from outcore.simulate.paper import summaries
-from outcore.simulate.programs import TABLES
+from outcore.model.machines import tables
+from outcore.model.machines.machine import machine
+from outcore.model.simulate import programs, simulate
+from outcore.model.simulate.paper import summaries
+from outcore.model.simulate.programs import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 import outcore
+import outcore.ranks.transport
 from outcore.testing.sim import SimMemory, SimWorld
 
 
@@ -21,11 +22,11 @@ class Finder:
         if name.partition(".")[0] == "mpi4py":
             sys.modules["touched"] = types.ModuleType("touched")
 sys.meta_path.insert(0, Finder())
-import outcore, outcore.cli, outcore.transport, outcore.testing.sim, outcore.testing.conformance
-outcore.transport.transport(None).barrier()
+import outcore, outcore.cli, outcore.ranks.transport, outcore.testing.sim, outcore.testing.conformance
+outcore.ranks.transport.transport(None).barrier()
 assert "mpi4py" not in sys.modules and "touched" not in sys.modules
 try:
-    outcore.transport.transport(type("Comm", (), {"Get_size": 1})())
+    outcore.ranks.transport.transport(type("Comm", (), {"Get_size": 1})())
 except Exception:
     pass  # no mpi4py, no MPI, or no communicator: it was asked for all the same
 assert "touched" in sys.modules
@@ -66,7 +67,7 @@ SimWorld(2).run(body)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/shm")
 def test_node_memory_leaves_nothing_behind(tmp_path, monkeypatch):
-    from outcore.transport import nodememory
+    from outcore.ranks.transport import nodememory
 
     monkeypatch.setattr(nodememory, "_folder", lambda: tmp_path)
     memory = nodememory.MappedMemory()
@@ -86,7 +87,7 @@ def test_node_memory_leaves_nothing_behind(tmp_path, monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/shm")
 def test_node_memory_of_a_killed_maker_goes_with_the_next_one_made(tmp_path, monkeypatch):
     """And nothing else does: what somebody still has, and what has another name."""
-    from outcore.transport import nodememory
+    from outcore.ranks.transport import nodememory
 
     monkeypatch.setattr(nodememory, "_folder", lambda: tmp_path)
     monkeypatch.setattr(nodememory.MappedMemory, "_swept", True)
@@ -108,7 +109,7 @@ def test_node_memory_of_a_killed_maker_goes_with_the_next_one_made(tmp_path, mon
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/shm")
 def test_node_memory_that_is_swept_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
-    from outcore.transport import nodememory
+    from outcore.ranks.transport import nodememory
 
     monkeypatch.setattr(nodememory, "_folder", lambda: tmp_path)
     plain, seen = nodememory.fcntl.flock, []

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import requests
+from outcore.base import requests
 
 DATA = np.arange(6000.0).reshape(60, 100)
 

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore import requests
+from outcore.base import requests
 
 PRELUDE = """
 import os, signal, sys, threading, time
 import numpy as np, outcore
-from outcore import requests
+from outcore.base import requests
 os.chdir(sys.argv[1])
 signal.alarm(30)  # what hangs ends all the same
 """

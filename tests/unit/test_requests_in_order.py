@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.requests import IORequest, start, start_in_order
-from outcore.transport import SerialTransport
-from outcore.transport.in_flight import InFlight
-from outcore.transport.timeouts import DeferredInterrupt
+from outcore.base.requests import IORequest, start, start_in_order
+from outcore.ranks.transport import SerialTransport
+from outcore.ranks.transport.in_flight import InFlight
+from outcore.ranks.transport.timeouts import DeferredInterrupt
 from unit.test_requests_at_exit import ended, started
 
 DATA = np.arange(1000.0)
 # One rank, whose calls begin late, or wait until the process is gone.
 ALONE = """
-from outcore.collective import array as made
-from outcore.transport import SerialTransport
+from outcore.ranks.collective import array as made
+from outcore.ranks.transport import SerialTransport
 a = outcore.create("a.npy", data=np.zeros(1000))
 a.close()
 a = outcore.open("a.npy", "r+", comm=SerialTransport())

@@ -11,9 +11,9 @@ from scipy import ndimage
 import algorithm_runs
 import outcore
 from algorithms import CASES, JACOBI, Case, jacobi, random
-from outcore.schedule import Run
+from outcore.arrays.schedule import Run
 
-CHECKPOINTS = importlib.import_module("outcore.jobs.checkpoints")
+CHECKPOINTS = importlib.import_module("outcore.compute.jobs.checkpoints")
 COMPLEX = random(300, 500) / 1000 + 1j * random(300, 500, seed=1) / 1000
 
 

@@ -9,10 +9,10 @@ import pytest
 import outcore
 import watched
 from outcore import _core
-from outcore.collective import planning, rounds
-from outcore.collective.dry_run import dry_run
 from outcore.errors import CollectiveError
-from outcore.transport.sharing import _kept, slots_of
+from outcore.ranks.collective import planning, rounds
+from outcore.ranks.collective.dry_run import dry_run
+from outcore.ranks.transport.sharing import _kept, slots_of
 from ranks import World
 
 MANY = 1 << 30

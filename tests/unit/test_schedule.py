@@ -12,9 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore import _core, assumed_costs
-from outcore.jobs.memory import InMemory
-from outcore.schedule import Block, Broken, Buffer, Load, Reuse, Run, Schedule, Step, Store, check
+from outcore import _core
+from outcore.arrays.schedule import (
+    Block,
+    Broken,
+    Buffer,
+    Load,
+    Reuse,
+    Run,
+    Schedule,
+    Step,
+    Store,
+    check,
+)
+from outcore.base import assumed_costs
+from outcore.compute.jobs.memory import InMemory
 
 F8 = np.dtype("f8")
 SIZE = 5

@@ -10,11 +10,21 @@ import pytest
 import zarr
 
 import outcore
-from outcore import tiling
+from outcore.arrays import tiling
+from outcore.arrays.schedule import (
+    Block,
+    Broken,
+    Buffer,
+    Load,
+    Schedule,
+    Step,
+    Store,
+    check,
+    lengths,
+)
+from outcore.arrays.tiling import Side
+from outcore.base.sections import Selection
 from outcore.cli import main
-from outcore.schedule import Block, Broken, Buffer, Load, Schedule, Step, Store, check, lengths
-from outcore.sections import Selection
-from outcore.tiling import Side
 
 SHAPE = (60, 50, 7)
 WHOLE = np.arange(np.prod(SHAPE), dtype="f4").reshape(SHAPE)

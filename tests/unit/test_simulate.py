@@ -12,16 +12,16 @@ import pytest
 
 import outcore
 from outcore import _core
+from outcore.base.report import human_time
 from outcore.cli import main
-from outcore.collective import call, planning
-from outcore.collective.dry_run import Disk, dry_run
-from outcore.model import tables
-from outcore.model.chart import Line, chart
-from outcore.model.machine import NAMES, machine
-from outcore.report import human_time
-from outcore.simulate import METHODS, Array, Case, plan, simulate
-from outcore.simulate.cases import CASES, case, written_case
-from outcore.simulate.paper import CALIBRATED, case_of, extended, multi, summaries
+from outcore.model.machines import tables
+from outcore.model.machines.chart import Line, chart
+from outcore.model.machines.machine import NAMES, machine
+from outcore.model.simulate import METHODS, Array, Case, plan, simulate
+from outcore.model.simulate.cases import CASES, case, written_case
+from outcore.model.simulate.paper import CALIBRATED, case_of, extended, multi, summaries
+from outcore.ranks.collective import call, planning
+from outcore.ranks.collective.dry_run import Disk, dry_run
 from outcore.testing.sim import SimWorld
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +69,7 @@ def test_machines_have_all_figures_and_say_where_they_are_from(name):
     found = machine(name)
     assert found.name == name
     assert found.about
-    text = (ROOT / "python/outcore/model" / f"{name}.toml").read_text()
+    text = (ROOT / "python/outcore/model/machines" / f"{name}.toml").read_text()
     assert text.startswith("#")
     assert set(tomllib.loads(text)) == {f.name for f in dataclasses.fields(found)} - {"name"}
 
@@ -213,7 +213,7 @@ def test_there_are_two_slots_where_there_is_no_room_for_three(monkeypatch):
         seen.append(words["slots"])
         return plain(*args, **words)
 
-    monkeypatch.setattr("outcore.simulate.methods._core.simulate_together", together)
+    monkeypatch.setattr("outcore.model.simulate.methods._core.simulate_together", together)
     made = plan(wanted, "requested", slot=1 << 20)
     for slot in (None, 1 << 20, made.slot_bytes * 3 // 2, 64 << 20):
         simulate(wanted, machine("today"), "requested", slot=slot)
@@ -489,8 +489,8 @@ def test_calls_that_make_no_sense(capsys, words):
 
 def test_the_papers_as_a_command(capsys, papers, monkeypatch):
     # Simulated once for all tests of this file.
-    monkeypatch.setattr("outcore.simulate.command.extended", lambda model: papers[0])
-    monkeypatch.setattr("outcore.simulate.command.multi", lambda model: papers[1])
+    monkeypatch.setattr("outcore.model.simulate.command.extended", lambda model: papers[0])
+    monkeypatch.setattr("outcore.model.simulate.command.multi", lambda model: papers[1])
     status, said = run(capsys, "--paper")
     assert status == 0
     for number in range(1, 9):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from outcore.cli import main
-from outcore.model import rates
-from outcore.simulate import disk_arrays
+from outcore.model.machines import rates
+from outcore.model.simulate import disk_arrays
 
 DECIDED = (
     Path(__file__).resolve().parents[2] / "docs/design/0044-scattered-elements-are-simulated.md"
@@ -147,7 +147,7 @@ def test_rates_and_sentences_are_met_as_the_documents_say():
 
 def test_a_claim_is_looked_up(monkeypatch):
     """On a machine whose disks write twice as fast as they read, writes are faster."""
-    from outcore.model.machine import machine
+    from outcore.model.machines.machine import machine
 
     fast = machine("paragon", write_rate=5_600_000, write_seek_ns=0)
     writes, nonaligned, *_ = disk_arrays.PAPER_FIGURES.claims(5, fast)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from outcore import cli
-from outcore.model.machine import machine
-from outcore.simulate import disk_products
-from outcore.simulate.disk_products import EDGE, Times, timeline
+from outcore.model.machines.machine import machine
+from outcore.model.simulate import disk_products
+from outcore.model.simulate.disk_products import EDGE, Times, timeline
 
 
 def test_the_program_of_the_paper_waits_for_a_and_c_and_hides_b():

@@ -13,12 +13,12 @@ import pytest
 import outcore
 from outcore import _core
 from outcore.cli import main
-from outcore.collective.planning import AGREED
-from outcore.model import tables
-from outcore.model.machine import machine
-from outcore.simulate import Scattered, figures, irregular, simulate_scattered
-from outcore.simulate.molecular import MOLECULAR
-from outcore.simulate.paper import summaries
+from outcore.model.machines import tables
+from outcore.model.machines.machine import machine
+from outcore.model.simulate import Scattered, figures, irregular, simulate_scattered
+from outcore.model.simulate.molecular import MOLECULAR
+from outcore.model.simulate.paper import summaries
+from outcore.ranks.collective.planning import AGREED
 from outcore.testing.sim import SimWorld
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,7 +18,7 @@ def test_small_results_of_an_interrupted_job_are_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     a = np.random.default_rng(5).standard_normal((300, 300))
     np.save("a.npy", a)
-    job = importlib.import_module("outcore.jobs.job")
+    job = importlib.import_module("outcore.compute.jobs.job")
 
     def stop(self):
         raise Stop

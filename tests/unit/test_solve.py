@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcore.schedule.solve import Nest, Operand, Solution, Speed, solve
+from outcore.arrays.schedule.solve import Nest, Operand, Solution, Speed, solve
 
 # A disk so slow that bytes are all that counts.
 SLOW = Speed(0.0, 1e-3)
@@ -155,7 +155,7 @@ def test_requests_keep_processors_from_a_product(monkeypatch):
     # Whole rows of b and c: more bytes than with squarer tiles, and half of the requests.
     assert found.tile[1] == 12288
     assert found.requests < 150_000
-    monkeypatch.setattr("outcore.assumed_costs.REQUEST_DELAY", 0.0)
+    monkeypatch.setattr("outcore.base.assumed_costs.REQUEST_DELAY", 0.0)
     other = solve(nest, 384 * 2**20, speed)
     assert other.nbytes < found.nbytes
     assert other.requests > 1.8 * found.requests

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcore
-from outcore.ooc.sort import runs
-from outcore.schedule.check import check
+from outcore.arrays.schedule.check import check
+from outcore.compute.sort import runs
 
 SHAPES = [(), (0,), (1,), (7,), (1, 9), (9, 1), (5, 0, 3), (12, 11), (64, 3, 17), (3, 4, 5, 6)]
 LONG = [(20011,), (3, 7001), (7001, 3), (2, 5003, 2), (101, 211), (70001,)]
@@ -115,7 +115,7 @@ def test_memory_makes_no_difference_to_any_bit(tmp_path_factory, shape, dtype, s
 @pytest.fixture
 def checked(monkeypatch):
     """Every schedule that is run is checked: its steps may be done again."""
-    carry, found = importlib.import_module("outcore.jobs.carry"), []
+    carry, found = importlib.import_module("outcore.compute.jobs.carry"), []
 
     def run(schedule, arrays, plain=carry.Run, **more):
         stored = {one.array for k in range(schedule.steps) for one in schedule.step(k).stores}
@@ -140,7 +140,7 @@ def test_many_passes(tmp_path, checked):
 @pytest.mark.parametrize("size", [1_310_721, 1_310_720])
 def test_parts_of_runs_lie_in_their_pages_as_in_the_file(tmp_path, monkeypatch, size):
     """The disk puts them there, and takes from there what is stored; nothing is copied."""
-    carry, phases = importlib.import_module("outcore.jobs.carry"), []
+    carry, phases = importlib.import_module("outcore.compute.jobs.carry"), []
 
     def run(schedule, arrays, plain=carry.Run, **more):
         begins = [getattr(a, "info", a) for a in arrays]
@@ -209,7 +209,7 @@ def test_lines_across_a_file_that_the_page_cache_does_not_hold(
     """They go by arrays of slabs, in long runs."""
     data = content(shape, dtype, np.random.default_rng(5), few=False)
     a = outcore.create(tmp_path / "a.npy", data=data)
-    shares = importlib.import_module("outcore.jobs.shares")
+    shares = importlib.import_module("outcore.compute.jobs.shares")
     monkeypatch.setattr(shares._Sharing, "page", lambda self: 4096)
     for name, numpys in (("sort", np.sort), ("argsort", np.argsort)):
         words = {"memory": "1 MiB", "out": tmp_path / f"{name}.npy"}

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 import outcore
+from outcore.arrays.schedule import Run, check, elements
+from outcore.compute.jobs import Disk, InMemory, Later, Terms, TooLittle
+from outcore.compute.stencils import plan as stencil_plan
+from outcore.compute.stencils.function import sources
+from outcore.compute.stencils.plan import planning
+from outcore.compute.stencils.stencil import _task
 from outcore.errors import BudgetError, UsageError
-from outcore.jobs import Disk, InMemory, Later, Terms, TooLittle
-from outcore.ooc.stencils import plan as stencil_plan
-from outcore.ooc.stencils.function import sources
-from outcore.ooc.stencils.plan import planning
-from outcore.ooc.stencils.stencil import _task
-from outcore.schedule import Run, check, elements
 
 BOUNDARIES = ("constant", "mirror", "nearest", "reflect", "untouched", "wrap")
 DISK = Disk(1 << 15, 15e-6, 2e9)

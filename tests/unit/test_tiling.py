@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from outcore.tiling import Disk, Side, Tiling, choose, passes, seconds, smallest
-from outcore.tiling.sides import fastest_first
+from outcore.arrays.tiling import Disk, Side, Tiling, choose, passes, seconds, smallest
+from outcore.arrays.tiling.sides import fastest_first
 
 
 @st.composite

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.jobs import turns
+from outcore.compute.jobs import turns
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from test_sorting import FORMATS, budget, content, same, stored
 
 import outcore
 from outcore import _core, cli
-from outcore.ooc.sort.records import PIECE, Records, cut_records, merge_records, sort_records
+from outcore.compute.sort.records import PIECE, Records, cut_records, merge_records, sort_records
 
 DTYPES = ["?", "i1", "u2", ">i4", "i8", "u8", "f2", "f4", ">f8", "f8", "c8", "c16", ">c16"]
 DTYPES += ["M8[s]", "m8[s]"]

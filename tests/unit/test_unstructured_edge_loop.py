@@ -9,9 +9,9 @@ import pytest
 
 import outcore
 from meshes import triangulation
-from outcore import schedule as schedules
+from outcore.arrays import schedule as schedules
+from outcore.problems.unstructured import edge_loop as loops
 from outcore.testing.sim import SimWorld
-from outcore.unstructured import edge_loop as loops
 
 N = 2500
 
@@ -641,7 +641,7 @@ def test_a_schedule_that_is_made_again_is_not_half_of_each(mesh, tmp_path, monke
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("outcore.unstructured.edge_schedule.write_manifest", killed)
+    monkeypatch.setattr("outcore.problems.unstructured.edge_schedule.write_manifest", killed)
     with pytest.raises(KeyboardInterrupt):
         outcore.edge_schedule(mesh["edges"][::-1], N, out=tmp_path / "loop")
     with pytest.raises(outcore.NotFoundError):

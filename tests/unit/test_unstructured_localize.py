@@ -5,8 +5,8 @@ import pytest
 
 import outcore
 from meshes import triangulation
-from outcore.unstructured.indirect import gather, scatter
-from outcore.unstructured.tables import as_table
+from outcore.problems.unstructured.indirect import gather, scatter
+from outcore.problems.unstructured.tables import as_table
 
 PARTITIONS = {
     "rcb": lambda points: outcore.partition(points, 7),
@@ -77,7 +77,7 @@ def cells_of(mesh, columns):
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_allocation_and_local_numbers(mesh, name, columns, budget, tmp_path, monkeypatch):
     if budget == "2 MiB":  # tables of any size are on disk
-        monkeypatch.setattr("outcore.unstructured.tables._IN_MEMORY", 2**40)
+        monkeypatch.setattr("outcore.problems.unstructured.tables._IN_MEMORY", 2**40)
     partition, edges = PARTITIONS[name](mesh[0]), cells_of(mesh, columns)
     part = np.asarray(partition.part)
     expected = allocated(part, edges)

@@ -7,7 +7,7 @@ import pytest
 
 import outcore
 from meshes import bisected, cut_edges, triangulation
-from outcore.unstructured.curves import hilbert_keys, ordered_keys
+from outcore.problems.unstructured.curves import hilbert_keys, ordered_keys
 
 BUDGETS = ("128 KiB", "200 KiB", "1 MiB")
 POINTS = {
@@ -73,7 +73,7 @@ def test_the_budget_changes_nothing(method, kind, weights, budget, rng, tmp_path
 
 @pytest.mark.parametrize("method", ["rcb", "hilbert"])
 def test_little_memory_really_takes_other_ways(method, rng, tmp_path, monkeypatch):
-    from outcore.unstructured import cuts
+    from outcore.problems.unstructured import cuts
 
     done = []
     for name in ("count", "collect"):
@@ -251,7 +251,7 @@ def test_a_partition_that_is_made_again_is_not_half_of_each(tmp_path, rng, monke
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("outcore.unstructured.partition.write_manifest", killed)
+    monkeypatch.setattr("outcore.problems.unstructured.partition.write_manifest", killed)
     with pytest.raises(KeyboardInterrupt):
         outcore.partition(points, 4, out=tmp_path / "parts")
     with pytest.raises(outcore.NotFoundError):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import outcore
-from outcore.jobs import InMemory
-from outcore.jobs.views import seen
-from outcore.schedule import Load
+from outcore.arrays.schedule import Load
+from outcore.compute.jobs import InMemory
+from outcore.compute.jobs.views import seen
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

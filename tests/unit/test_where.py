@@ -155,7 +155,9 @@ def interrupted(tmp_path, monkeypatch):
     data, where = rng.random((64, 30_000)), rng.random((64, 30_000)) < 0.5
     for name, one in (("a", data), ("w", where), ("v", ~where)):
         outcore.create(tmp_path / f"{name}.npy", data=one).close()
-    monkeypatch.setattr(importlib.import_module("outcore.jobs.checkpoints"), "_CHECKPOINT", 0.0)
+    monkeypatch.setattr(
+        importlib.import_module("outcore.compute.jobs.checkpoints"), "_CHECKPOINT", 0.0
+    )
 
     def stopped(done, total):
         if done > total // 2:

@@ -1,4 +1,4 @@
-//! A plan in numbers, as the fields of `outcore.report.Report`.
+//! A plan in numbers, as the fields of `outcore.base.report.Report`.
 
 use outcore_access::survey::Survey;
 use outcore_access::{Access, Hints};

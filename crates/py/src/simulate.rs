@@ -9,7 +9,7 @@ use pyo3::types::PyDict;
 use crate::collective::{job, Collective, Words};
 use crate::errors::Fault;
 
-/// Attributes of `outcore.model.machine.Machine`.
+/// Attributes of `outcore.model.machines.machine.Machine`.
 #[derive(FromPyObject)]
 pub struct Parts {
     servers: u32,
@@ -133,7 +133,7 @@ pub fn simulate_together<'py>(
     told(py, &outcome.map_err(Fault::from)?)
 }
 
-/// Attributes of `outcore.simulate.irregular.Scattered`.
+/// Attributes of `outcore.model.simulate.irregular.Scattered`.
 #[derive(FromPyObject)]
 pub struct Pattern {
     ranks: u32,

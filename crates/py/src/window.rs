@@ -289,7 +289,7 @@ impl WordLocks {
     fn new(memory: PyBuffer<u8>) -> PyResult<WordLocks> {
         let base = memory.buf_ptr().cast::<u8>();
         let usable = !memory.readonly() && memory.is_c_contiguous();
-        // SAFETY: the buffer is held as long as the locks, so its memory stays; `outcore.dist` makes locks of it
+        // SAFETY: the buffer is held as long as the locks, so its memory stays; `outcore.ranks.dist` makes locks of it
         // and nothing else.
         let locks = unsafe { Locks::attach(base, memory.len_bytes()) };
         match locks {

@@ -27,26 +27,26 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import outcore
-from outcore import measured
+from outcore.arrays import measured
+from outcore.arrays.disk import DiskArray
+from outcore.base.hints import check_environment, nbytes
+from outcore.base.report import counted, human
 from outcore.cli import completion, create, files, paths, run
 from outcore.cli.output import Bar, print_json
 from outcore.cli.status import DONE, INTERRUPTED, STATUS, UNREAD, UNSEEN, failed, say
 from outcore.cli.words import parse_lengths, parse_options, parse_section
-from outcore.collective.dry_run import Disk, dry_run
-from outcore.collective.planning import METHODS
-from outcore.disk import DiskArray
 from outcore.errors import (
     OutcoreError,
     UnsupportedError,
     UsageError,
 )
 from outcore.formats import durable
-from outcore.hints import check_environment, nbytes
-from outcore.jobs.ranks import Ranks
-from outcore.picture import draw
-from outcore.report import counted, human
-from outcore.simulate import command as simulation
-from outcore.transport import transport, world
+from outcore.model.picture import draw
+from outcore.model.simulate import command as simulation
+from outcore.ranks.collective.dry_run import Disk, dry_run
+from outcore.ranks.collective.planning import METHODS
+from outcore.ranks.ranks import Ranks
+from outcore.ranks.transport import transport, world
 
 __all__ = ["main", "parse_section"]
 

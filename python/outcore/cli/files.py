@@ -8,11 +8,11 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from outcore.base.report import human
 from outcore.cli.output import print_json
+from outcore.compute.copies.convert import convert
 from outcore.errors import UsageError
 from outcore.formats import whole
-from outcore.ooc.copies.convert import convert
-from outcore.report import human
 
 __all__ = ["arguments"]
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.opening import open as open_array
 from outcore.cli.words import parse_lengths
-from outcore.disk import DiskArray
 from outcore.errors import UsageError
-from outcore.opening import open as open_array
 
 __all__ = ["OPERATIONS", "Operation", "Option", "weights"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from outcore.report.progress import Bar
+from outcore.base.report.progress import Bar
 
 __all__ = ["Bar", "print_json"]
 

@@ -18,15 +18,15 @@ import numpy as np
 
 import outcore
 from outcore import formats
+from outcore.arrays.disk import DiskArray
+from outcore.base.report import Report, human
 from outcore.cli.output import Bar, print_json
 from outcore.cli.status import DAMAGE, DAMAGED, DONE, NOT_READ, UNSEEN, each
 from outcore.cli.words import parse_options
-from outcore.disk import DiskArray
 from outcore.errors import SectionError
 from outcore.formats import durable
 from outcore.formats.layout import Chunked, Strided, TableSource, VirtualSource
 from outcore.formats.spec import in_order
-from outcore.report import Report, human
 
 __all__ = ["arguments"]
 

@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 import outcore
-from outcore import jobs
+from outcore.base.report import counted, human
 from outcore.cli.operations import OPERATIONS, Operation
 from outcore.cli.output import Bar, print_json
 from outcore.cli.words import parse_lengths, parse_options
+from outcore.compute import jobs
+from outcore.compute.jobs.leftovers import SCRATCH
 from outcore.errors import UnsupportedError, UsageError
-from outcore.jobs.leftovers import SCRATCH
-from outcore.jobs.ranks import Ranks
-from outcore.report import counted, human
-from outcore.transport import world
+from outcore.ranks.ranks import Ranks
+from outcore.ranks.transport import world
 
 __all__ = ["OperationParser", "arguments"]
 

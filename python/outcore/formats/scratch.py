@@ -167,8 +167,8 @@ def _nameless(folder: str) -> int:
     except OSError as error:
         if error.errno not in _NAMELESS_REFUSED or not os.path.isdir(folder):
             raise
-    #  A name that `outcore.jobs.unfinished` finds, should the process be killed between the next two
-    #  lines.
+    #  A name that `outcore.jobs.unfinished` finds, should the process be killed between the next
+    #  two lines.
     name = os.path.join(folder, f".outcore-scratch-{os.getpid()}-{os.urandom(6).hex()}.lists")
     file = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
     os.unlink(name)

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore import _core
+from outcore.base.hints import Hints
 from outcore.errors import BudgetError, FormatError
 from outcore.formats import durable, zarr_codecs, zarr_shards
 from outcore.formats.documents import Document, Judge
@@ -38,7 +39,6 @@ from outcore.formats.layout import (
 )
 from outcore.formats.texts import Texts
 from outcore.formats.zarr_chunks import chunk_path
-from outcore.hints import Hints
 
 __all__ = ["described", "is_text_v2", "is_text_v3", "pipeline_v2", "pipeline_v3"]
 

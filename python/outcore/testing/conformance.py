@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcore.errors import CollectiveError, OutcoreError, UsageError
-from outcore.transport import Transport
-from outcore.transport.failing import describe, is_everywhere
+from outcore.ranks.transport import Transport
+from outcore.ranks.transport.failing import describe, is_everywhere
 
 __all__ = ["check_transport"]
 

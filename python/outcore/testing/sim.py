@@ -18,11 +18,11 @@ import numpy as np
 
 from outcore import _core
 from outcore.errors import CollectiveError, OutcoreError
-from outcore.transport import SerialTransport, Transport
-from outcore.transport.group import Group
-from outcore.transport.place import Place, seat
-from outcore.transport.protocol import Bytes
-from outcore.transport.timeouts import Patience
+from outcore.ranks.transport import SerialTransport, Transport
+from outcore.ranks.transport.group import Group
+from outcore.ranks.transport.place import Place, seat
+from outcore.ranks.transport.protocol import Bytes
+from outcore.ranks.transport.timeouts import Patience
 
 __all__ = ["SimWorld"]
 

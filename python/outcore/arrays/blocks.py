@@ -1,0 +1,561 @@
+"""
+Blocks: walk through an array that does not fit in memory.
+
+Problem. An algorithm wants to see the whole array, a piece at a time, within the budget.
+Idea. Tiles of whole chunks (`outcore.arrays.tiling`), in the order of the file. While the caller works
+on one, the next is read in the background. What neighbouring blocks share is copied from the last block
+instead of being read again (``read_with_reuse`` of the PASSION papers). Where not even one chunk, or a
+slab of them, fits, chunks are cut and decoded again: the report of the loop says how often, and what
+budget would do. A section is walked through as an array of its own, in tiles that suit the chunks it has
+parts of; where they lie in the array is arithmetic (`sections`).
+
+Invariants. At most three blocks exist at once (the one the caller may still hold, the one being
+handed out, the one being read); two, if the caller releases one before he asks for the next. A loop
+begins only with memory for these, and with enough left to read them, whatever other loops do
+(``_core.Array.begin_loop``): so one that begins ends. A buffer is used again only when nobody but us
+refers to it. The shared part is copied before the caller sees the block, who may change it.
+
+Reference: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel I/O".
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import operator
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays import tiling
+from outcore.arrays.schedule import Block, Buffer, Load, Reuse, Run, Schedule, Step, lengths
+from outcore.arrays.tiling import Side, Tiling
+from outcore.base.report import BlocksReport
+from outcore.base.sections import Selection
+from outcore.errors import StaysInProcess, UsageError
+from outcore.formats.layout import share_bytes
+
+if TYPE_CHECKING:
+    from outcore.arrays.disk import DiskArray
+
+__all__ = ["Blocks", "copy_blocks", "copy_section", "walk"]
+
+#: Of a section of an array that has other axes also with integers and None.
+Key = tuple[Any, ...]
+
+# Blocks that exist at once: while the caller may hold one, and where he does not.
+_ALIVE, _COPIED = 3, 2
+# Larger blocks are no faster: what was just read should still be in the processor's cache.
+_LARGEST = 16 * 2**20
+# Who has not even room for blocks of a row, or of so many bytes, is refused.
+_SMALLEST = 64 * 2**10
+
+
+class Blocks(StaysInProcess, Iterator[tuple[Key, NDArray[Any]]]):
+    """
+    A loop over the blocks of an array, made by `DiskArray.blocks`: an iterator of ``(key, data)``.
+
+    Its memory is given back at its end, by `close`, or when it goes away.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.create("field.npy", data=np.arange(10.0))
+    >>> loop = a.blocks(shape=4)
+    >>> loop.report.blocks
+    3
+    >>> loop.close()
+    """
+
+    _elsewhere = "send the array, and call blocks() there"
+
+    def __init__(
+        self,
+        steps: Generator[tuple[Key, NDArray[Any]], None, None],
+        loop: _core.Loop | None,
+        report: Callable[[], BlocksReport],
+        section: Selection | None = None,
+    ) -> None:
+        self._steps, self._loop, self._report = steps, loop, report
+        self._section = section
+        self._within: tuple[slice, ...] | None = None
+
+    @property
+    def within(self) -> tuple[slice, ...]:
+        """
+        Where the block that came last lies in the section: a slice for each axis of ``a[key]``.
+
+        Of a loop over the whole array that is the key itself.
+
+        Raises
+        ------
+        UsageError
+            ``bad-blocks``: no block has come yet.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.arange(10.0))
+        >>> loop, half = a.blocks(shape=2, key=np.s_[::2]), np.zeros(5)
+        >>> for key, data in loop:
+        ...     half[loop.within] = data
+        >>> key, loop.within, half
+        ((slice(8, 9, None),), (slice(4, 5, None),), array([0., 2., 4., 6., 8.]))
+        """
+        if self._within is None:
+            raise UsageError(
+                "no block has come yet of this loop; ask where one lies after next()",
+                code="bad-blocks",
+            )
+        return self._within
+
+    @property
+    def report(self) -> BlocksReport:
+        """What the whole loop does: its blocks, and how often chunks are decoded."""
+        return self._report()
+
+    def __next__(self) -> tuple[Key, NDArray[Any]]:
+        part, data = next(self._steps)
+        self._within = part
+        return part if self._section is None else self._section.within(part), data
+
+    def close(self) -> None:
+        """
+        End the loop, and give its memory back. Closing twice does nothing.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.arange(10.0))
+        >>> loop = a.blocks(shape=4)
+        >>> key, data = next(loop)
+        >>> loop.close()
+        >>> list(loop)
+        []
+        """
+        self._steps.close()
+        if self._loop is not None:
+            self._loop.release()  # also if it never began
+
+
+@dataclass(slots=True)
+class _Way:
+    """How to cut an array into blocks: as many bytes as there is room for, whole chunks if possible."""
+
+    array: DiskArray
+    source: Side
+    target: Side
+    axis: int | None = None
+    overlap: int = 0
+    #: Blocks that exist at once.
+    alive: int = _ALIVE
+    #: Bytes that writing a block needs besides, if it is to encode each chunk once.
+    besides: int = 0
+    #: The blocks, if the caller said what they are.
+    given: Tiling | None = None
+    #: What is walked through, if it is not all of the array.
+    section: Selection | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what is walked through."""
+        return self.array.shape if self.section is None else self.section.shape
+
+    @property
+    def size(self) -> int:
+        """Elements of that."""
+        return math.prod(self.shape)
+
+    def held(self, tiles: Tiling) -> int:
+        """Bytes of all blocks that exist at once."""
+        return min(len(tiles), self.alive) * math.prod(tiles.largest) * self.array.dtype.itemsize
+
+    def chosen(self, room: int) -> Tiling:
+        """Blocks that take at most `room` bytes together, or else as few as possible."""
+        if self.given is not None:
+            return self.given
+        item, least = max(self.array.dtype.itemsize, 1), self._least()
+        for spare in {self.besides: None, 0: None}:
+            left = max(room - spare, 0)
+            # A share to read with is left if possible.
+            share = left // (self.alive + 1)
+            for most in (min(share, _LARGEST), share, left // self.alive):
+                tiles = self._of(most // item, cut=False) if most // item >= least else 0
+                if isinstance(tiles, Tiling) and self._is_once(tiles):
+                    return tiles
+            whole = self.whole()
+            if self.held(whole) <= left:
+                return whole
+        tiles = self._of(max(share // item, least), cut=True)
+        thicker = self._of(max(left // self.alive // item, least), cut=True)
+        if isinstance(tiles, Tiling) and isinstance(thicker, Tiling):
+            # What is left to read with is worth less than to decode a third of the chunks less often.
+            rather = 3 * sum(self.work(thicker)) <= 2 * sum(self.work(tiles))
+            tiles = thicker if rather else tiles
+        if isinstance(tiles, int) or self.held(tiles) > room:
+            tiles = self._of(least, cut=True)
+        if isinstance(tiles, int) or self.held(whole) < self.held(tiles):
+            return whole
+        return tiles
+
+    def enough(self) -> int:
+        """Bytes of the blocks with which each chunk is handled once."""
+        source, target = self.source, self.target
+        most = tiling.smallest(self.shape, source, target, axis=self.axis, overlap=self.overlap)
+        blocks = self.alive * most * self.array.dtype.itemsize
+        return min(blocks, self.held(self.whole())) + self.besides
+
+    def _of(self, most: int, *, cut: bool) -> Tiling | int:
+        shape = self.shape
+        how: dict[str, Any] = {"axis": self.axis, "overlap": self.overlap, "cut": cut}
+        return tiling.choose(shape, self.source, self.target, most, **how)
+
+    def whole(self) -> Tiling:
+        return Tiling(self.shape, tuple(max(n, 1) for n in self.shape), self.target.order)
+
+    def _is_once(self, tiles: Tiling) -> bool:
+        return self.work(tiles) == self.work(self.whole())
+
+    def work(self, tiles: Tiling) -> tuple[int, int, int]:
+        """Chunks that are decoded, chunks that are encoded, shards that are written."""
+        source, target = self.source, self.target
+        decodes = tiling.passes(tiles, source.chunks, source) if source.whole else 0
+        if target is source:
+            return decodes, 0, 0
+        encodes = tiling.passes(tiles, target.chunks, target) if target.whole else 0
+        shards = tiling.passes(tiles, target.shards, target) if target.shards else 0
+        return decodes, encodes, shards
+
+    def _least(self) -> int:
+        """Elements of the smallest blocks that are worth reading."""
+        shape, item = self.shape, max(self.array.dtype.itemsize, 1)
+        if not shape:
+            return 1
+        if self.axis is not None:
+            length = max(shape[self.axis], 1)
+            return self.size // length * min(1 + self.overlap, length)
+        row = self.size // max(shape[_slowest(self.array, len(shape))], 1)
+        side = self.target if self.target.whole else self.source
+        chunk = math.prod(side.chunks) if side.chunks and side.whole else row
+        return max(min(row, chunk, _SMALLEST // item), 1)
+
+
+def walk(
+    array: DiskArray,
+    axis: SupportsIndex | Sequence[int | None] | None = None,
+    shape: Sequence[int | None] | int | None = None,
+    overlap: Sequence[int] | int = 0,
+    key: Any = None,
+) -> Blocks:
+    """Begin a loop; see `DiskArray.blocks`."""
+    section = None if key is None else Selection.of_disk(array, key)
+    return _begin(_way(array, axis, shape, overlap, section), None)
+
+
+def copy_section(array: DiskArray, target: DiskArray, key: Any) -> None:
+    """Do ``target[key] = array``."""
+    if array.size == 1:
+        target.handle.core.write(key, array[...])
+    elif share_bytes(target.info, array.info):
+        _must_match(array, target, key)
+        # As NumPy does: all is read before any of it is overwritten.
+        with _core.Reservation("copying an array onto itself", array.nbytes):
+            target.handle.core.write(key, array[...])
+    else:
+        for part, data in copy_blocks(array, target, key):
+            target.handle.core.write_part(key, part, data)
+            del data  # its memory is for the next block but one
+
+
+def _must_match(array: DiskArray, target: DiskArray, key: Any) -> None:
+    shape = target.handle.core.shape_of(key)
+    if array.shape != shape:
+        raise UsageError(
+            f"{array.path!r} has shape {array.shape}, the section of {target.path!r} {shape}; an array "
+            "on disk is not broadcast. Read it first, source[...], if it fits in memory",
+            code="broadcast",
+            path=target.path,
+        )
+
+
+def copy_blocks(array: DiskArray, target: DiskArray, key: Any) -> Blocks:
+    """
+    Begin a loop whose caller writes each block to the section `key` of `target`, and then forgets it.
+
+    The blocks are made of whole chunks (or shards) of both arrays, of the target first. There will be
+    memory for writing, too.
+    """
+    _must_match(array, target, key)
+    source = _read(array)
+    ranges, axes, _ = target.handle.core.section_of(key)
+    section = list(zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True))
+    there = Side.of(target.info).section(section, axes)
+    cast = 0
+    if array.dtype != target.dtype and there.whole:
+        # What is stored whole is made of the new type first.
+        unit = there.shards or there.chunks or ()
+        cast = -(-math.prod(unit) * target.dtype.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
+    return _begin(_Way(array, source, there, alive=_COPIED, besides=cast), target)
+
+
+def _begin(way: _Way, target: DiskArray | None) -> Blocks:
+    array = way.array
+    chosen: Tiling
+    loop = None
+    if way.size:
+
+        def held(room: int) -> int:
+            nonlocal chosen
+            chosen = way.chosen(room)
+            return way.held(chosen)
+
+        loop = array.handle.core.begin_loop(held, None if target is None else target.handle.core)
+    else:
+        chosen = way.chosen(0)
+    least = 0 if loop is None else loop.least
+    others = max(_core.memory_state()[0] - way.held(chosen), 0)
+    steps = _iterate(array, chosen, loop, way.section)
+
+    def report() -> BlocksReport:
+        return _told(way, chosen, least, others, target)
+
+    return Blocks(steps, loop, report, way.section)
+
+
+def _told(
+    way: _Way, tiles: Tiling, least: int, others: int, target: DiskArray | None
+) -> BlocksReport:
+    array = way.array
+    decodes, encodes, writes = way.work(tiles)
+    chunks, written, shards = way.work(way.whole())
+    once = (decodes, encodes, writes) == (chunks, written, shards)
+    return BlocksReport(
+        path=array.path,
+        target=None if target is None else target.path,
+        shape=tiles.largest,
+        blocks=len(tiles),
+        bytes=way.size * array.dtype.itemsize,
+        held_bytes=way.held(tiles),
+        least_bytes=least,
+        chunks=chunks,
+        decodes=decodes,
+        written_chunks=written,
+        encodes=encodes,
+        shards=shards,
+        shard_writes=writes,
+        given=way.given is not None,
+        needed=None if once or way.given is not None else way.enough() + least + others,
+        budget=array.budget,
+    )
+
+
+def _read(array: DiskArray) -> Side:
+    """The array, as one that is read: its chunks have to be whole, its shards need not."""
+    return replace(Side.of(array.info), shards=None)
+
+
+def _slowest(array: DiskArray, ndim: int) -> int:
+    return 0 if array.order == "C" else ndim - 1
+
+
+def _way(
+    array: DiskArray,
+    axis: SupportsIndex | Sequence[int | None] | None,
+    shape: Sequence[int | None] | int | None,
+    overlap: Sequence[int] | int,
+    section: Selection | None = None,
+) -> _Way:
+    full = array.shape if section is None else section.shape
+    ndim = len(full)
+    side = _read(array) if section is None else section.side(_read(array))
+    if axis is not None and shape is not None:
+        raise UsageError("blocks() takes axis= or shape=, not both", code="bad-blocks")
+    if isinstance(axis, Sequence):
+        axis, shape = None, axis
+    if shape is not None:
+        shared = _per_axis(overlap, ndim, range(ndim))
+        given = _integers(
+            shape, ndim, "shape", "an integer of at least 1, or None for the whole axis"
+        )
+        if any(n is not None and n < 1 for n in given):
+            raise UsageError(
+                f"blocks: shape {shape} for {ndim} axes; give an integer of at least 1 (None: the "
+                "whole axis) per axis",
+                code="bad-blocks",
+            )
+        sizes = tuple(
+            length if n is None else min(n, max(length, 1))
+            for n, length in zip(given, full, strict=True)
+        )
+        _check_overlap(full, sizes, shared)
+        regular = _regular(full, array.order, sizes, shared)
+        return _Way(array, side, side, given=regular, section=section)
+    slow = _slowest(array, ndim)
+    if axis is not None:
+        # What is no integer is no axis.
+        slow = operator.index(axis) if hasattr(axis, "__index__") else ndim
+    if ndim and not -ndim <= slow < ndim:
+        raise UsageError(
+            f"blocks: axis {axis} of {ndim} axes; give one of {-ndim}..{ndim - 1}",
+            code="bad-blocks",
+        )
+    slow %= max(ndim, 1)
+    shared = _per_axis(overlap, ndim, (slow,))
+    _check_overlap(full, full, shared)
+    both = shared[slow] if ndim else 0
+    # Slabs if they were asked for, and where neighbours share something: others may be cut anywhere.
+    slabs = ndim > 0 and (axis is not None or both > 0)
+    return _Way(array, side, side, axis=slow if slabs else None, overlap=both, section=section)
+
+
+def _regular(
+    shape: tuple[int, ...], order: str, sizes: tuple[int, ...], shared: tuple[int, ...]
+) -> Tiling:
+    """Blocks of these sizes, the last ones smaller, that share so many elements."""
+    axes = list(zip(shape, sizes, shared, strict=True))
+    both = tuple(n if length > size else 0 for length, size, n in axes)
+    tile = tuple(max(size - n, 1) for size, n in zip(sizes, both, strict=True))
+    return Tiling(shape, tile, order, tuple(-n for n in both), both)
+
+
+def _check_overlap(shape: tuple[int, ...], sizes: tuple[int, ...], shared: tuple[int, ...]) -> None:
+    for d, (size, both, length) in enumerate(zip(sizes, shared, shape, strict=True)):
+        if both < 0:
+            raise UsageError(
+                f"blocks: an overlap of {both} on axis {d}; it is at least 0", code="bad-blocks"
+            )
+        if length > size and both >= size:
+            raise UsageError(
+                f"blocks: an overlap of {both} on axis {d} needs blocks of more than {size}; "
+                "make the blocks larger or the overlap smaller",
+                code="bad-blocks",
+            )
+
+
+def _per_axis(overlap: Sequence[int] | int, ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
+    given = _integers(overlap, ndim, "overlap", "an integer of at least 0")
+    if not np.iterable(overlap):
+        given = [n if d in axes else 0 for d, n in enumerate(given)]
+    return tuple(n or 0 for n in given)
+
+
+def _integers(value: Any, ndim: int, name: str, wanted: str) -> list[int | None]:
+    """One integer, or one or None per axis, as a list."""
+    try:
+        values = tuple(value) if np.iterable(value) else (value,) * ndim
+        if len(values) == ndim:
+            return [None if n is None else operator.index(n) for n in values]
+    except TypeError:
+        pass
+    raise UsageError(
+        f"blocks: {name} {value!r} for {ndim} axes; give {wanted}, or one per axis",
+        code="bad-blocks",
+    )
+
+
+def _iterate(
+    array: DiskArray, tiles: Tiling, loop: _core.Loop | None, section: Selection | None
+) -> Generator[tuple[Key, NDArray[Any]], None, None]:
+    """Yield ``(part, data)`` for all blocks (of the section, if there is one), reading one ahead."""
+    if loop is None:
+        return
+    memory = _Buffers(array, tiles.largest)
+    try:
+        with Run(_walking(array, tiles, section), (array,), memory=memory) as run:
+            for number in range(len(tiles)):
+                loop.step()
+                blocks = run.load()
+                if blocks is None:
+                    return
+                yield tiles.key(number), blocks.pop()
+                run.store()
+    finally:
+        loop.release()
+
+
+def _walking(array: DiskArray, tiles: Tiling, section: Selection | None) -> Schedule:
+    """The schedule of a loop: a step for each block, which takes what it shares with the one before."""
+
+    def load(part: Key, at: Key | None = None) -> Load:
+        if section is None:
+            return Load(0, part, 0, at)
+        there = section.of_array(part)
+        return Load(0, there, 0, at, shape=None if section.keeps_axes else lengths(there))
+
+    def step(number: int) -> Step:
+        key = tiles.key(number)
+        block = (Block(0, _shape(key)),)
+        before = tiles.key(number - 1) if number else key
+        axis = _moving_axis(before, key)
+        shared = 0 if axis is None else before[axis].stop - key[axis].start
+        if axis is None or shared <= 0:
+            return Step(block, (load(key),))
+        there, here, rest, place = (list(_whole(key)) for _ in range(4))
+        length = before[axis].stop - before[axis].start
+        there[axis], here[axis] = slice(length - shared, length), slice(0, shared)
+        place[axis] = slice(shared, key[axis].stop - key[axis].start)
+        rest = list(key)
+        rest[axis] = slice(key[axis].start + shared, key[axis].stop)
+        return Step(
+            block,
+            (load(tuple(rest), tuple(place)),),
+            reuses=(Reuse(0, tuple(here), 0, tuple(there)),),
+        )
+
+    buffer = Buffer(math.prod(tiles.largest), array.dtype, array.order, copies=_COPIED)
+    return Schedule("blocks", (array.path,), (buffer,), len(tiles), step)
+
+
+def _moving_axis(key: Key, after: Key) -> int | None:
+    """The only axis on which `after` differs from `key`, if there is one."""
+    moved = [d for d, (a, b) in enumerate(zip(key, after, strict=True)) if a != b]
+    return moved[0] if len(moved) == 1 else None
+
+
+def _shape(key: Key) -> tuple[int, ...]:
+    return tuple(part.stop - part.start for part in key)
+
+
+def _whole(key: Key) -> Key:
+    return tuple(slice(0, n) for n in _shape(key))
+
+
+class _Buffers:
+    """Memory of the blocks, used again when the caller has released it."""
+
+    def __init__(self, array: DiskArray, shape: tuple[int, ...]) -> None:
+        self._shape, self._dtype, self._order = shape, array.dtype, array.order
+        self._owned: list[NDArray[Any]] = []
+
+    def has(self, buffer: int, copies: int = 1) -> bool:
+        """There is always one: what the caller keeps is his own memory."""
+        return True
+
+    def take(self, buffer: int, lead: int = 0) -> NDArray[Any]:
+        """One that nobody refers to, or a new one."""
+        for number in range(len(self._owned)):
+            # Two references: the list and the argument. A view anywhere is one more.
+            if sys.getrefcount(self._owned[number]) <= 2:
+                return self._owned[number]
+        # Somebody keeps the old ones: they are the caller's memory now, like any result.
+        del self._owned[: max(0, len(self._owned) - _ALIVE + 1)]
+        fresh = np.empty(self._shape, self._dtype, order="F" if self._order == "F" else "C")
+        self._owned.append(fresh)
+        return fresh
+
+    def give(self, buffer: int, copy: NDArray[Any]) -> None:
+        """Who refers to it is counted instead."""
+
+    def view(self, block: Block, copy: NDArray[Any]) -> NDArray[Any]:
+        """The corner of `copy` that a block takes."""
+        part: tuple[Any, ...] = (*(slice(0, n) for n in block.shape), ...)
+        return copy[part]  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Release all."""
+        self._owned.clear()

@@ -1,0 +1,393 @@
+"""
+`create`: new arrays.
+
+Problem. A new array may replace an old one, and may be filled from the very thing that it replaces.
+Idea. What exists is replaced only if the caller says so. `create` first refuses whatever could fail
+later for a reason that is known now (data that does not fit, a source that would be gone).
+
+Invariants. What `create` refuses it refuses before anything on disk has changed. An array that is
+replaced by one with elements stays until that is complete (`formats.replacing`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+import outcore
+from outcore import formats
+from outcore.arrays.disk import DiskArray, Mode
+from outcore.base.hints import Hints
+from outcore.errors import OutcoreError, UsageError
+from outcore.formats.layout import ArrayInfo
+from outcore.formats.paths import path_names
+from outcore.formats.spec import as_dtype
+
+if TYPE_CHECKING:
+    from outcore.arrays.layouts import ResidentLayout
+    from outcore.formats.replacing import Replacement
+
+__all__ = ["create", "words_of"]
+
+Path = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+@overload
+def create(
+    path: Path,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    data: Any = None,
+    like: Any = None,
+    typical: Any = None,
+    overwrite: bool = False,
+    hints: Hints | Mapping[str, Any] | None = None,
+    comm: None = None,
+    **options: Any,
+) -> DiskArray: ...
+@overload
+def create(
+    path: Path,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    data: Any = None,
+    like: Any = None,
+    typical: Any = None,
+    overwrite: bool = False,
+    hints: Hints | Mapping[str, Any] | None = None,
+    comm: outcore.Communicator | outcore.Transport,
+    **options: Any,
+) -> outcore.CollectiveArray: ...
+def create(
+    path: Path,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    data: Any = None,
+    like: Any = None,
+    typical: Any = None,
+    overwrite: bool = False,
+    hints: Hints | Mapping[str, Any] | None = None,
+    comm: outcore.Communicator | outcore.Transport | None = None,
+    **options: Any,
+) -> DiskArray:
+    """
+    Create an array on disk. An array that exists already is replaced only with ``overwrite=True``.
+
+    Collective with `comm`.
+
+    Parameters
+    ----------
+    path
+        Where; the suffix tells the format (``.npy``, ``.h5``, ``.nc``, ``.zarr``, ``.raw``, ...).
+    shape, dtype
+        As for `numpy.empty`; taken from `data` if left out. A dtype without fixed size (``object``,
+        ``StringDType``) is refused.
+    data
+        Array to store: anything NumPy can make an array of, or another `DiskArray`, which is copied
+        block by block. Of an `xarray.DataArray` names of axes, of coordinates and attributes are kept.
+    like
+        Take from this array what is not said: shape, dtype, order, chunks, shards, codecs, fill value,
+        names of axes, attributes (and the format, if the suffix tells none), but no elements, as
+        `numpy.empty_like` does. An array of outcore, h5py or zarr; an `xarray.DataArray`, of which names
+        of axes, of coordinates and attributes are taken; or of NumPy and others, of which shape, dtype
+        and order are. What the format cannot keep is left out, with a warning unless
+        it is only a matter of layout.
+    typical
+        For ``chunks="auto"``: the sections that will be read and written, as for `disk_array`.
+    overwrite
+        Replace an existing array, or file, of that name. With `data`, the old array stays until the
+        new one is complete and on the disk: after an error, a full disk or a crash there is the old
+        array or the new one. (A raw array in several files changes file by file.)
+    hints
+        Hints; they never change results.
+    comm
+        A communicator of mpi4py, or a transport: all its ranks make the same call. The first rank
+        creates the array, with its `data`, and all open it.
+    options
+        ``format`` (a name, instead of the suffix); ``order`` (``"C"`` or ``"F"``); ``chunks`` and
+        ``shards`` (an integer per axis, -1 or None for the whole axis; one integer counts for all axes),
+        or ``chunks="auto"`` (see below);
+        ``compression`` (``"zstd"``, ``"zstd:3"`` with a level, a `Codec`, or a sequence of these in the
+        order in which they encode; None: none; by default what the library of the format gives new
+        arrays: zstd in Zarr, none in the others); ``fill_value`` (one element; NetCDF4 and Zarr version
+        2 declare it as the value that means "missing"); ``dims`` (a name or None per axis); ``attrs`` (a
+        mapping); and what the format offers: ``files``, ``offset`` (raw), ``resizable``,
+        ``maxshape`` (HDF5), ``unlimited`` (NetCDF4), ``separator`` (Zarr).
+
+    Returns
+    -------
+    DiskArray
+        Open for reading and writing; with `comm` a `CollectiveArray`. Elements not written yet read as
+        the fill value (zero, without `like`).
+
+    Raises
+    ------
+    UsageError
+        Something is missing, `data` does not fit, or `path` is the array that is copied.
+    StorageError
+        The system said no; `AlreadyExistsError`, a `FileExistsError`: the array exists, and
+        `overwrite` is not set.
+    UnsupportedError
+        The format cannot keep what was asked.
+    CollectiveError
+        With `comm`, on all ranks: one of them failed, with its failure as the cause, or they made
+        different calls.
+
+    Notes
+    -----
+    ``chunks="auto"`` takes the chunks with which the typical sections cost least on this disk, by its
+    figures and the memory budget, out of all that the format offers, no chunks included; what was
+    compared, ``print(a.layout)`` tells. Without `typical` these are planes across each axis in turn
+    (rows and columns), of a vector all of it; and chunks that pass a codec, which are read whole, are
+    about cubes of 1 MiB then.
+
+    The prices are those of disk resident arrays: Nieplocha, Foster, *Disk Resident Arrays*, section 4.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> with outcore.create("field.npy", (1000, 3000), "f4") as a:
+    ...     a[0] = np.arange(3000)
+    >>> b = outcore.create("same.zarr", like=outcore.open("field.npy"), chunks=100)
+    >>> b.shape, b.dtype.name, b.chunks
+    ((1000, 3000), 'float32', (100, 100))
+    """
+    if "mode" in options:
+        raise UsageError(
+            "create() always makes a new array and takes no mode=; pass overwrite=True for 'w', or call "
+            "open(path, mode, ...)",
+            code="unknown-option",
+        )
+    if "exclusive" in options:
+        raise UsageError(
+            "create() has no option 'exclusive'; it replaces an array only with overwrite=True",
+            code="unknown-option",
+        )
+    if comm is not None:
+        said = {"shape": shape, "dtype": dtype, "data": data, "like": like, "typical": typical}
+        options |= {name: value for name, value in said.items() if value is not None}
+        mode_of_ranks: Mode = "w" if overwrite else "x"
+        return outcore.open(path, mode_of_ranks, hints=hints, comm=comm, **options)
+    words = words_of(like)
+    model = data if like is None else like
+    named = getattr(model, "path", type(model).__name__)
+    if words and options.get("format") is None and not _tells_format(path_names(path)[0]):
+        options["format"] = words.get("format")
+    if data is not None:
+        # What can be refused is refused before anything is replaced.
+        if isinstance(data, DiskArray):
+            _refuse_to_replace(data, path)
+        else:
+            words = words or _labelled(data)
+            data = np.asarray(data, None if dtype is None else as_dtype(dtype, str(path)))
+        dtype = data.dtype if dtype is None else dtype
+        if shape is None:
+            shape = data.shape
+        elif as_dtype(dtype, str(path)).subdtype is None:
+            _must_fit(data, shape)
+    shape = words.get("shape") if shape is None else shape
+    dtype = words.get("dtype") if dtype is None else dtype
+    if shape is None or dtype is None:
+        raise UsageError(
+            "a new array needs shape= and dtype=, data=, or like=", code="missing-argument"
+        )
+    resolved = Hints.of(hints)
+    mode: Mode = "w" if overwrite else "x"
+
+    def make(path: Path, exclusive: bool, options: Mapping[str, Any]) -> DiskArray:
+        info, layout, lost, kept = _made(path, shape, dtype, exclusive, words, typical, options)
+        # What it takes to open it again; the rest was only for creating it.
+        array = DiskArray(info, mode, resolved, {"format": info.format})
+        array.handle.layout_choice = layout
+        if lost:
+            from outcore.arrays.likeness import tell_lost
+
+            name = path_names(path)[0]
+            tell_lost(array, lost, kept, name, named)
+        return array
+
+    if data is None:
+        return make(path, not overwrite, options)
+    if overwrite and (fresh := _beside(path, options)) is not None:
+        return _replace(fresh, path, options, make, data)
+    array = make(path, not overwrite, options)
+    try:
+        array.write(..., data)
+    except BaseException:
+        array.close()
+        _remove_files(path)
+        raise
+    return array
+
+
+def _remove_files(path: Path) -> None:
+    """Remove a new array that got no elements; inside a file or store with others it stays."""
+    for name in path_names(path):
+        if formats.split_path(name)[1] is None:
+            with contextlib.suppress(OutcoreError):  # the first error is the one to tell
+                formats.remove(name)
+
+
+def _beside(path: Path, options: Mapping[str, Any]) -> Replacement | None:
+    """Where an array grows that is to replace another one; None if there is none."""
+    # Most arrays replace nothing, and need none of its modules.
+    from outcore.formats import replacing
+
+    return replacing.begin(path, options.get("format"), options)
+
+
+def _replace(
+    fresh: Replacement,
+    path: Path,
+    options: Mapping[str, Any],
+    make: Callable[..., DiskArray],
+    data: Any,
+) -> DiskArray:
+    """A new array with its elements, in the place of an older one."""
+    words = {k: v for k, v in options.items() if k != "files"}
+    with fresh:
+        several = len(fresh.paths) > 1 or not isinstance(path, str | os.PathLike)
+        array = make(
+            fresh.paths if several else fresh.paths[0],
+            False,
+            words | {"format": fresh.format},
+        )
+        try:
+            fresh.created()
+            array.write(..., data)
+            array.flush()
+        finally:
+            array.close()
+        fresh.publish()
+    info, known = array.info, dict[str, Any](format=array.format)
+    if info.format == "raw":
+        known |= {"dtype": info.dtype, "shape": info.shape, "order": info.order}
+        known["offset"] = info.extra["offset"]
+    named = options.get("files") or path
+    again = DiskArray(
+        formats.open_info(named, writable=True, **known),
+        "w",
+        array.hints,
+        {"format": info.format},
+    )
+    again.handle.layout_choice = array.handle.layout_choice
+    return again
+
+
+def _made(
+    path: Path,
+    shape: Any,
+    dtype: Any,
+    exclusive: bool,
+    words: Mapping[str, Any],
+    typical: Any,
+    options: Mapping[str, Any],
+) -> tuple[ArrayInfo, ResidentLayout | None, tuple[str, ...], Mapping[str, Any]]:
+    """A new array on disk, its chosen layout; what is lost of another array, and what it should keep."""
+    said, kept, layout = dict(options), {}, None
+    # Most arrays are made without either, and need none of these modules.
+    if words:
+        from outcore.arrays import likeness
+
+        name = path_names(path)[0]
+        asked = {"shape": shape, "dtype": as_dtype(dtype, name), **said}
+        kept = likeness.adapted(words, asked)
+        kept.pop("format", None)
+        format = formats.format_of_new(name, said.get("format"))
+        if format != "hdf5":
+            kept.pop("maxshape", None)
+        kept, _ = likeness.fitted({**kept, "format": words.get("format")}, format, asked["dtype"])
+        said = {k: v for k, v in said.items() if v is not None or k not in kept}
+    if typical is not None or isinstance(said.get("chunks"), str):
+        from outcore.arrays import layouts
+
+        layout = layouts.automatic(path_names(path)[0], shape, dtype, {**kept, **said}, typical)
+        said["chunks"] = said["chunks"] if layout is None else layout.chunks
+        if layout is not None and "compression" not in kept:
+            said.setdefault("compression", None)  # the layout is that of chunks without
+
+    def make(more: Mapping[str, Any]) -> ArrayInfo:
+        return formats.create_info(path, shape, dtype, exclusive=exclusive, **{**more, **said})
+
+    if not kept:
+        return make({}), layout, (), kept
+    info, lost = likeness.kept_by(make, kept)
+    return info, layout, lost, kept
+
+
+def words_of(like: Any) -> dict[str, Any]:
+    """What an array says of itself; nothing of None."""
+    if like is None:
+        return {}
+    from outcore.arrays import likeness
+
+    return likeness.words_of(like)
+
+
+def _labelled(data: Any) -> dict[str, Any]:
+    """What an array in memory says of itself beside its elements; most say nothing."""
+    if isinstance(data, np.ndarray) or not hasattr(data, "dims"):
+        return {}
+    from outcore.arrays import likeness
+
+    found = likeness.labels(data)
+    return {"shape": data.shape, "dtype": data.dtype, **found} if found else {}
+
+
+def _tells_format(name: str) -> bool:
+    try:
+        formats.check_new(name, None, {})
+    except UsageError:
+        return False
+    return True
+
+
+def _refuse_to_replace(source: DiskArray, path: Path) -> None:
+    """An array that is copied must still be there when its copy has been created."""
+    reading = {_place(source.handle.location), *map(os.path.realpath, source.handle.files)}
+    for name in path_names(path):
+        place = _place(name)
+        if any(read == place or read.startswith(place + os.sep) for read in reading):
+            raise UsageError(
+                f"{name!r} holds the array that is copied and would be replaced before it "
+                "is read; create it under another name, then rename",
+                code="same-file",
+                path=source.path,
+            )
+
+
+def _place(path: str) -> str:
+    """One name for a file, or for an array inside it."""
+    outer, inner = formats.split_path(path)
+    return os.path.realpath(outer) + (inner or "")
+
+
+def _must_fit(data: DiskArray | NDArray[Any], shape: int | Sequence[int]) -> None:
+    """What assignment to an array of this `shape` would refuse."""
+    try:
+        full = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
+    except TypeError:
+        return  # no shape at all, which is for the format to say
+    have = tuple(data.shape)
+    while len(have) > len(full) and have[0] == 1:
+        have = have[1:]
+    near = zip(reversed(have), reversed(full), strict=False)
+    if isinstance(data, DiskArray) and data.size != 1:
+        fits = data.shape == full
+    else:
+        fits = len(have) <= len(full) and all(n in (1, want) for n, want in near)
+    if not fits:
+        raise UsageError(
+            f"data of shape {data.shape} does not fit a new array of shape {full}; leave shape= out, "
+            "or give data that can be broadcast to it",
+            code="broadcast",
+        )

@@ -1,0 +1,289 @@
+"""
+What the other packages of outcore use of an open array: `Handle`.
+
+Problem. Blocks, lists of indices, collectives and computations need more of an array than its users
+do: the array of the compiled core, the metadata, the requests in progress, the paths of its files.
+Idea. All state of an open array is in one object, the handle. `DiskArray` and `CollectiveArray` are
+faces over it. Other packages use ``array.handle`` and nothing private.
+
+Invariants. The metadata and the core's array change together, in `Handle.adopt`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from outcore import _core, formats
+from outcore.base.hints import Hints
+from outcore.base.hints import memory as process_budget
+from outcore.base.report.phases import Seconds
+from outcore.base.requests import Started
+from outcore.errors import UsageError
+from outcore.formats.layout import ArrayInfo, virtual_source
+
+if TYPE_CHECKING:
+    from outcore.arrays.layouts import ResidentLayout
+
+__all__ = ["Handle", "is_on_disk"]
+
+_Turn = AbstractContextManager[bool]
+
+
+class Handle:
+    """
+    State of an open array on disk, for the packages of outcore.
+
+    Parameters
+    ----------
+    info
+        Description of the array, from its format.
+    mode
+        ``"r"``, or a mode for writing.
+    hints
+        Hints of the array.
+    options
+        Options of `outcore.open` with which the array was opened.
+    own_hints
+        Hints for accesses that this process makes without other ranks; default: `hints`.
+
+    Attributes
+    ----------
+    core
+        The array of the compiled core, or a `VirtualCore` with the same methods.
+    location
+        Absolute path of the array, with its name in a container.
+    files
+        Absolute paths of the files of a raw array.
+    requests
+        Requests that were started and have not ended.
+    seconds
+        Time spent in each phase.
+    phases
+        Phases of which `DiskArray.stats` reports the seconds.
+    is_virtual
+        Whether the elements are stored in other arrays.
+    layout_choice
+        Layout that outcore chose when it created the array, with its reasons, or None.
+    is_temporary
+        Whether the array is removed from the disk when it is closed (`remove_when_closed`).
+    """
+
+    def __init__(
+        self,
+        info: ArrayInfo,
+        mode: str,
+        hints: Hints,
+        options: Mapping[str, Any],
+        *,
+        own_hints: Hints | None = None,
+    ) -> None:
+        self.info = info
+        self.mode = mode
+        self.hints = hints
+        self.own_hints = hints if own_hints is None else own_hints
+        self.options = dict(options)
+        # Relative paths must mean the same file after a chdir, and in another process.
+        self.location = _absolute(info.path)
+        self.files = [os.path.abspath(name) for name in info.extra.get("files", ())]
+        self.requests = Started()
+        self.seconds = Seconds()
+        self.phases: tuple[str, ...] = ("read", "write", "flush")
+        self.layout_choice: ResidentLayout | None = None
+        self._remove: weakref.finalize[..., Any] | None = None
+        self.is_virtual = virtual_source(info) is not None
+        self._turns: dict[int, _Turn] = {}
+        if not self.is_virtual:
+            self.core: _core.Array = _core.Array(info, self.writable, self.own_hints)
+        else:
+            from outcore.arrays.virtual.core import core_of
+
+            self.core = core_of(info, self.writable, self.own_hints)
+
+    @property
+    def writable(self) -> bool:
+        """Whether the array was opened for writing."""
+        return self.mode != "r"
+
+    def check_open(self, verb: str = "read") -> None:
+        """
+        Raise `UsageError` (``closed``) if the array is closed.
+
+        Parameters
+        ----------
+        verb
+            Operation that the caller wants to do, for the message.
+        """
+        if self.core.closed:
+            raise UsageError(
+                f"cannot {verb} {self.info.path!r}: it is closed; open it again with outcore.open()",
+                code="closed",
+                path=self.info.path,
+            )
+
+    def check_writable(self, verb: str) -> None:
+        """
+        Raise `UsageError` if the array is closed or was opened for reading (``read-only``).
+
+        Parameters
+        ----------
+        verb
+            Operation that the caller wants to do, for the message.
+        """
+        if not self.writable:
+            raise UsageError(
+                f"cannot {verb} {self.info.path!r}: it was opened with mode 'r'; use 'r+'",
+                code="read-only",
+                path=self.info.path,
+            )
+        self.check_open(verb)
+
+    def sufficient_budget(self, nbytes: int) -> int:
+        """
+        Return a memory budget with which an operation may hold `nbytes`, and read any section.
+
+        Parameters
+        ----------
+        nbytes
+            Bytes that the operation needs.
+        """
+        held = _core.memory_state()[0]
+        limited = (
+            self.hints.memory is not None and self.hints.memory <= int(process_budget()) - held
+        )
+        return max(nbytes + (0 if limited else held), int(self.core.enough()))
+
+    def finish_writes(self, verb: str) -> None:
+        """
+        Check that the array is writable, and wait for writes that were started.
+
+        Do not call it while the metadata are locked: those writes may be waiting for the lock.
+
+        Parameters
+        ----------
+        verb
+            Operation that the caller wants to do, for the message.
+        """
+        self.check_writable(verb)
+        self.requests.finish_writes()
+
+    @property
+    def _turn(self) -> _Turn:
+        """
+        Lock for changes of the metadata.
+
+        Each process has its own: a thread of the parent may have held the parent's at the fork. A signal
+        handler that interrupts such a change raises instead of waiting for itself.
+        """
+        turn = self._turns.setdefault(os.getpid(), threading.RLock())
+        if turn._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+            _core.refuse_nested(self.info.path, "its shape or its attributes are being changed")
+        return turn
+
+    def change_attrs(self, changes: Mapping[str, Any], drop: Collection[str]) -> None:
+        """
+        Change attributes on disk.
+
+        Parameters
+        ----------
+        changes
+            Attributes to set.
+        drop
+            Names of attributes to remove.
+        """
+        with self._turn:
+            self.check_writable("change the attributes of")
+            found = formats.set_attrs(self.info, changes, drop)
+            # Only these: other changes of the file belong to another opening of it.
+            self.info = replace(self.info, attrs=found.attrs, dims=found.dims)
+
+    @contextlib.contextmanager
+    def growing(self, verb: str) -> Iterator[formats.Growing]:
+        """
+        Lock the length of the array, for all threads and processes, while the caller changes it.
+
+        Parameters
+        ----------
+        verb
+            Operation that the caller wants to do, for the message.
+        """
+        with self._turn:
+            self.check_writable(verb)
+            self.core.flush(True)
+            with formats.growing(self.info) as array:
+                yield array
+
+    def adopt(self, info: ArrayInfo) -> None:
+        """
+        Use a new description of the array, after its length has changed.
+
+        Parameters
+        ----------
+        info
+            The new description.
+        """
+        self.core.adopt(info)
+        self.info = info
+
+    def close(self) -> None:
+        """Wait for started requests, release the files, and remove a temporary array."""
+        try:
+            self.requests.close()
+        finally:
+            self.core.close()
+            self.info.forget()
+            if self._remove is not None:
+                self._remove()
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the array is removed from the disk when it is closed."""
+        return self._remove is not None
+
+    def remove_when_closed(self, remove: weakref.finalize[..., Any]) -> None:
+        """
+        Make the array temporary: `close` removes it from the disk.
+
+        Parameters
+        ----------
+        remove
+            Finalizer of the array that users have, which removes it. So the array is removed also when
+            it is collected without having been closed, or when the process ends.
+        """
+        self._remove = remove
+
+    def keep(self) -> None:
+        """Make a temporary array permanent: this handle no longer removes it from the disk."""
+        if self._remove is not None:
+            self._remove.detach()
+            self._remove = None
+
+    def reopen_options(self) -> dict[str, Any]:
+        """Return options of `outcore.open` that open this array again, in any process."""
+        if self.info.format != "raw":
+            return self.options
+        # A raw file does not describe its contents; the list of files may come from a pattern.
+        return {
+            "dtype": self.info.dtype,
+            "shape": self.info.shape,
+            "order": self.info.order,
+            "offset": self.info.extra["offset"],
+            "files": self.files,
+            "format": "raw",
+        }
+
+
+def is_on_disk(value: object) -> bool:
+    """Return whether an argument is an array on disk, and not one in memory."""
+    return isinstance(getattr(value, "handle", None), Handle)
+
+
+def _absolute(path: str) -> str:
+    outer, inner = formats.split_path(path)
+    return os.path.abspath(outer) + (f"::{inner}" if inner is not None else "")

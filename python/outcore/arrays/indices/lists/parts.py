@@ -1,0 +1,753 @@
+"""
+Accesses by index lists that do not fit memory: one range of elements after another.
+
+Problem. A schedule of a list larger than memory cannot keep addresses, and neither can the values, or
+the result, always be in memory: they may be arrays on disk. Idea. `outcore.arrays.indices.lists.stored`
+brings the indices of a range of elements together, with their positions. A range is then one access of
+the core to a part of the file; values are taken from, and put to, the positions (`Rows`), in memory or
+on disk.
+
+Invariants. Each element, and so each chunk that no range had to cut, is read once and written once for
+each `gather` or `scatter`. If more indices name a range than fit, its elements stay in memory until all
+have come (`HeldRange`). What is combined is combined in the order of the list. All that is held is
+counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.indices.keys import Points
+from outcore.arrays.indices.lists.stored import (
+    DIVIDED,
+    PAIR,
+    Division,
+    Limits,
+    Range,
+    StoredList,
+    cut_ranges,
+    find_cuts,
+    slabs_of,
+    unit_of,
+)
+from outcore.arrays.indices.masks import INDEX, Held
+from outcore.errors import UsageError
+
+if TYPE_CHECKING:
+    from outcore.arrays.disk import DiskArray
+
+__all__ = [
+    "CombinedPoints",
+    "HeldRange",
+    "Parts",
+    "Place",
+    "Room",
+    "Rows",
+    "check_disk_out",
+    "elements_of",
+    "listed",
+    "rows_of",
+    "staged",
+    "stored",
+    "values_of",
+]
+
+#  Of the memory that there is, the part for indices and values on their way, and that for elements of a
+#  range that stay; the rest is for the accesses of the core.
+_STREAM, _STAY = 2, 8
+# Of that for counts: as many bins as fit, each a count, a sum and a border.
+_COUNTS, _BIN = 16, 4 * INDEX
+# Bytes of an index on its way: it and its position, twice; those of the owner; places while combined.
+_SENT, _OWNED, _ORDERED = 3 * PAIR, 3 * INDEX, 12 * INDEX
+# Values and results on disk are put in order first if they are taken, or come, in more parts.
+_FEW = 4
+# Elements that stay have a number, a mark, and a copy while they are written.
+_MARKED = 4 * INDEX
+
+
+@dataclass(frozen=True)
+class Room:
+    """
+    What fits so much memory, of elements in rows of so many bytes.
+
+    Parameters
+    ----------
+    nbytes
+        Memory, bytes.
+    row
+        Bytes of the elements that an index stands for.
+    """
+
+    nbytes: int
+    row: int
+
+    @property
+    def points(self) -> int:
+        """Indices of a step, with their values, those that come from others, and what orders them."""
+        each = _SENT + _OWNED + _ORDERED + 6 * self.row
+        return max(self.nbytes // _STREAM // each, 1)
+
+    @property
+    def widest(self) -> int:
+        """Elements that can stay."""
+        return max(self.nbytes // _STAY // (_MARKED + 2 * self.row), 1)
+
+    @property
+    def bins(self) -> int:
+        """Bins that can be counted."""
+        return max(self.nbytes // _COUNTS // _BIN, 64)
+
+    @property
+    def slab(self) -> int:
+        """Bytes for a list that is counted or divided."""
+        return self.nbytes // _STREAM
+
+    def held(self, points: int, widest: int) -> int:
+        """Bytes of steps of so many indices, and ranges of so many elements, beside the core and
+        combining.
+        """
+        return points * (_SENT + _OWNED + 4 * self.row) + widest * (_MARKED + 2 * self.row)
+
+
+# Values and results
+
+
+def check_disk_out(array: DiskArray, out: DiskArray, shape: tuple[int, ...]) -> None:
+    """Refuse an array on disk that elements cannot be written to."""
+    out.handle.check_writable("write to")
+    if out.shape != shape or out.dtype != array.dtype:
+        raise UsageError(
+            f"out={out.path!r} has shape {out.shape} and dtype {out.dtype}, but what is read of "
+            f"{array.path!r} has shape {shape} and dtype {array.dtype}. They must be the same",
+            code="out-mismatch",
+            path=out.path,
+        )
+
+
+class Rows:
+    """
+    The rows of a result, or of values: one for each point, of the elements that it stands for.
+
+    `take` and `put` have rows of shape (number, other axes of the array in core order).
+    """
+
+    dtype: np.dtype[Any]
+    #: The array on disk that has them.
+    core: _core.Array | None = None
+
+    def take(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+        """Rows of points at these positions in the list, packed."""
+        raise NotImplementedError
+
+    def put(self, positions: NDArray[np.int64], rows: NDArray[Any]) -> None:
+        """Set the rows of points at these positions, all of them different."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """All have been put."""
+
+
+class _InMemory(Rows):
+    """
+    Rows in memory.
+
+    Parameters
+    ----------
+    points
+        What is chosen.
+    core
+        The result, or values, in core order.
+    dtype
+        Of the rows that are taken.
+    """
+
+    def __init__(self, points: Points, core: NDArray[Any], dtype: np.dtype[Any]) -> None:
+        self.dtype, self._core, self._shape = dtype, core, points.points
+        self._one_axis = len(points.points) == 1
+
+    def _key(self, positions: NDArray[np.int64]) -> Any:
+        return positions if self._one_axis else np.unravel_index(positions, self._shape)
+
+    def take(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+        return _packed(self._core[self._key(positions)], self.dtype)
+
+    def put(self, positions: NDArray[np.int64], rows: NDArray[Any]) -> None:
+        self._core[self._key(positions)] = rows
+
+
+class _OnDisk(Rows):
+    """
+    Rows of an array on disk that has the shape of the result.
+
+    Parameters
+    ----------
+    points
+        What is chosen.
+    array
+        The array on disk.
+    dtype
+        Of the rows that are taken.
+    """
+
+    def __init__(self, points: Points, array: DiskArray, dtype: np.dtype[Any]) -> None:
+        self.dtype, self._array, self.core = dtype, array, array.handle.core
+        self._axes = tuple(k for k, axis in enumerate(points.result) if axis.kind == "point")
+        self._rest = [word for n in array.shape for word in (0, n, 1)]
+        others = [axis for axis in points.result if axis.kind != "point"]
+        whole, kept = slice(None), {axis.number for axis in others if axis.kind == "array"}
+        #  From rows to those of the result: integers have dropped axes, steps downwards and None made
+        #  some.
+        self._drop = (whole, *(whole if d in kept else 0 for d in points.others))
+        turned = {True: slice(None, None, -1), False: whole}
+        self._turn = (whole, *(None if a.kind == "new" else turned[a.reversed] for a in others))
+        # And back.
+        self._back = (whole, *(0 if a.kind == "new" else turned[a.reversed] for a in others))
+        self._add = (whole, *(whole if d in kept else None for d in points.others))
+        self._lengths = tuple(n for k, n in enumerate(array.shape) if k not in self._axes)
+
+    def take(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+        core = self._array.handle.core
+        rows = np.empty((positions.size, *self._lengths), self._array.dtype)
+        core.read_points(self._axes, (positions,), "flat", self._rest, rows)
+        return _packed(rows[self._back][self._add], self.dtype)
+
+    def put(self, positions: NDArray[np.int64], rows: NDArray[Any]) -> None:
+        core = self._array.handle.core
+        core.write_points(
+            self._axes, (positions,), "flat", self._rest, rows[self._drop][self._turn]
+        )
+
+
+def _packed(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Rows of a dtype, one behind the other in memory: a copy if they are not."""
+    if rows.dtype == dtype and rows.flags.c_contiguous:
+        return rows
+    cast = np.empty(rows.shape, dtype)
+    cast[...] = rows
+    return cast
+
+
+class _Staged(Rows):
+    """
+    Rows of an array on disk that come in the order of another one, put in order in a scratch file.
+
+    Each `put` would write single rows all over the result. So rows go to the stretch of the result to
+    which they belong, in the order in which they come; at the end each stretch is written at once.
+
+    Parameters
+    ----------
+    rows
+        The result.
+    place
+        The array that is read.
+    kept
+        The list: as many rows as it has indices will be put.
+    most
+        Rows of a stretch.
+    """
+
+    def __init__(self, rows: Rows, place: Place, kept: StoredList, most: int) -> None:
+        self._rows, self._place, self._number = rows, place, kept.number
+        self._edges = np.append(np.arange(0, kept.number, most), kept.number)
+        self._filled = self._edges[:-1].copy()
+        self._file = kept.beside()
+        self._positions = self._file.take(kept.number * INDEX)
+        self._data = self._file.take(kept.number * place.row)
+
+    def put(self, positions: NDArray[np.int64], rows: NDArray[Any]) -> None:
+        if positions.size > 1 and not bool((positions[1:] > positions[:-1]).all()):
+            order = np.argsort(positions)
+            positions, rows = positions[order], np.ascontiguousarray(rows[order])
+        cuts = np.searchsorted(positions, self._edges)
+        for number in np.flatnonzero(np.diff(cuts)).tolist():
+            begin, end = int(cuts[number]), int(cuts[number + 1])
+            at = int(self._filled[number])
+            self._file.write(positions[begin:end], self._positions + at * INDEX)
+            self._file.write(rows[begin:end], self._data + at * self._place.row)
+            self._filled[number] += end - begin
+
+    def finish(self) -> None:
+        assert (self._filled == self._edges[1:]).all(), "each row of the result was put once"
+        for low, high in itertools.pairwise(self._edges.tolist()):
+            positions, rows = np.empty(high - low, np.int64), self._place.new(high - low)
+            self._file.read(positions, self._positions + low * INDEX)
+            self._file.read(rows, self._data + low * self._place.row)
+            ordered = self._place.new(high - low)
+            ordered[positions - low] = rows
+            self._rows.put(np.arange(low, high), ordered)
+        self._file.close()
+
+
+def staged(rows: Rows, place: Place, kept: StoredList, most: int, accesses: int) -> Rows:
+    """
+    Where rows are put: in the result itself, or, on disk and in many parts, in order first.
+
+    Parameters
+    ----------
+    rows
+        The result.
+    place
+        The array that is read.
+    kept
+        The list.
+    most
+        Rows that fit memory.
+    accesses
+        In how many parts rows will be put.
+    """
+    if rows.core is None or accesses <= _FEW or not place.row:
+        return rows
+    return _Staged(rows, place, kept, most)
+
+
+def values_of(
+    values: Rows, place: Place, division: Division, most: int, accesses: int
+) -> Callable[[int, int, int, NDArray[np.int64]], NDArray[Any]]:
+    """
+    How the values of some indices of a range are taken.
+
+    Parameters
+    ----------
+    values
+        Of all indices.
+    place
+        The array that is written.
+    division
+        Of the list.
+    most
+        Rows that fit memory.
+    accesses
+        In how many parts they will be taken: those on disk are brought together first if there are
+        many.
+
+    Returns
+    -------
+    callable
+        Of the number of a range, the first and the end of some of its indices, and their positions.
+    """
+    if values.core is None or accesses <= _FEW or not place.row:
+        return lambda number, begin, end, positions: values.take(positions)
+    read = division.spread(place.row, most, lambda begin, end: values.take(np.arange(begin, end)))
+
+    def taken(number: int, begin: int, end: int, _: NDArray[np.int64]) -> NDArray[Any]:
+        rows = place.new(end - begin)
+        read(number, begin, end, rows)
+        return rows
+
+    return taken
+
+
+def rows_of(points: Points, data: NDArray[Any] | DiskArray, dtype: np.dtype[Any]) -> Rows:
+    """
+    The rows of a result, or of values, in memory or on disk.
+
+    Parameters
+    ----------
+    points
+        What is chosen.
+    data
+        Of shape ``points.result_shape``.
+    dtype
+        Of the rows that are taken: values are cast to it.
+    """
+    if isinstance(data, np.ndarray):
+        return _InMemory(points, points.to_core(data), dtype)
+    return _OnDisk(points, data, dtype)
+
+
+# Elements
+
+
+@dataclass(frozen=True)
+class Place:
+    """
+    The elements that numbers along the indexed axes mean in an array.
+
+    Parameters
+    ----------
+    array
+        The array.
+    points
+        Says which axes are indexed, and the ranges of the others.
+    """
+
+    array: DiskArray
+    points: Points
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a row."""
+        return self.points.core_shape[len(self.points.points) :]
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row."""
+        return math.prod(self.shape) * self.array.dtype.itemsize
+
+    @property
+    def rest(self) -> list[int]:
+        """The ranges of the other axes, as the core takes them."""
+        return [word for words in self.points.rest for word in words]
+
+    def new(self, number: int) -> NDArray[Any]:
+        """Memory for so many rows."""
+        return np.empty((number, *self.shape), self.array.dtype)
+
+    def read(self, flat: NDArray[np.int64]) -> NDArray[Any]:
+        """Read the rows with these numbers."""
+        rows = self.new(flat.size)
+        if rows.size:
+            self.array.handle.core.read_points(self.points.axes, (flat,), "flat", self.rest, rows)
+        return rows
+
+    def write(self, flat: NDArray[np.int64], rows: NDArray[Any]) -> None:
+        """Write rows; of several for one number the last one wins."""
+        if rows.size:
+            self.array.handle.core.write_points(self.points.axes, (flat,), "flat", self.rest, rows)
+
+    def fill(self, low: int, high: int, told: NDArray[np.int64], value: Any, stretch: int) -> None:
+        """
+        Write a value to the rows from `low` to `high` that are not told.
+
+        Parameters
+        ----------
+        low, high
+            Number of the first row, and the end.
+        told
+            Numbers of rows, ascending; some may be outside, or come several times.
+        value
+            A scalar, cast to the dtype of the array.
+        stretch
+            Rows that are looked at, and written, at once.
+        """
+        one = np.empty((1,) * (1 + len(self.shape)), self.array.dtype)
+        one[...] = value
+        for first in range(low, high, stretch):
+            end = min(first + stretch, high)
+            free = np.ones(end - first, np.bool)
+            inside = slice(*np.searchsorted(told, (first, end)).tolist())
+            free[told[inside] - first] = False
+            left = np.flatnonzero(free) + first
+            self.write(left, np.broadcast_to(one, (left.size, *self.shape)))
+
+    def fill_beside(self, low: int, high: int, value: Any, stretch: int) -> None:
+        """
+        Write a value to what rows from `low` to `high` have outside the ranges of the other axes.
+
+        Parameters
+        ----------
+        low, high, value, stretch
+            As for `fill`.
+        """
+        nothing = np.empty(0, np.int64)
+        for points in _beside(self.points):
+            Place(self.array, points).fill(low, high, nothing, value, stretch)
+
+    def apply(self, flat: NDArray[np.int64], rows: NDArray[Any], function: np.ufunc | None) -> None:
+        """Write rows, or combine the elements with them in their order."""
+        if function is None:
+            self.write(flat, rows)
+        elif rows.size:
+            core, axes = self.array.handle.core, self.points.axes
+            CombinedPoints(core, axes, flat, self.rest).apply(core, rows, function)
+
+
+def _beside(points: Points) -> Iterator[Points]:
+    """Boxes of the other axes that have each element outside the ranges of `points` once."""
+    rest = list(points.rest)
+    for d in reversed(points.others):
+        chosen = rest[d]
+        for outside in _outside(chosen, points.shape[d]):
+            rest[d] = outside
+            yield replace(points, rest=(*points.rest[:d], *rest[d:]))
+        rest[d] = (0, points.shape[d], 1)
+
+
+def _outside(chosen: tuple[int, int, int], length: int) -> list[tuple[int, int, int]]:
+    """
+    Ranges of the indices of an axis that a range leaves out.
+
+    Examples
+    --------
+    >>> _outside((2, 3, 4), 12)  # 2, 6, 10
+    [(0, 2, 1), (11, 1, 1), (3, 3, 1), (7, 3, 1)]
+    >>> _outside((1, 4, 2), 8)  # 1, 3, 5, 7
+    [(0, 1, 1), (2, 3, 2)]
+    """
+    first, count, step = chosen
+    if not count:
+        return [(0, length, 1)]
+    end, gaps = first + (count - 1) * step + 1, count - 1
+    found = [(0, first, 1), (end, length - end, 1)]
+    if gaps < step:
+        found += [(first + gap * step + 1, step - 1, 1) for gap in range(gaps)]
+    else:
+        found += [(first + index, gaps, step) for index in range(1, step)]
+    return [one for one in found if one[1]]
+
+
+class CombinedPoints:
+    """
+    Points of which each element is listed once, and where each value goes in that list.
+
+    Parameters
+    ----------
+    core
+        An array of the layout for which it is made.
+    axes, rest
+        The indexed axes, and the ranges of the others.
+    flat
+        Numbers of the elements along `axes`, in C order, in the order of the values.
+    """
+
+    def __init__(
+        self, core: _core.Array, axes: tuple[int, ...], flat: NDArray[np.int64], rest: list[int]
+    ) -> None:
+        self._held = _core.Reservation("combining elements", 4 * INDEX * flat.size)
+        once, self._places = np.unique(flat, return_inverse=True)
+        self._schedule = _core.IndexSchedule(core, axes, (once,), "flat", rest)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the memory budget that it takes."""
+        return int(self._schedule.nbytes + self._places.nbytes)
+
+    def serves(self, core: _core.Array) -> bool:
+        """Whether it can be used for this array."""
+        return self._schedule.serves(core)
+
+    def apply(self, core: _core.Array, values: NDArray[Any], function: np.ufunc) -> None:
+        """Combine the elements with values, a row for each point, and write them."""
+        with self.room(values.dtype):
+            elements = np.empty(self._schedule.shape, values.dtype)
+            self._schedule.read(core, elements)
+            function.at(elements, self._places, values)
+            self._schedule.write(core, elements)
+
+    def room(self, dtype: np.dtype[Any]) -> _core.Reservation:
+        """Memory for the elements of an array of this type."""
+        nbytes = math.prod(self._schedule.shape) * dtype.itemsize
+        return _core.Reservation("elements that are combined", nbytes)
+
+
+class HeldRange:
+    """
+    All elements of a range, in memory while their values come in steps.
+
+    Parameters
+    ----------
+    place
+        The array.
+    low, high
+        The range.
+    reads
+        Whether the elements are read: those of a `gather`, or to be combined with values.
+    """
+
+    def __init__(self, place: Place, low: int, high: int, *, reads: bool) -> None:
+        self._place, self._low = place, low
+        self._numbers = np.arange(low, high)
+        self._elements = place.read(self._numbers) if reads else place.new(high - low)
+        self._written = np.zeros(high - low, np.bool)
+
+    def rows(self, flat: NDArray[np.int64]) -> NDArray[Any]:
+        """The rows with these numbers."""
+        found: NDArray[Any] = self._elements[flat - self._low]
+        return found
+
+    def apply(self, flat: NDArray[np.int64], rows: NDArray[Any], function: np.ufunc | None) -> None:
+        """Set rows, or combine them with these, in their order."""
+        places = flat - self._low
+        if function is None:
+            self._elements[places] = rows
+        else:
+            function.at(self._elements, places, rows)
+        self._written[places] = True
+
+    def fill(self, value: NDArray[Any]) -> None:
+        """Set the rows that nobody has set."""
+        self._elements[~self._written] = value
+        self._written[:] = True
+
+    def write(self) -> None:
+        """Write the rows that were set, and no others."""
+        if self._written.all():
+            self._place.write(self._numbers, self._elements)
+        else:
+            self._place.write(self._numbers[self._written], self._elements[self._written])
+
+
+# Lists of one process
+
+
+def elements_of(points: Points) -> int:
+    """How many elements indices of these axes may name."""
+    return math.prod(points.shape[d] for d in points.axes)
+
+
+def listed(points: Points, lists: tuple[NDArray[np.int64], ...]) -> Points:
+    """
+    The points with these lists, in the same order; their axes may be others.
+
+    Parameters
+    ----------
+    points
+        What is chosen.
+    lists
+        As the core takes them: of one axis.
+    """
+    if points.mode != "outer":
+        shape = points.points
+        return replace(points, lists=tuple(one.reshape(shape) for one in lists), mask=None)
+    number = len(lists)
+    along = [tuple(-1 if i == k else 1 for i in range(number)) for k in range(number)]
+    shaped = tuple(one.reshape(axes) for one, axes in zip(lists, along, strict=True))
+    return replace(points, lists=shaped, points=tuple(one.size for one in lists))
+
+
+def stored(array: DiskArray, points: Points, held: Held) -> StoredList:
+    """
+    The list of a key in a scratch file.
+
+    Raises
+    ------
+    SectionError
+        An index is outside.
+    UsageError
+        The list changed meanwhile (``bad-index``).
+    """
+    kept = StoredList(array.path, points.number, elements_of(points))
+    each = 4 * INDEX * max(len(points.lists), 1)
+    room = held.take(points.per_access + points.number * each, points.per_access + each)
+    try:
+        kept.fill(slabs_of(points, max((room - points.per_access) // each, 1)))
+    except ValueError as error:
+        raise UsageError(
+            f"the indices for {array.path!r}: {error}. Leave them alone until the schedule is made",
+            code="bad-index",
+            path=array.path,
+        ) from None
+    return kept
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A list divided for rows of a size, in memory of a size, and chunks of a size."""
+
+    unit: int
+    limits: Limits
+    ranges: list[Range]
+    division: Division
+
+    @property
+    def most(self) -> int:
+        """Indices of the largest step."""
+        return max(int(np.diff(one.steps[:, 0]).max()) for one in self.ranges)
+
+    @property
+    def chosen(self) -> Iterator[tuple[int, Range]]:
+        """The ranges that have indices, with their numbers."""
+        return ((n, one) for n, one in enumerate(self.ranges) if int(one.counts[0]))
+
+
+class Parts:
+    """
+    An index list that does not fit memory, ready to be read and written by one process.
+
+    Parameters
+    ----------
+    points
+        What is chosen; its lists are not used.
+    kept
+        The list.
+    """
+
+    def __init__(self, points: Points, kept: StoredList) -> None:
+        self.points, self.kept = points, kept
+        self._plans: list[_Plan] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the disk that it takes."""
+        return self.kept.nbytes + sum(plan.division.nbytes for plan in self._plans)
+
+    def gather(self, array: DiskArray, out: Rows) -> None:
+        """Read the elements of all ranges, and put them where they belong."""
+        place = Place(array, self.points)
+        with Held(array.handle.core, writes=False, into=out.core) as held:
+            plan = self._ready(place, held)
+            if plan is None:
+                return
+            target = staged(out, place, self.kept, plan.most, len(plan.ranges))
+            for number, one in plan.chosen:
+                there = None
+                if len(one.steps) > 1:
+                    there = HeldRange(place, one.low, one.high, reads=True)
+                for begin, end in one.steps[:, 0].tolist():
+                    flat, positions = plan.division.read(number, begin, end)
+                    rows = there.rows(flat) if there is not None else place.read(flat)
+                    target.put(positions, rows)
+                    held.step()
+            target.finish()
+
+    def scatter(self, array: DiskArray, values: Rows, function: np.ufunc | None) -> None:
+        """Write values to the elements of all ranges, or combine them."""
+        place, source = Place(array, self.points), values.core
+        with Held(source or array.handle.core, writes=False, into=array.handle.core) as held:
+            plan = self._ready(place, held)
+            if plan is None:
+                return
+            take = values_of(values, place, plan.division, plan.most, len(plan.ranges))
+            for number, one in plan.chosen:
+                target: Place | HeldRange = place
+                if len(one.steps) > 1:
+                    target = HeldRange(place, one.low, one.high, reads=function is not None)
+                for begin, end in one.steps[:, 0].tolist():
+                    flat, positions = plan.division.read(number, begin, end)
+                    target.apply(flat, take(number, begin, end, positions), function)
+                    held.step()
+                if isinstance(target, HeldRange):
+                    target.write()
+
+    def _ready(self, place: Place, held: Held) -> _Plan | None:
+        """The ranges for an array, with memory for any of them; None if there is nothing to do."""
+        if not place.row or not self.points.number:
+            return None
+        plan = self._plan(place, held)
+        stays = any(len(one.steps) > 1 for one in plan.ranges)
+        held.take(Room(0, place.row).held(plan.most, plan.limits.widest if stays else 0))
+        return plan
+
+    def _plan(self, place: Place, held: Held) -> _Plan:
+        """The ranges for an array; the list is divided if it was not for such rows and so much
+        memory.
+        """
+        room = Room(held.room(place.array.budget), place.row)
+        unit = unit_of(self.points, place.array.info.layout)
+        limits = Limits.of([room.points], 1, room.widest)
+        for plan in self._plans:
+            if unit == plan.unit and plan.limits.within(limits):
+                return plan
+        slab = held.take(min(room.slab, DIVIDED * self.kept.number + room.bins * _BIN), least=1)
+        cuts = find_cuts(
+            self.kept.elements,
+            unit,
+            limits,
+            room.bins,
+            lambda bins: self.kept.count(bins, slab)[None],
+        )
+        ranges = cut_ranges(cuts, limits, 1)[0]
+        plan = _Plan(unit, limits, ranges, Division(self.kept, ranges, 0, slab))
+        held.release()
+        # One that was made for other memory takes room on the disk, and will not be wanted again.
+        self._plans = [one for one in self._plans if one.unit != unit]
+        self._plans.append(plan)
+        return plan

@@ -1,0 +1,534 @@
+"""
+Index lists larger than memory: kept in a file, and divided into ranges of elements.
+
+Problem. A list of indices does not fit memory, and neither does what is made of it to read or write in
+the order of the file. Cut in the order of the list, each part would touch the whole file: so many
+parts, so many times each page, or chunk, would be read, decoded and encoded.
+
+Idea. The list is kept in a scratch file (`StoredList`). Elements are counted in C order along the
+indexed axes, and cut into bins that begin at chunks or shards; how many indices lie in each bin
+(`find_cuts`) says how many bins make a *range* whose indices fit memory (`cut_ranges`). One pass over
+the list brings the indices of each range together (`Division`), each with its position in the list. A
+range is then an access of its own, to a part of the file that no other range touches.
+
+    list        7 0 7 3 9 1 7 ...            in any order
+    bins        0..3 | 4..7 | 8..11          borders of chunks
+    ranges      0..7: (7,0) (0,1) (7,2) (3,3) (1,5) (7,6)      8..11: (9,4)      (element, position)
+
+A bin with more indices than memory (all of them for one element, perhaps) is a range of several
+*steps*, in the order of the list; a bin that is too wide to be held in memory meanwhile is cut into
+narrower ones first. With several ranks the counts of all of them say where to cut, so that all of them
+find the same ranges, and a step takes the indices of the ranks one after another.
+
+Invariants. An element lies in one range. Within a range indices keep the order of the list, of several
+ranks that of the ranks; steps follow that order. So the last value, and each floating-point sum, is
+that of the list as a whole, wherever it was cut. Owners' shares end at borders of chunks: no chunk has
+two owners.
+
+Source: out-of-core distribution of No and Choudhary, "Techniques to provide run-time support for
+solving irregular problems", section 3.1.1 (indices reordered by destination), with data on disk as in
+Thakur et al., "PASSION Runtime Library for Parallel I/O", section 4.4.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.indices.keys import Points
+from outcore.arrays.indices.masks import INDEX
+from outcore.formats.layout import Chunked, ShardSource, Strided
+from outcore.formats.scratch import ScratchFile
+
+__all__ = [
+    "DIVIDED",
+    "PAIR",
+    "Bins",
+    "Cuts",
+    "Division",
+    "Limits",
+    "Range",
+    "StoredList",
+    "cut_ranges",
+    "find_cuts",
+    "slab_of",
+    "slabs_of",
+    "unit_of",
+]
+
+List = NDArray[np.int64]
+
+#: Bytes of an index and its position.
+PAIR = 2 * INDEX
+#  Bytes that an index takes while a slab of them is counted and divided: itself, its range, the order,
+#  the pair.
+DIVIDED = 64
+# Bins, at most.
+_BINS = 1 << 16
+# Parts of a bin that is cut further.
+_FINER = 64
+
+
+def slabs_of(points: Points, most: int) -> Iterator[List]:
+    """
+    Numbers of the chosen elements along the indexed axes, in C order of the axes, a part at a time.
+
+    Parameters
+    ----------
+    points
+        The normal form of a key.
+    most
+        Points of a part; at least 1.
+
+    Yields
+    ------
+    numpy.ndarray
+        Of int64, in the order of the points, none outside.
+
+    Raises
+    ------
+    SectionError
+        An index is outside.
+    """
+    if points.mask is not None:
+        flat = points.mask.listed()
+        windows = iter((flat,)) if flat is not None else points.mask.windows()
+        for window in windows:
+            for low in range(0, window.size, most):
+                yield window[low : low + most]
+        return
+    points.check(1 << 16)
+    for box in points.boxes(tuple((0, n) for n in points.points), most):
+        yield points.flat(points.lists_of(box))
+
+
+class StoredList:
+    """
+    Numbers of elements in the order of a list, in a scratch file.
+
+    Parameters
+    ----------
+    near
+        Path of the array: see `outcore.formats.scratch.scratch_folder`.
+    number
+        Indices of the list.
+    elements
+        Elements that there are: indices lie below.
+    """
+
+    def __init__(self, near: str, number: int, elements: int) -> None:
+        self.number, self.elements = number, elements
+        self._near = near
+        self._file = ScratchFile([near])
+        self._at = self._file.take(number * INDEX)
+        self._filled = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the disk that it takes."""
+        return self._file.nbytes
+
+    def fill(self, slabs: Iterator[List]) -> None:
+        """
+        Write the list.
+
+        Raises
+        ------
+        ValueError
+            There are more indices than were said, fewer, or one is outside: whoever gave them has
+            changed them meanwhile.
+        """
+        for slab in slabs:
+            end = self._filled + slab.size
+            if end > self.number or not _inside(slab, self.elements):
+                break
+            self._file.write(np.ascontiguousarray(slab), self._at + self._filled * INDEX)
+            self._filled = end
+        else:
+            if self._filled == self.number:
+                return
+        raise ValueError(
+            f"a list of {self.number} indices changed while it was read, after {self._filled} of them"
+        )
+
+    def slabs(self, most: int) -> Iterator[tuple[int, List]]:
+        """Parts of at most so many indices: position of the first one, and the numbers."""
+        for low in range(0, self.number, most):
+            slab = np.empty(min(most, self.number - low), np.int64)
+            self._file.read(slab, self._at + low * INDEX)
+            yield low, slab
+
+    def count(self, bins: Bins, room: int) -> List:
+        """How many indices lie in each bin, with so many bytes of memory."""
+        counts = np.zeros(bins.number, np.int64)
+        for _, slab in self.slabs(slab_of(room)):
+            counts += bins.count(slab)
+        return counts
+
+    def beside(self) -> ScratchFile:
+        """Another scratch file in the same folder."""
+        return ScratchFile([self._near])
+
+
+def slab_of(room: int) -> int:
+    """Indices that are divided at once with so many bytes of memory."""
+    return max(room // DIVIDED, 1)
+
+
+def _inside(slab: List, elements: int) -> bool:
+    return not slab.size or (int(slab.min()) >= 0 and int(slab.max()) < elements)
+
+
+# Where to cut
+
+
+def unit_of(points: Points, layout: Chunked | Strided) -> int:
+    """
+    Elements along the indexed axes after which a chunk, or a shard, ends.
+
+    Ranges and file domains begin at multiples, so that no chunk has two owners.
+    """
+    if not isinstance(layout, Chunked):
+        return 1
+    along = points.axes[0]
+    thick = layout.chunks[along]
+    if isinstance(layout.source, ShardSource):
+        thick *= layout.source.per_shard[along]
+    return max(thick * math.prod(points.shape[d] for d in points.axes[1:]), 1)
+
+
+@dataclass(frozen=True)
+class Bins:
+    """
+    Stretches of elements that follow each other.
+
+    Parameters
+    ----------
+    edges
+        The first element of each, and the end of the last.
+    width
+        Elements of each, if all but the last have equally many; else 0.
+    """
+
+    edges: List
+    width: int = 0
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return self.edges.size - 1
+
+    def count(self, flat: List) -> List:
+        """How many of these elements lie in each."""
+        if self.width:
+            return _core.count_bins(flat, self.width, self.number)
+        places = np.searchsorted(self.edges, flat, side="right") - 1
+        return np.bincount(places, minlength=self.number).astype(np.int64, copy=False)
+
+    @classmethod
+    def equal(cls, elements: int, unit: int, most: int) -> Bins:
+        """At most so many, of equal width, which begin at multiples of `unit`."""
+        units = max(-(-elements // unit), 1)
+        width = unit * -(-units // most)
+        number = max(-(-elements // width), 1)
+        edges = np.arange(number + 1, dtype=np.int64) * width
+        edges[-1] = max(elements, 0)
+        return cls(edges, width)
+
+    def finer(self, which: NDArray[np.bool], unit: int, widest: int) -> Bins:
+        """The same with some of them cut: to `widest` elements, or to as few as a count can tell."""
+        edges: list[int] = []
+        for k, (low, high) in enumerate(itertools.pairwise(self.edges.tolist())):
+            step = max(widest, -(-(high - low) // _FINER))
+            step = step // unit * unit or step
+            edges.extend(range(low, high, step) if which[k] else (low,))
+        return Bins(np.array([*edges, int(self.edges[-1])], np.int64))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """
+    What fits memory at once.
+
+    Parameters
+    ----------
+    each
+        Of each rank the indices that it may have for one owner.
+    owner
+        Indices of all ranks that an owner takes.
+    widest
+        Elements that an owner can hold while their indices come in steps.
+    """
+
+    each: NDArray[np.int64]
+    owner: int
+    widest: int
+
+    @classmethod
+    def of(cls, most: Sequence[int], owners: int, widest: int) -> Limits:
+        """Of the indices that each rank has room for, and that many owners."""
+        room = np.array(most, np.int64)
+        return cls(np.maximum(room // owners, 1), max(int(room.min()), 1), max(widest, 1))
+
+    def within(self, others: Limits, worth: int = 8) -> bool:
+        """Whether what fits these fits the others as well, and makes use of them."""
+        smaller = bool((self.each <= others.each).all()) and self.owner <= others.owner
+        return smaller and self.widest <= others.widest and worth * self.owner >= others.owner
+
+    def refuse(self, counts: NDArray[np.int64]) -> NDArray[np.bool]:
+        """Which bins have too many indices: `counts` of shape (ranks, bins)."""
+        too_many = np.vstack([counts > self.each[:, None], counts.sum(axis=0) > self.owner])
+        found: NDArray[np.bool] = np.logical_or.reduce(too_many, axis=0)
+        return found
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """
+    Bins, and how many indices of each rank lie in each.
+
+    Parameters
+    ----------
+    bins
+        The bins.
+    counts
+        Of shape (ranks, bins).
+    unit
+        Elements after which a chunk, or a shard, ends.
+    """
+
+    bins: Bins
+    counts: NDArray[np.int64]
+    unit: int
+
+
+def find_cuts(
+    elements: int,
+    unit: int,
+    limits: Limits,
+    bins: int,
+    count: Callable[[Bins], NDArray[np.int64]],
+) -> Cuts:
+    """
+    Count indices in bins: narrow ones where there are more of them than fit memory.
+
+    Parameters
+    ----------
+    elements, unit
+        Elements that there are, and after how many a chunk ends.
+    limits
+        What fits memory at once.
+    bins
+        Bins that may be counted at first.
+    count
+        Counts the indices of each rank in bins, (ranks, bins); several ranks call it together.
+    """
+    found = Bins.equal(elements, unit, max(min(bins, _BINS), 1))
+    while True:
+        counts = count(found)
+        heavy = limits.refuse(counts) & (np.diff(found.edges) > limits.widest)
+        if not heavy.any():
+            return Cuts(found, counts, unit)
+        found = found.finer(heavy, unit, limits.widest)
+
+
+@dataclass(frozen=True)
+class Range:
+    """
+    Elements that are read or written by one access.
+
+    Parameters
+    ----------
+    low, high
+        The first one, and the end.
+    steps
+        Of each step, of each rank: which of its indices in this range, from and to: (steps, ranks, 2).
+    """
+
+    low: int
+    high: int
+    steps: NDArray[np.int64]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How many indices each rank has here."""
+        found: NDArray[np.int64] = self.steps[-1, :, 1]
+        return found
+
+
+def cut_ranges(cuts: Cuts, limits: Limits, owners: int) -> list[list[Range]]:
+    """
+    Cut bins into ranges: of each owner, in ascending order; together they are all elements.
+
+    Parameters
+    ----------
+    cuts
+        The bins; all ranks the same.
+    limits
+        What fits memory at once.
+    owners
+        Ranks that read and write, each a share with about equally many indices.
+
+    Returns
+    -------
+    list of list of Range
+        Of an owner without elements it is empty.
+    """
+    edges, counts = cuts.bins.edges, cuts.counts
+    sums = counts.sum(axis=0)
+    # Of each rank, and of all together: how many indices lie below a bin, and how many are too many.
+    below = np.zeros((len(counts) + 1, edges.size), np.int64)
+    np.cumsum(np.vstack([counts, sums]), axis=1, out=below[:, 1:])
+    most = [*limits.each.tolist(), limits.owner]
+    shares: list[list[Range]] = []
+    for begin, end in itertools.pairwise(_shares(cuts, sums, owners)):
+        ranges: list[Range] = []
+        k = begin
+        while k < end:
+            fits = min(
+                int(np.searchsorted(one, one[k] + n, side="right")) - 1
+                for one, n in zip(below, most, strict=True)
+            )
+            following = min(max(fits, k + 1), end)
+            taken = below[:-1, following] - below[:-1, k]
+            ranges.append(Range(int(edges[k]), int(edges[following]), _steps(taken, limits)))
+            k = following
+        shares.append(ranges)
+    return shares
+
+
+def _shares(cuts: Cuts, sums: NDArray[np.int64], owners: int) -> list[int]:
+    """The first bin of each owner, and the end: at borders of chunks."""
+    edges, number = cuts.bins.edges, cuts.bins.number
+    borders = np.flatnonzero(edges[:-1] % cuts.unit == 0)
+    below = np.concatenate(([0], np.cumsum(sums)))
+    total = int(below[-1])
+    found = [0]
+    for owner in range(1, owners):
+        # The border with the number of indices below it that is nearest.
+        if total:
+            far = np.abs(below[borders] - total * owner // owners)
+        else:
+            far = np.abs(borders - number * owner // owners)
+        found.append(max(int(borders[far.argmin()]), found[-1]))
+    return [*found, number]
+
+
+def _steps(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]:
+    """Intervals of the indices of all ranks, one rank after another, that fit each rank and the
+    owner.
+    """
+    done, steps = np.zeros_like(counts), []
+    while True:
+        begin, room = done.copy(), limits.owner
+        for rank, number in enumerate(counts.tolist()):
+            more = min(number - int(done[rank]), int(limits.each[rank]), room)
+            done[rank] += more
+            room -= more
+            if done[rank] < number:
+                break  # those of the ranks behind it come later
+        steps.append(np.stack([begin, done], axis=1))
+        if (done == counts).all():
+            return np.stack(steps)
+
+
+class Division:
+    """
+    A list divided into ranges: of each its indices and their positions, in a scratch file.
+
+    Parameters
+    ----------
+    stored
+        The list.
+    ranges
+        In ascending order; together all elements.
+    rank
+        Whose counts in `ranges` are those of the list.
+    room
+        Bytes of memory that dividing may take.
+    """
+
+    def __init__(self, stored: StoredList, ranges: Sequence[Range], rank: int, room: int) -> None:
+        counts = np.array([one.counts[rank] for one in ranges], np.int64)
+        self._lows = np.array([one.low for one in ranges], np.int64)
+        self._first = np.concatenate(([0], np.cumsum(counts)))
+        self._stored = stored
+        self._file = stored.beside()
+        self._at = self._file.take(stored.number * PAIR)
+
+        def pairs(first: int, slab: List) -> NDArray[np.int64]:
+            return np.stack([slab, np.arange(first, first + slab.size)], axis=1)
+
+        self._divide(self._file, self._at, PAIR, slab_of(room), pairs)
+
+    def _divide(
+        self,
+        file: ScratchFile,
+        at: int,
+        row: int,
+        most: int,
+        rows_of: Callable[[int, List], NDArray[Any]],
+    ) -> None:
+        """Bring the rows of each range together: those of a part of the list come from `rows_of`."""
+        word = np.uint16 if self._lows.size < 1 << 16 else np.uint32
+        filled = self._first[:-1].copy()
+        for first, slab in self._stored.slabs(most):
+            part = (np.searchsorted(self._lows, slab, side="right") - 1).astype(word)
+            rows = rows_of(first, slab)[np.argsort(part, kind="stable")]
+            ends = np.cumsum(np.bincount(part, minlength=self._lows.size))
+            for number in np.unique(part).tolist():
+                begin = int(ends[number - 1]) if number else 0
+                some = rows[begin : int(ends[number])]
+                file.write(some, at + int(filled[number]) * row)
+                filled[number] += len(some)
+        assert (filled == self._first[1:]).all(), (
+            "the indices of ranges are those that were counted"
+        )
+
+    def spread(
+        self, row: int, most: int, rows_of: Callable[[int, int], NDArray[Any]]
+    ) -> Callable[[int, int, int, NDArray[Any]], None]:
+        """
+        Bring values together as the indices are, in a scratch file of their own.
+
+        Parameters
+        ----------
+        row
+            Bytes of the value of an index.
+        most
+            Values that are held at once.
+        rows_of
+            Gives the values of positions `begin` to `end`.
+
+        Returns
+        -------
+        callable
+            Reads the values of indices `begin` to `end` of a range into an array.
+        """
+        file = self._stored.beside()
+        at = file.take(self._stored.number * row)
+        self._divide(file, at, row, most, lambda first, slab: rows_of(first, first + slab.size))
+
+        def read(number: int, begin: int, end: int, out: NDArray[Any]) -> None:
+            assert len(out) == end - begin, "a row for each index"
+            file.read(out, at + (int(self._first[number]) + begin) * row)
+
+        return read
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the disk that it takes."""
+        return self._file.nbytes
+
+    def read(self, number: int, begin: int, end: int) -> tuple[List, List]:
+        """Indices `begin` to `end` of a range, in the order of the list, and their positions in it."""
+        pairs = np.empty((end - begin, 2), np.int64)
+        self._file.read(pairs, self._at + (int(self._first[number]) + begin) * PAIR)
+        return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])

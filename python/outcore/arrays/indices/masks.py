@@ -1,0 +1,373 @@
+"""
+Masks: the places where an array, in memory or on disk, is not zero.
+
+Problem. ``a[mask]`` needs the indices of the elements that `mask` chooses. The mask may be larger than
+memory, and so may its indices: eight bytes for each element chosen. Idea. The mask is walked in blocks.
+Indices that fit a part of the budget are kept, so the mask is read once. If they do not fit they are
+only counted, and a second walk across the first axis hands them out in windows of a bounded length, in
+C order.
+
+Invariants. Indices are flat (they count the elements of the mask in C order), ascending, of type int64.
+What is held of them is counted in the budget (`Held`). A mask is walked within its own budget.
+
+Source: masks are the boolean arrays of NumPy's advanced indexing; the walk is that of
+`DiskArray.blocks`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.base.report import human
+from outcore.errors import BudgetError
+
+if TYPE_CHECKING:
+    from outcore.arrays.disk import DiskArray
+
+__all__ = ["INDEX", "Held", "Mask", "nonzero"]
+
+#: Bytes of an index.
+INDEX = 8
+# Elements of a mask that are looked at in one step: their indices stay in the processor's cache.
+_STEP = 1 << 16
+# With less memory fewer, down to this.
+_SMALLEST = 1 << 8
+# Memory that is not worth counting: the core counts whole pages.
+_PAGE = 4096
+# Of the memory that is free, an access gets one part for indices and values; the core works in the rest.
+_PARTS = 3
+
+
+class Held:
+    """
+    Memory that an access by indices holds beside the core, counted in the budget until `release`.
+
+    It is counted as the memory of a loop over blocks is (`crates/access/src/loops.rs`): it waits for
+    accesses and loops of other threads, and leaves enough to read or write the array.
+
+    Parameters
+    ----------
+    core
+        The array that is accessed.
+    writes
+        Whether it is written.
+    into
+        Another array that is written meanwhile.
+    """
+
+    def __init__(self, core: _core.Array, writes: bool, into: _core.Array | None = None) -> None:
+        self._core, self._into = core, core if writes else into
+        self._loops: list[_core.Loop] = []
+        #: Bytes held now.
+        self.nbytes = 0
+
+    def take(self, wanted: int, least: int | None = None) -> int:
+        """
+        Hold `wanted` bytes more, or as many as there is room for, but at least `least`.
+
+        Parameters
+        ----------
+        wanted
+            Bytes.
+        least
+            Bytes without which there is no use in going on; by default all that are wanted.
+
+        Returns
+        -------
+        int
+            Bytes that are held now for this call.
+
+        Raises
+        ------
+        BudgetError
+            `least` bytes do not fit the budget beside what the access takes.
+        """
+        if wanted <= _PAGE:
+            return wanted
+        granted = 0
+
+        def choose(room: int) -> int:
+            nonlocal granted
+            granted = wanted if least is None else max(min(wanted, room // _PARTS), least)
+            return granted
+
+        try:
+            loop = self._core.begin_loop(choose, self._into)
+        except BudgetError as error:
+            if error.code != "block-too-large":
+                raise
+            raise BudgetError(
+                f"an access to {error.path!r} by indices converts indices or values, which takes at "
+                f"least {granted} bytes beside the access itself; the memory budget has no room for "
+                f"both. Raise outcore.memory() or Hints(memory=...) to {error.needed} bytes, or end "
+                "loops that hold it",
+                code="budget-too-small",
+                path=error.path,
+                needed=error.needed,
+            ) from None
+        self._loops.append(loop)
+        self.nbytes += granted
+        return granted
+
+    def room(self, wanted: int) -> int:
+        """Bytes that could be held now beside the access, at most so many."""
+        granted = self.take(max(wanted // _PARTS, _PAGE + 1), least=1)
+        self.release()
+        return granted * _PARTS
+
+    def step(self) -> None:
+        """Tell those who wait that this access goes on."""
+        for loop in self._loops:
+            loop.step()
+
+    def release(self) -> None:
+        """Give everything back."""
+        while self._loops:
+            self._loops.pop().release()
+        self.nbytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Mask:
+    """
+    The indices of the elements of an array that are not zero.
+
+    Parameters
+    ----------
+    source
+        A `numpy.ndarray` or a `DiskArray` with at least one axis.
+    held
+        Counts the indices that are kept.
+    """
+
+    def __init__(self, source: NDArray[Any] | DiskArray, held: Held) -> None:
+        self._source, self._held = source, held
+        self._kept: NDArray[np.int64] | None = None
+        self._room = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis of the mask."""
+        return self._source.shape
+
+    @cached_property
+    def count(self) -> int:
+        """How many elements are chosen; a mask on disk is walked to find that out."""
+        if isinstance(self._source, np.ndarray):
+            return int(np.count_nonzero(self._source))
+        return self._walk()
+
+    def in_memory(self) -> NDArray[np.uint8] | None:
+        """The bytes of a mask that lies in memory in C order; None of others."""
+        source = self._source
+        if isinstance(source, np.ndarray) and source.flags.c_contiguous and source.dtype == bool:
+            return source.reshape(-1).view(np.uint8)
+        return None
+
+    def listed(self) -> NDArray[np.int64] | None:
+        """
+        All indices, ascending; None if there are too many to hold them.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            Flat indices of shape ``(count,)``.
+        """
+        if not self.count:
+            return np.empty(0, np.int64)
+        if self._kept is None and isinstance(self._source, np.ndarray):
+            self._room = self._room or self._held.take(self._bytes(), least=0)
+            if self._room < self._bytes():
+                return None
+            self._kept = self._filled()
+        return self._kept
+
+    def _bytes(self) -> int:
+        """What it takes to list the indices of a mask in memory: they, and those of a step."""
+        return INDEX * (self.count + min(self.count, _STEP))
+
+    def _filled(self) -> NDArray[np.int64]:
+        """All indices of a mask in memory."""
+        flat, at = np.empty(self.count, np.int64), 0
+        mask = self.in_memory()
+        if mask is not None:
+            _core.nonzero_places(mask, flat)
+            return flat
+        for first, part in self._parts():
+            found = np.flatnonzero(part)
+            flat[at : at + found.size] = found
+            flat[at : at + found.size] += first
+            at += found.size
+        return flat
+
+    def all(self, axes: int) -> NDArray[np.int64]:
+        """
+        All indices, with room for `axes` more lists of the same length.
+
+        Raises
+        ------
+        BudgetError
+            They do not fit the budget.
+        """
+        count = self.count
+        try:
+            self._held.take(INDEX * count * axes + (self._bytes() if self._kept is None else 0))
+        except BudgetError as error:
+            raise BudgetError(
+                f"the indices of {count} elements that a mask of shape {self.shape} chooses take "
+                f"{human(INDEX * count)} for each axis, more than the memory budget leaves. Raise "
+                f"outcore.memory() to {error.needed} bytes, or use the mask without other index arrays",
+                code="budget-too-small",
+                needed=error.needed,
+            ) from None
+        if self._kept is not None:
+            return self._kept
+        if isinstance(self._source, np.ndarray):
+            return self._filled()
+        lists, found = indices_on_disk(self._source, self._source.size)
+        return _joined(lists or [], found)
+
+    def windows(self) -> Iterator[NDArray[np.int64]]:
+        """
+        Hand out the indices in C order, as many at a time as what `listed` was granted can hold.
+
+        Yields
+        ------
+        numpy.ndarray
+            Flat indices, ascending; the next window does not change them.
+        """
+        # The caller may hold one while the next one is filled with those of a step.
+        most = max(self._room // (3 * INDEX), 1)
+        window, filled = np.empty(most, np.int64), 0
+        for first, part in self._parts(min(most, _STEP)):
+            found = np.flatnonzero(part)
+            if filled + found.size > most:
+                yield window[:filled]
+                window, filled = np.empty(most, np.int64), 0
+            window[filled : filled + found.size] = found
+            window[filled : filled + found.size] += first
+            filled += found.size
+        if filled:
+            yield window[:filled]
+
+    def _parts(self, step: int = _STEP) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Stretches of the mask in C order: the number of the first element, and the elements."""
+        source = self._source
+        if isinstance(source, np.ndarray):
+            yield from _stretches(source, 0, step)
+            return
+        row = math.prod(source.shape[1:])
+        for key, block in source.blocks(0):
+            yield from _stretches(block, key[0].start * row, step)
+
+    def _walk(self) -> int:
+        """Count the indices of a mask on disk; keep them if they fit."""
+        source: Any = self._source
+        self._room = self._held.take(2 * INDEX * source.size, least=0)
+        lists, count = indices_on_disk(source, self._room // (2 * INDEX))
+        if lists is not None:
+            self._kept = _joined(lists, count)
+        return count
+
+
+def indices_on_disk(array: DiskArray, most: int) -> tuple[list[NDArray[np.int64]] | None, int]:
+    """
+    Walk through an array once, in the order of its file.
+
+    Parameters
+    ----------
+    array
+        The array on disk, with at least one axis.
+    most
+        Indices that may be kept; half as many more are made on the way.
+
+    Returns
+    -------
+    lists
+        Flat indices of the elements that are not zero, a list for each stretch of the walk, each
+        ascending; None if they were more than `most`.
+    count
+        How many there are.
+    """
+    shape, count = array.shape, 0
+    lists: list[NDArray[np.int64]] | None = []
+    # What the indices of a step take along each axis is small beside all that may be kept.
+    step = min(max(most // (4 * len(shape)), _SMALLEST), _STEP)
+    for key, block in array.blocks():
+        for first, part in _stretches(block, 0, step):
+            number = int(np.count_nonzero(part))
+            count += number
+            if count > most:
+                lists = None
+            elif number and lists is not None:
+                places = np.unravel_index(np.flatnonzero(part) + first, block.shape)
+                flat = np.zeros(number, np.int64)
+                for place, here, length in zip(places, key, shape, strict=True):
+                    flat *= length
+                    flat += place
+                    flat += here.start
+                lists.append(flat)
+        del block
+    return lists, count
+
+
+def nonzero(array: DiskArray) -> tuple[NDArray[np.int64], ...]:
+    """Do the work of `DiskArray.nonzero`."""
+    if not array.size:
+        return tuple(np.empty(0, np.int64) for _ in array.shape)
+    each = INDEX * array.ndim
+    try:
+        lists, count = indices_on_disk(array, array.budget // each)
+    except BudgetError as error:
+        # How many there are is not known before all has been read.
+        needed = max(error.needed or 0, array.handle.sufficient_budget(each * array.size))
+        raise BudgetError(
+            f"{error.message} If no element is zero, their indices take {human(each * array.size)}, so "
+            f"that {needed} bytes do in any case",
+            code=error.code,
+            path=error.path,
+            needed=needed,
+        ) from None
+    if lists is None:
+        needed = array.handle.sufficient_budget(each * count)
+        raise BudgetError(
+            f"{count} elements of {array.path!r} are not zero; their indices along {array.ndim} axes "
+            f"take {human(each * count)}, the memory budget is {human(array.budget)}. Walk through the "
+            f"array with blocks(), or raise outcore.memory() to {needed} bytes",
+            code="array-too-large",
+            path=array.path,
+            needed=needed,
+        )
+    flat = _joined(lists, count)
+    return tuple(np.unravel_index(flat, array.shape))
+
+
+def _joined(lists: list[NDArray[np.int64]], count: int) -> NDArray[np.int64]:
+    """Lists of different indices as one, ascending; `lists` is emptied meanwhile."""
+    flat, at = np.empty(count, np.int64), 0
+    for number, part in enumerate(lists):
+        flat[at : at + part.size] = part
+        at += part.size
+        lists[number] = part[:0].copy()  # two copies of all of them might be too much
+    if count and not bool((flat[1:] > flat[:-1]).all()):
+        flat.sort()
+    return flat
+
+
+def _stretches(block: NDArray[Any], first: int, step: int) -> Iterator[tuple[int, NDArray[Any]]]:
+    """A block in C order, as views if it lies so in memory."""
+    flat = block.reshape(-1) if block.flags.c_contiguous else block.flat
+    for low in range(0, block.size, step):
+        yield first + low, flat[low : low + step]

@@ -1,0 +1,585 @@
+"""
+Reads and writes of elements that are chosen by arrays of indices.
+
+Problem. `outcore.arrays.indices.keys` says which elements a key means; the core reads and writes lists
+of points. What stands between them needs memory: lists of another type than int64, values of another
+type than the array's, values and results whose axes cannot be seen as one axis of points, indices of a
+mask.
+Idea. Where nothing has to be converted the core gets the caller's own memory, in one call. Otherwise the
+access is cut into boxes of points in C order; of each box the lists and values are converted, and the
+core gets these. Large masks are cut into windows of indices before that.
+
+Invariants. What is converted is counted in the budget (`Held`), and so are the boxes that are cut
+smaller where the core is refused memory beside it. Boxes come in the order of the points, so of several
+values for one element the last one wins. If there is more than one box, all indices are checked before
+the first is moved.
+
+Source: Thakur et al., "PASSION Runtime Library for Parallel I/O", section 4.4 (irregular problems);
+what one call of the core does is in `crates/plan/src/points`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.arrays.handle import is_on_disk
+from outcore.arrays.indices import sieved_masks
+from outcore.arrays.indices.keys import Box, Kind, Points, parse
+from outcore.arrays.indices.masks import INDEX, Held
+from outcore.base.casting import as_values
+from outcore.base.report import Report
+from outcore.errors import BudgetError, SectionError, UsageError
+from outcore.formats.layout import share_bytes
+
+if TYPE_CHECKING:
+    from outcore.arrays.disk import DiskArray
+
+__all__ = [
+    "check_out",
+    "explain",
+    "explain_key",
+    "read",
+    "read_key",
+    "write",
+    "write_key",
+    "write_repeated",
+]
+
+# Indices that are looked at in one step.
+_CHECKED = 1 << 16
+# Values of fewer bytes are cast before they are broadcast.
+_SMALL = 4096
+
+
+# Keys
+
+
+def read_key(
+    array: DiskArray,
+    key: Any,
+    out: NDArray[Any] | None,
+    kind: Kind,
+    refused: SectionError | None = None,
+) -> Any:
+    """Read what a key with arrays means; a key without goes to the core, which may have `refused` it."""
+    with Held(array.handle.core, writes=False) as held:
+        points = parse(key, array.shape, array.path, held, kind)
+        if points is not None:
+            return read(array, points, out, held)
+    if refused is not None:
+        raise refused
+    return array.handle.core.read(key, out)
+
+
+def write_key(
+    array: DiskArray, key: Any, value: Any, kind: Kind, refused: SectionError | None = None
+) -> None:
+    """Write what a key with arrays means; a key without goes to `DiskArray.write`."""
+    array.handle.check_writable("write to")
+    with Held(array.handle.core, writes=True) as held:
+        points = parse(key, array.shape, array.path, held, kind)
+        if points is not None:
+            write(array, points, value, held)
+            return
+    if refused is not None:
+        raise refused
+    array.write(key, value)
+
+
+def explain_key(
+    array: DiskArray, key: Any, writes: bool, kind: Kind, refused: SectionError | None = None
+) -> Report:
+    """Tell what an access by a key with arrays will do."""
+    with Held(array.handle.core, writes) as held:
+        points = parse(key, array.shape, array.path, held, kind)
+        if points is not None:
+            return explain(array, points, writes, held)
+    if refused is not None:
+        raise refused
+    return Report(**array.handle.core.explain(key, writes))
+
+
+# Accesses
+
+
+def read(array: DiskArray, points: Points, out: NDArray[Any] | None, held: Held) -> NDArray[Any]:
+    """
+    Read the elements of `points`.
+
+    Parameters
+    ----------
+    array
+        Where they are.
+    points
+        Which ones.
+    out
+        Memory of shape ``points.result_shape`` and the array's dtype, or None: new memory.
+    held
+        Counts what is converted.
+
+    Returns
+    -------
+    numpy.ndarray
+        `out`, or a new array.
+    """
+    array.handle.check_open()
+    if out is None:
+        core = points.empty(array.dtype, array.order)
+        result = points.to_result(core)
+    else:
+        check_out(array, out, points.result_shape)
+        result, core = out, points.to_core(out)
+    # Where elements of almost every page are chosen, all pages are read.
+    blocks = sieved_masks.blocks_of(array, points) if core.flags.c_contiguous else None
+    if blocks is not None:
+        sieved_masks.read(array, points, blocks, core)
+        return result
+    for place, part in _parts(points):
+        _Access(array, part, held, writes=False).read(core if place is None else core[place])
+    return result
+
+
+def write(array: DiskArray, points: Points, value: Any, held: Held) -> None:
+    """
+    Write to the elements of `points`.
+
+    Parameters
+    ----------
+    array
+        Where they are; it is open for writing.
+    points
+        Which ones. Of several values for one element the last one wins.
+    value
+        Broadcast and cast as NumPy does; a `DiskArray` has the very shape of the result.
+    held
+        Counts what is converted.
+    """
+    source = _source(array, points, value, held)
+    for place, part in _parts(points):
+        first = 0 if place is None else place.start
+        _Access(array, part, held, writes=True).write(source.beginning_at(part, first))
+
+
+def write_repeated(array: DiskArray, points: Points, values: NDArray[Any], held: Held) -> None:
+    """
+    Write fewer values than points, one after the other and again from the first on.
+
+    Parameters
+    ----------
+    array, held
+        As for `write`.
+    points
+        Chosen by one list with one axis.
+    values
+        At least one, with one axis.
+    """
+    (indices,) = points.lists
+    points.check(_CHECKED)
+    each = values.itemsize + INDEX
+    room = held.take(each * points.number, least=0) // each
+    # A window ends where the values do, so that the next one begins with the first.
+    times = max(room // values.size, 1) * values.size
+    window = np.resize(values, points.number if room >= points.number else times)
+    for low in range(0, points.number, window.size):
+        part = indices[low : low + window.size]
+        write(array, replace(points, lists=(part,), points=part.shape), window[: part.size], held)
+
+
+def explain(array: DiskArray, points: Points, writes: bool, held: Held) -> Report:
+    """Tell what reading or writing `points` will do: sums over all calls of the core."""
+    if writes:
+        array.handle.check_writable("write to")
+    array.handle.check_open()
+    blocks = None if writes else sieved_masks.blocks_of(array, points)
+    if blocks is not None:
+        told = sieved_masks.explain(array, points, blocks)
+    else:
+        accesses = (_Access(array, part, held, writes) for _, part in _parts(points))
+        told = [one for access in accesses for one in access.explain()]
+    if not told:
+        return Report(**array.handle.core.explain((slice(0, 0),) * array.ndim, writes))
+    total = dict(told[0])
+    for name in _SUMMED:
+        total[name] = sum(one[name] for one in told)
+    total["peak_bytes"] = max(one["peak_bytes"] for one in told) + held.nbytes
+    if len(told) > 1:
+        total["why"] = f"{total['why']} (the first of {len(told)} calls)"
+    return Report(**total)
+
+
+_SUMMED = (
+    *("reads", "read_bytes", "writes", "written_bytes", "mapped_bytes", "useful_bytes"),
+    *("decodes", "encodes", "kept", "rounds"),
+)
+
+
+def _parts(points: Points) -> Iterator[tuple[slice | None, Points]]:
+    """The points as they are, or those of the windows of a mask, with their places among all points."""
+    if points.mask is None:
+        yield None, points
+        return
+    flat = points.mask.listed()
+    if flat is not None:
+        yield None, points.listed(flat)
+        return
+    at = 0
+    for window in points.mask.windows():
+        yield slice(at, at + window.size), points.listed(window)
+        at += window.size
+
+
+def check_out(array: Any, out: Any, shape: tuple[int, ...]) -> None:
+    """Refuse memory that elements of an array, which has a path and a dtype, cannot be read into."""
+    path = array.path
+    if not isinstance(out, np.ndarray):
+        why = f"out= for '{path}' must be a numpy.ndarray"
+    elif out.shape != shape or out.dtype != array.dtype:
+        why = (
+            f"out= has shape {out.shape} and dtype {out.dtype}, but what is read of '{path}' has shape "
+            f"{shape} and dtype {array.dtype}. They must be the same."
+        )
+    elif not out.flags.writeable:
+        why = f"out= for '{path}' is read-only"
+    elif out.size and not _nests(out):
+        why = (
+            f"elements of out= for '{path}' share memory, or may do so: shape {out.shape}, byte strides "
+            f"{out.strides}. Pass an array whose elements are all its own (numpy.empty, or slices and "
+            "transposes of one), or read without out= and assign the result."
+        )
+    else:
+        return
+    raise UsageError(why, code="out-mismatch", path=path)
+
+
+def _nests(array: NDArray[Any]) -> bool:
+    """Whether each axis steps over all that the axes with smaller strides reach."""
+    reach = array.itemsize
+    axes = zip(array.strides, array.shape, strict=True)
+    for stride, length in sorted((abs(stride), n) for stride, n in axes if n > 1):
+        if stride < reach:
+            return False
+        reach += stride * (length - 1)
+    return True
+
+
+def _as_points(core: NDArray[Any], number: int) -> NDArray[Any] | None:
+    """An array in core order with its first `number` axes as one, if that needs no copy."""
+    axes = [(n, s) for n, s in zip(core.shape[:number], core.strides, strict=False) if n > 1]
+    if any(outer[1] != inner[0] * inner[1] for outer, inner in itertools.pairwise(axes)):
+        return None
+    return core.reshape(math.prod(core.shape[:number]), *core.shape[number:])
+
+
+# Values
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """A value in memory, broadcast, in core order."""
+
+    core: NDArray[Any]
+    first: int = 0
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.core.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of an element that are read before it is cast."""
+        return 0
+
+    def beginning_at(self, points: Points, first: int) -> _Memory:
+        """The value for these points, which are those from `first` on."""
+        return _Memory(self.core[first : first + points.number]) if first else self
+
+    def of(self, box: Box) -> NDArray[Any]:
+        """The value for a box."""
+        part: NDArray[Any] = self.core[_key(box)]
+        return part
+
+
+@dataclass(frozen=True)
+class _OnDisk:
+    """A value on disk, of the shape of the result."""
+
+    array: DiskArray
+    points: Points
+    first: int = 0
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return self.dtype.itemsize
+
+    def beginning_at(self, points: Points, first: int) -> _OnDisk:
+        return _OnDisk(self.array, self.points, first) if first else self
+
+    def of(self, box: Box) -> NDArray[Any]:
+        if self.first:
+            box = ((box[0][0] + self.first, box[0][1]), *box[1:])
+        return self.points.to_core(self.array.read(self.points.result_key(box)))
+
+
+def _source(array: DiskArray, points: Points, value: Any, held: Held) -> _Memory | _OnDisk:
+    shape, path = points.result_shape, array.path
+    if is_on_disk(value):
+        if value.size == 1:
+            value = np.asarray(value[...])
+        elif value.shape != shape:
+            raise UsageError(
+                f"{value.path!r} has shape {value.shape}, the elements of {path!r} {shape}; an array on "
+                "disk is not broadcast. Read it first, source[...], if it fits in memory",
+                code="broadcast",
+                path=path,
+            )
+        elif not share_bytes(array.info, value.info):
+            return _OnDisk(value, points)
+        else:
+            # As NumPy does: all is read before any of it is overwritten.
+            held.take(value.nbytes)
+            value = value[...]
+    value = as_values(value, array.dtype)
+    if value.dtype != array.dtype and value.size * array.dtype.itemsize <= _SMALL:
+        value = _cast(value, array.dtype)
+    spare = value.ndim - len(shape)
+    if spare > 0 and all(n == 1 for n in value.shape[:spare]):
+        value = value.reshape(value.shape[spare:])
+    try:
+        value = np.broadcast_to(value, shape)
+    except ValueError:
+        raise UsageError(
+            f"a value of shape {value.shape} cannot be broadcast to the elements of shape {shape} of "
+            f"'{path}'. Trailing axes must be equal or 1.",
+            code="broadcast",
+            path=path,
+        ) from None
+    return _Memory(points.to_core(value))
+
+
+def _key(box: Box) -> tuple[Any, ...]:
+    """Where a box lies; without axes it is a view as well, no scalar."""
+    return (*(slice(low, low + count) for low, count in box), ...)
+
+
+def _cast(value: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """As NumPy casts on assignment."""
+    cast = np.empty(value.shape, dtype)
+    cast[...] = value
+    return cast
+
+
+# Calls of the core
+
+
+class _Access:
+    """
+    One access to points whose lists are known.
+
+    Parameters
+    ----------
+    array, points
+        What is accessed.
+    held
+        Counts what is converted.
+    writes
+        Whether it is a write.
+    """
+
+    def __init__(self, array: DiskArray, points: Points, held: Held, writes: bool) -> None:
+        self._array, self._points, self._held, self._writes = array, points, held, writes
+        self._whole = points.whole()
+        self._size = math.prod(points.core_shape)
+        self._item = array.dtype.itemsize
+
+    def read(self, core: NDArray[Any]) -> None:
+        """Read all points into memory in core order."""
+        number = len(self._points.points)
+
+        def work(box: Box) -> None:
+            here = core[_key(box)]
+            into = _as_points(here, number)
+            if into is not None:
+                self._read(box, into)
+                return
+            buffer = np.empty(here.shape, here.dtype)
+            self._read(box, buffer.reshape(-1, *here.shape[number:]))
+            here[...] = buffer
+
+        self._each(work, 0 if _as_points(core, number) is not None else self._item)
+
+    def write(self, source: _Memory | _OnDisk) -> None:
+        """Write all points from `source`."""
+        number, dtype = len(self._points.points), self._array.dtype
+        casts = source.dtype != dtype
+        # What comes from disk may lie in memory in another order than that of the points.
+        copies = isinstance(source, _OnDisk) or _as_points(source.core, number) is None
+
+        def work(box: Box) -> None:
+            here = source.of(box)
+            if casts:
+                here = _cast(here, dtype)
+            data = _as_points(here, number)
+            if data is None:
+                data = here.reshape(math.prod(here.shape[:number]), *here.shape[number:])
+            self._write(box, data)
+
+        self._each(work, source.nbytes + (self._item if casts or copies else 0))
+
+    def explain(self) -> list[dict[str, Any]]:
+        """What the calls of the core for all points will do."""
+        told: list[dict[str, Any]] = []
+        points = self._points
+
+        def work(box: Box) -> None:
+            if points.axes:
+                lists, rest = points.lists_of(box), points.rest_of(box)
+                axes, mode, core = points.axes, points.mode, self._array.handle.core
+                told.append(core.explain_points(axes, lists, mode, rest, self._writes))
+            else:
+                told.append(self._array.handle.core.explain(self._section(box), self._writes))
+
+        self._each(work, 0)
+        return told
+
+    def _read(self, box: Box, into: NDArray[Any]) -> None:
+        points, core = self._points, self._array.handle.core
+        if points.axes:
+            lists, rest = points.lists_of(box), points.rest_of(box)
+            core.read_points(points.axes, lists, points.mode, rest, into)
+        else:
+            core.read(self._section(box), into[0, ...])
+            into[1:] = into[0]  # of an array without axes, which has one element
+
+    def _write(self, box: Box, data: NDArray[Any]) -> None:
+        points, core = self._points, self._array.handle.core
+        if points.axes:
+            lists, rest = points.lists_of(box), points.rest_of(box)
+            core.write_points(points.axes, lists, points.mode, rest, data)
+        else:
+            core.write(self._section(box), data[-1, ...])
+
+    def _section(self, box: Box) -> tuple[slice, ...]:
+        """The section of a box, where no axis has a list: booleans without axes, arrays without axes."""
+        words = self._points.rest_of(box)
+        sections = zip(words[::3], words[1::3], words[2::3], strict=True)
+        return tuple(slice(start, start + count * step, step) for start, count, step in sections)
+
+    def _each(self, work: Callable[[Box], None], per_element: int) -> None:
+        """
+        Call `work` for boxes that cover all points, within the budget.
+
+        Parameters
+        ----------
+        work
+            Converts the lists and values of a box, and calls the core.
+        per_element
+            Bytes of values that are converted, for each element.
+        """
+        points = self._points
+        if not points.number or not self._item:
+            return
+        self._held.take(points.per_access)
+        if points.unsigned or points.beyond != "raise" or not points.axes:
+            points.check(_CHECKED)
+        if not self._size:
+            points.check(_CHECKED)
+            return
+        cost = _Cost(points.per_point, per_element, self._size // points.number)
+        most, checked = self._size, False
+        if not cost.least:
+            try:
+                work(self._whole)
+                return
+            except BudgetError:
+                if most == 1:
+                    raise
+                most = max(most // 4, 1)
+        left: list[Iterator[Box]] = [iter((self._whole,))]
+        while left:
+            with Held(self._array.handle.core, self._writes) as held:
+                room = held.take(cost.of(most), min(cost.least, cost.of(most)))
+                most = min(most, cost.elements(room))
+                if most < self._size and not checked:
+                    points.check(_CHECKED)  # before any of it is moved
+                    checked = True
+                refused = _run(work, points, left, most, held)
+            if refused is not None:
+                if most == 1:
+                    raise _beside(refused, room) if room else refused
+                most = max(most // 4, 1)
+
+
+def _beside(refused: BudgetError, held: int) -> BudgetError:
+    """The same refusal, with what is held beside the core."""
+    return BudgetError(
+        f"{refused.message} Beside that, {held} bytes of indices and values are converted.",
+        code=refused.code,
+        path=refused.path,
+        needed=None if refused.needed is None else refused.needed + held,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """Bytes that are converted for a point, for an element, and elements of a point."""
+
+    per_point: int
+    per_element: int
+    row: int
+
+    @property
+    def least(self) -> int:
+        """Bytes of the smallest box, of one element."""
+        return self.per_point + self.per_element
+
+    def of(self, elements: int) -> int:
+        """Bytes of a box with so many elements."""
+        return -(-elements // self.row) * self.per_point + elements * self.per_element
+
+    def elements(self, room: int) -> int:
+        """Elements of the largest box that takes at most so many bytes."""
+        point = self.of(self.row)
+        if not point:
+            return sys.maxsize
+        if room >= point or not self.per_element:
+            return max(room // point, 1) * self.row
+        return max((room - self.per_point) // self.per_element, 1)
+
+
+def _run(
+    work: Callable[[Box], None], points: Points, left: list[Iterator[Box]], most: int, held: Held
+) -> BudgetError | None:
+    """
+    Call `work` for the boxes that are `left`, cut to at most so many elements.
+
+    Returns
+    -------
+    BudgetError or None
+        What refused a box, which is left then, as are those behind it.
+    """
+    while left:
+        box = next(left[-1], None)
+        if box is None:
+            left.pop()
+        elif math.prod(count for _, count in box) > most:
+            left.append(points.boxes(box, most))
+        else:
+            try:
+                work(box)
+            except BudgetError as error:
+                left.append(iter((box,)))
+                return error
+            held.step()
+    return None

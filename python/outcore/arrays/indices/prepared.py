@@ -1,0 +1,364 @@
+"""
+Indices of one process, prepared for many accesses: `PreparedIndices`.
+
+Problem. A schedule of one process and the schedules of many ranks
+(`outcore.ranks.collective.lists.irregular`) need the same things: checked indices, addresses for each
+layout, a scratch file for lists that do not fit memory, values in the order of the core.
+Idea. One object has them; `IndexSchedule` and `CollectiveSchedule` are faces over it.
+
+Invariants. Lists are in memory, or in a scratch file, or both; `PreparedIndices.in_memory` says whether
+they are in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+import outcore
+from outcore import _core
+from outcore.arrays.indices.keys import Points, parse
+from outcore.arrays.indices.lists.kept import KeptLists
+from outcore.arrays.indices.lists.parts import CombinedPoints, Parts, elements_of, listed, stored
+from outcore.arrays.indices.lists.stored import StoredList
+from outcore.arrays.indices.masks import Held
+from outcore.arrays.virtual.schedules import outlived, schedule_of, serves
+from outcore.base.casting import as_values
+from outcore.errors import BudgetError, UsageError
+
+__all__ = ["PreparedIndices", "points_of"]
+
+T = TypeVar("T")
+# Lists are in memory if they take at most this part of the budget: the accesses need the rest.
+_IN_MEMORY = 2
+# Below this part of the budget, accesses always have enough memory beside the lists.
+_SMALL = 16
+
+
+class PreparedIndices:
+    """
+    Elements of an array, chosen by indices, prepared to be read and written many times.
+
+    Parameters
+    ----------
+    array
+        The array for which the indices were checked.
+    points
+        The elements.
+    lists
+        Their lists of indices, in memory or in a scratch file.
+    ready
+        Whether to prepare the access to `array` now. Lists of neighbours are then kept as runs.
+
+    Attributes
+    ----------
+    array, points
+        As given, without the lists.
+    kept
+        Lists in memory.
+    schedules
+        Schedules of the compiled core, one for each layout.
+    in_memory
+        Whether the lists are in memory.
+    """
+
+    def __init__(
+        self,
+        array: outcore.DiskArray,
+        points: Points,
+        lists: tuple[NDArray[np.int64], ...] | StoredList,
+        *,
+        ready: bool = True,
+    ) -> None:
+        self.array, self.points = array, replace(points, lists=())
+        self._rest = [word for words in points.rest for word in words]
+        self.schedules: list[_core.IndexSchedule] = []
+        self._combined: list[CombinedPoints] = []
+        self._parts: Parts | None = None
+        self.in_memory = not isinstance(lists, StoredList)
+        self.kept = KeptLists(points, () if isinstance(lists, StoredList) else lists)
+        if isinstance(lists, StoredList):
+            self.points = replace(self.points, mode="flat", mask=None)
+            self._parts = Parts(self.points, lists)
+        elif ready and 2 * self.schedule_for(array).nbytes <= sum(one.size for one in lists):
+            # It takes half a byte for each index: neighbours, whose lists are short as runs, too.
+            self.kept.compress()
+
+    @classmethod
+    def prepare(cls, array: outcore.DiskArray, indices: Any) -> PreparedIndices:
+        """
+        Check indices and prepare them: in memory if they fit, otherwise in a scratch file.
+
+        Parameters
+        ----------
+        array
+            The array.
+        indices
+            A key with arrays of indices, or a mask.
+        """
+        try:
+            with Held(array.handle.core, writes=False) as held:
+                made = cls(array, *points_of(array, indices, held))
+            if made.leaves_enough():
+                return made
+            del made
+        except BudgetError:
+            pass
+        with Held(array.handle.core, writes=False) as held:
+            points = _parsed(array, indices, held)
+            return cls(array, points, stored(array, points, held))
+
+    def leaves_enough(self) -> bool:
+        """Return whether accesses have enough memory beside the lists; may raise `BudgetError`."""
+        array = self.array
+        if self.nbytes <= array.budget // _SMALL:
+            return True
+        if self.nbytes > array.budget // _IN_MEMORY:
+            return False
+        with Held(array.handle.core, writes=array.writable) as held:
+            return held.room(array.budget) > 0
+
+    def spill(self) -> None:
+        """Move the lists to a scratch file and release their memory."""
+        if not self.in_memory:
+            return
+        _ = self.parts
+        self.in_memory = False
+        self.schedules.clear()
+        self._combined.clear()
+        self.kept = KeptLists(self.points, ())
+        self.points = replace(self.points, mode="flat", mask=None)
+
+    @property
+    def parts(self) -> Parts:
+        """Accesses in parts, with the lists in a scratch file; made at first use."""
+        if self._parts is None:
+            with self.kept as lists, Held(self.array.handle.core, writes=False) as held:
+                points = listed(self.points, lists)
+                self._parts = Parts(self.points, stored(self.array, points, held))
+        return self._parts
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of the array that the indices may choose from."""
+        return elements_of(self.points)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the chosen elements."""
+        return self.points.result_shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the memory budget that it takes."""
+        schedules = sum(one.nbytes for one in self.schedules)
+        return schedules + sum(one.nbytes for one in self._combined) + self.kept.nbytes
+
+    @property
+    def stored_nbytes(self) -> int | None:
+        """Bytes of its scratch file, or None without one."""
+        return None if self._parts is None else self._parts.nbytes
+
+    def lists_to_save(self) -> tuple[Any, ...]:
+        """Return the lists, in memory or stored, in their shortest form."""
+        if self._parts is not None and not self.in_memory:
+            return (self._parts.kept,)
+        return tuple(self.kept.shorter())
+
+    # For arrays of one layout
+
+    def check_array(self, of: outcore.DiskArray | None) -> outcore.DiskArray:
+        """
+        Return the array of an access, after checking that it is open and has the right shape.
+
+        Parameters
+        ----------
+        of
+            The array; None for that of the indices.
+        """
+        array = self.array if of is None else of
+        array.handle.check_open()
+        if array.shape != self.points.shape:
+            raise UsageError(
+                f"{array.path!r} has shape {array.shape}, the schedule is for arrays of shape "
+                f"{self.points.shape}; make one with schedule() of this array",
+                code="schedule-shape",
+                path=array.path,
+            )
+        return array
+
+    def schedule_for(self, array: outcore.DiskArray) -> _core.IndexSchedule:
+        """Return the schedule of the compiled core for the layout of an array."""
+        for made in self.schedules:
+            if serves(made, array.handle.core):
+                return made
+        points, core = self.points, array.handle.core
+        self.schedules = [made for made in self.schedules if not outlived(made, core)]
+        with self.kept as lists:
+            made = schedule_of(core, points.axes, lists, points.mode, self._rest)
+        self.schedules.append(made)
+        return made
+
+    def schedule_in_memory(self, array: outcore.DiskArray) -> _core.IndexSchedule | None:
+        """Return the schedule for the layout of an array, or None if it does not fit memory."""
+        return self.if_it_fits(lambda: self.schedule_for(array)) if self.in_memory else None
+
+    def combined_in_memory(self, array: outcore.DiskArray) -> CombinedPoints | None:
+        """Return the points with which values are combined, or None if they do not fit memory."""
+
+        def combine() -> CombinedPoints:
+            combined = self._combined_for(array)
+            combined.room(array.dtype).release()
+            return combined
+
+        return self.if_it_fits(combine)
+
+    def _combined_for(self, array: outcore.DiskArray) -> CombinedPoints:
+        for combined in self._combined:
+            if combined.serves(array.handle.core):
+                return combined
+        points = self.points
+        with self.kept as lists:
+            flat = points.flat(lists)
+            combined = CombinedPoints(array.handle.core, points.axes, flat, self._rest)
+        self._combined.append(combined)
+        return combined
+
+    def if_it_fits(self, make: Callable[[], T]) -> T | None:
+        """
+        Return what a function makes, or None if it does not fit memory.
+
+        Elements are then moved in parts. A single element has no parts: `BudgetError`.
+
+        Parameters
+        ----------
+        make
+            The function.
+        """
+        try:
+            return make()
+        except BudgetError:
+            if not self.points.axes:
+                raise
+            return None
+
+    # Values
+
+    def read_single(self, array: outcore.DiskArray, values: outcore.DiskArray) -> Any:
+        """
+        Return values on disk that have the shape of the schedule, or the only one in memory.
+
+        Parameters
+        ----------
+        array
+            The array that is written to.
+        values
+            The values.
+        """
+        values.handle.check_open()
+        if values.shape == self.shape:
+            return values
+        if values.size == 1:
+            return values[...]
+        raise UsageError(
+            f"{values.path!r} has shape {values.shape}, the schedule for {array.path!r} {self.shape}; "
+            "an array on disk is not broadcast. Read it first, values[...], if it fits in memory",
+            code="broadcast",
+            path=array.path,
+        )
+
+    def broadcast(self, values: ArrayLike, array: outcore.DiskArray) -> NDArray[Any]:
+        """
+        Broadcast values to the shape of the schedule.
+
+        Parameters
+        ----------
+        values
+            The values.
+        array
+            The array that is written to.
+        """
+        shape = self.points.result_shape
+        given = as_values(values, array.dtype)
+        try:
+            return np.broadcast_to(given, shape)
+        except ValueError:
+            raise UsageError(
+                f"values of shape {given.shape} cannot be broadcast to a schedule of shape {shape}."
+                " Trailing axes must be equal or 1",
+                code="broadcast",
+                path=array.path,
+            ) from None
+
+    def pack(self, values: NDArray[Any], array: outcore.DiskArray, held: ExitStack) -> NDArray[Any]:
+        """
+        Return values in the order of the core: a row for each point, of the array's dtype.
+
+        Parameters
+        ----------
+        values
+            In the shape of the schedule.
+        array
+            The array that is written to.
+        held
+            Releases the memory of a copy, if one is made.
+        """
+        core = self.points.to_core(values)
+        if core.dtype != array.dtype or not core.flags.c_contiguous:
+            cast = self.new_packed(core, held, array.dtype)
+            cast[...] = core
+            core = cast
+        return self.as_rows(core)
+
+    @staticmethod
+    def new_packed(core: NDArray[Any], held: ExitStack, dtype: Any = None) -> NDArray[Any]:
+        """Return packed memory of a shape; it counts in the budget until `held` ends."""
+        dtype = core.dtype if dtype is None else dtype
+        nbytes = core.size * dtype.itemsize
+        held.enter_context(_core.Reservation("elements in the order of a schedule", nbytes))
+        return np.empty(core.shape, dtype)
+
+    def as_rows(self, core: NDArray[Any]) -> NDArray[Any]:
+        """Return an array in the order of the core as a row for each point."""
+        number = len(self.points.points)
+        return core.reshape(math.prod(core.shape[:number]), *core.shape[number:])
+
+
+def points_of(
+    array: outcore.DiskArray, key: Any, held: Held
+) -> tuple[Points, tuple[NDArray[np.int64], ...]]:
+    """
+    The points of a key, with the lists that it has (none of a mask), and all their lists in memory.
+
+    Raises
+    ------
+    UsageError
+        The key has no arrays (``no-indices``).
+    SectionError
+        Of the key, or of the first index that is outside.
+    """
+    points = _parsed(array, key, held)
+    given = points.lists
+    if points.mask is not None:
+        points = points.listed(points.mask.all(0))
+    held.take(points.per_access + points.per_point * points.number)
+    lists = points.lists_of(points.whole())
+    points.check(1 << 16)
+    return replace(points, lists=given), lists
+
+
+def _parsed(array: outcore.DiskArray, key: Any, held: Held) -> Points:
+    points = parse(key, array.shape, array.path, held)
+    if points is None:
+        raise UsageError(
+            "a schedule is made of arrays of indices; sections are read and written without one",
+            code="no-indices",
+            path=array.path,
+        )
+    return points

@@ -1,0 +1,359 @@
+"""
+Schedules of accesses by indices: made once, used for every variable and time step.
+
+Problem. Unstructured codes reach the same elements again and again: ``x[edges]`` for hundreds of arrays
+and thousands of steps. To look at the indices each time (are they inside, where in the file, in which
+order) takes as long as to move the elements.
+
+Idea. `IndexSchedule` keeps what follows from the indices and the layout alone, in the core: addresses,
+ordered by the windows or chunks of the file in which they lie. `gather` and `scatter` are then only
+I/O, on any array of the same shape. Where several values for one element are combined, the elements are
+listed once more, each of them once, with the place of each value in that list. What does not fit memory
+(the list, the values, or the result) is done in parts (`outcore.arrays.indices.lists.parts`).
+
+Invariants. Values are combined in the order of the list, beginning with what the array has, so sums of
+floating-point numbers have the same bits whatever the budget or the layout.
+
+Source: the *schedule* of No and Choudhary, "Techniques to provide run-time support for solving
+irregular problems", section 3.1.1; ``PASSION_oc_gen_schedule``, ``oc_gather`` and ``oc_scatter`` of
+"PASSION: Parallel and Scalable Software for Input-Output", section 4.4.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+import outcore
+from outcore.arrays.handle import is_on_disk
+from outcore.arrays.indices import schedule_files
+from outcore.arrays.indices.lists.parts import check_disk_out, rows_of
+from outcore.arrays.indices.masks import Held
+from outcore.arrays.indices.points import check_out
+from outcore.arrays.indices.prepared import PreparedIndices
+from outcore.errors import BudgetError, StaysInProcess, UsageError
+from outcore.formats.layout import share_bytes
+
+__all__ = ["COMBINES", "Combine", "IndexSchedule", "function_of"]
+
+#: What becomes of several values for one element.
+Combine = Literal["last", "add", "multiply", "min", "max"]
+#: The functions that combine an element with a value.
+COMBINES: dict[str, np.ufunc] = {
+    "add": np.add,
+    "multiply": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+# Values and results on disk are brought to memory whole if they take at most this part of it.
+_WHOLE = 4
+
+
+class IndexSchedule(StaysInProcess):
+    """
+    Elements of an array, chosen by indices, made ready to be read and written many times.
+
+    Made by `DiskArray.schedule`, or by `IndexSchedule.open` of one that was saved.
+
+    Notes
+    -----
+    It takes up to 16 bytes of the memory budget for each index, for each layout with which it is used;
+    of neighbours that lie one behind the other in the file and in the result, 20 for each run of them;
+    combining takes 16 more for each index. A list that had to be made (of a mask, or of another type)
+    is kept besides, as runs where they are shorter. While it is made, it takes a quarter of the budget
+    at most beside what it keeps. Where all that is more than half of the budget, indices are kept in a
+    scratch file instead (``OUTCORE_SCRATCH``, or beside the array): 8 bytes for each, and 16 for each
+    size of chunks with which it is used. `gather` and `scatter` then go through the array once, a range
+    of elements at a time. The file has no name: it goes away with the schedule, or with the process.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> x = outcore.create("x.npy", data=np.zeros(6))
+    >>> y = outcore.create("y.npy", data=np.arange(6.0))
+    >>> edges = np.array([[0, 1], [1, 5], [5, 0]])
+    >>> left, right = x.schedule(edges[:, 0]), x.schedule(edges[:, 1])
+    >>> left.scatter(right.gather(of=y), combine="add")  # x[left] += y[right]
+    >>> x[:]
+    array([1., 5., 0., 0., 0., 0.])
+    """
+
+    _elsewhere = "save it with IndexSchedule.save, and open it there with IndexSchedule.open"
+
+    def __init__(self, prepared: PreparedIndices) -> None:
+        self._prepared = prepared
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the lists of indices are in memory."""
+        return self._prepared.in_memory
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the result of `gather`."""
+        return self._prepared.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the memory budget that it takes."""
+        return self._prepared.nbytes
+
+    @property
+    def stored_nbytes(self) -> int:
+        """Bytes that it takes on disk, in a scratch file."""
+        return self._prepared.stored_nbytes or 0
+
+    def __repr__(self) -> str:
+        prepared = self._prepared
+        stored = "" if prepared.stored_nbytes is None else f", {prepared.stored_nbytes} on disk"
+        return (
+            f"<IndexSchedule {self.shape} of {prepared.points.shape}, {self.nbytes} bytes{stored}>"
+        )
+
+    def gather(self, out: Any = None, *, of: outcore.DiskArray | None = None) -> Any:
+        """
+        Read the elements.
+
+        Parameters
+        ----------
+        out
+            Array to fill, of shape `shape` and the dtype of the array that is read: in memory (packed,
+            in C order, points first, it is filled without a copy), or a `DiskArray` that is open for
+            writing.
+        of
+            The array to read, of the shape of that for which the schedule was made; by default that
+            one.
+
+        Returns
+        -------
+        numpy.ndarray or DiskArray
+            `out`, or a new array in memory.
+
+        Raises
+        ------
+        UsageError
+            Another shape (``schedule-shape``), `out` does not match, or the array is closed.
+        BudgetError
+            A buffer does not fit the memory budget.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.arange(10.0))
+        >>> a.schedule([7, 0, 7]).gather()
+        array([7., 0., 7.])
+        >>> out = outcore.create("chosen.npy", (3,), "f8")
+        >>> a.schedule([2, 8, 1]).gather(out)[:]
+        array([2., 8., 1.])
+        """
+        prepared = self._prepared
+        array, points = prepared.check_array(of), prepared.points
+        if is_on_disk(out):
+            self._gather_to_disk(array, out)
+            return out
+        if out is not None:
+            check_out(array, out, points.result_shape)
+            core, result = points.to_core(out), out
+        else:
+            core = np.empty(points.core_shape, array.dtype)
+            result = points.to_result(core)
+        schedule = prepared.schedule_in_memory(array)
+        with ExitStack() as held:
+            packed: NDArray[Any] | None = core
+            if schedule is not None and not core.flags.c_contiguous:
+                packed = prepared.if_it_fits(lambda: prepared.new_packed(core, held))
+            if schedule is not None and packed is not None:
+                schedule.read(array.handle.core, prepared.as_rows(packed))
+                if packed is not core:
+                    core[...] = packed
+                return result
+        prepared.parts.gather(array, rows_of(points, result, array.dtype))
+        return result
+
+    def _gather_to_disk(self, array: outcore.DiskArray, out: outcore.DiskArray) -> None:
+        points = self._prepared.points
+        check_disk_out(array, out, points.result_shape)
+        # As NumPy does: all is read before any of it is overwritten.
+        shares = share_bytes(array.info, out.info)
+        with Held(array.handle.core, writes=False) as held:
+            if self._is_read_whole(out, held, must=shares):
+                out.write(..., self.gather(of=array))
+                return
+        self._prepared.parts.gather(array, rows_of(points, out, array.dtype))
+        if out.hints.sync:
+            out.flush()
+
+    def _is_read_whole(self, data: outcore.DiskArray, held: Held, *, must: bool) -> bool:
+        """Whether values, or a result, on disk are brought to memory whole; `must`: or refused."""
+        if must or not self._prepared.points.axes:
+            held.take(data.nbytes)
+            return True
+        if not self.in_memory or data.nbytes > self._prepared.array.budget // _WHOLE:
+            return False
+        try:
+            held.take(data.nbytes)
+        except BudgetError:
+            return False
+        return True
+
+    def scatter(
+        self, values: ArrayLike, combine: Combine = "last", *, of: outcore.DiskArray | None = None
+    ) -> None:
+        """
+        Write values to the elements.
+
+        Parameters
+        ----------
+        values
+            Broadcast to `shape`, and cast to the dtype of the array, as NumPy does on assignment. Those
+            of a `DiskArray`, of this very shape, are read a part at a time.
+        combine
+            What becomes of several values for one element, and of what the array has there: ``"last"``
+            replaces it, the others (``"add"``, ``"multiply"``, ``"min"``, ``"max"``) combine it with
+            the values one after another, in the order of the indices.
+        of
+            As for `gather`; it must be open for writing.
+
+        Raises
+        ------
+        UsageError
+            As for `gather`; `values` do not broadcast.
+
+        Notes
+        -----
+        To combine, the elements are read, and written again: what others write to them meanwhile is
+        lost. They take memory of the budget meanwhile, and so do values that have to be cast or put in
+        order, which are copied; where a copy does not fit, values are taken a part at a time.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.zeros(3))
+        >>> a.schedule([2, 0, 2]).scatter([1.0, 2.0, 3.0], combine="add")
+        >>> a[:]
+        array([2., 0., 4.])
+        """
+        array = self._prepared.check_array(of)
+        array.handle.check_writable("write to")
+        self._scatter(array, values, function_of(combine))
+        if array.hints.sync:
+            array.flush()
+
+    def _scatter(self, array: outcore.DiskArray, values: Any, function: np.ufunc | None) -> None:
+        prepared = self._prepared
+        if is_on_disk(values):
+            values = prepared.read_single(array, values)
+        if is_on_disk(values):
+            shares = share_bytes(array.info, values.info)
+            with Held(array.handle.core, writes=True) as held:
+                if self._is_read_whole(values, held, must=shares):
+                    self._scatter(array, values[...], function)
+                    return
+            prepared.parts.scatter(array, rows_of(prepared.points, values, array.dtype), function)
+            return
+        broadcast = prepared.broadcast(values, array)
+        schedule = prepared.schedule_in_memory(array)
+        with ExitStack() as held:
+            packed = None
+            if schedule is not None:
+                packed = prepared.if_it_fits(lambda: prepared.pack(broadcast, array, held))
+            if schedule is not None and packed is not None and function is None:
+                schedule.write(array.handle.core, packed)
+                return
+            combined = prepared.combined_in_memory(array) if packed is not None else None
+            if combined is not None and packed is not None and function is not None:
+                combined.apply(array.handle.core, packed, function)
+                return
+        rows = rows_of(prepared.points, broadcast, array.dtype)
+        prepared.parts.scatter(array, rows, function)
+
+    # Files
+
+    def save(self, path: str | Path) -> None:
+        """
+        Save the schedule, to be used in another process, or on another number of ranks.
+
+        Parameters
+        ----------
+        path
+            A new file, or one that is replaced, in NumPy's ``.npz`` format: the indices, as runs (first
+            index and length) where that is shorter, and what they mean, as JSON.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.arange(10.0))
+        >>> a.schedule(np.arange(3, 9)).save("some.npz")
+        >>> outcore.IndexSchedule.open("some.npz", a).gather()
+        array([3., 4., 5., 6., 7., 8.])
+        """
+        prepared = self._prepared
+        schedule_files.write(path, prepared.points, prepared.lists_to_save())
+
+    @classmethod
+    def open(cls, path: str | Path, array: outcore.DiskArray) -> IndexSchedule:
+        """
+        Open a schedule that was saved, for an array.
+
+        Parameters
+        ----------
+        path
+            Of the file.
+        array
+            Of the shape for which the schedule was made.
+
+        Raises
+        ------
+        FormatError
+            The file is no schedule (``bad-schedule``).
+        StorageError
+            It cannot be read.
+        UsageError
+            The array has another shape.
+
+        Returns
+        -------
+        IndexSchedule
+            As `DiskArray.schedule` of the same indices makes it.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> a = outcore.create("field.npy", data=np.arange(10.0))
+        >>> a.schedule([4, 2]).save("two.npz")
+        >>> outcore.IndexSchedule.open("two.npz", a).gather()
+        array([4., 2.])
+        """
+        with schedule_files.opened(path, array.path) as file:
+            if array.shape != file.points.shape:
+                raise UsageError(
+                    f"{array.path!r} has shape {array.shape}, the schedule in {str(path)!r} is for "
+                    f"arrays of shape {file.points.shape}",
+                    code="schedule-shape",
+                    path=array.path,
+                )
+            try:
+                prepared = PreparedIndices(array, file.points, file.in_memory())
+                if prepared.leaves_enough():
+                    return cls(prepared)
+                del prepared
+            except BudgetError:
+                pass
+            with Held(array.handle.core, writes=False) as held:
+                return cls(PreparedIndices(array, file.points, file.stored(array, held)))
+
+
+def function_of(combine: str) -> np.ufunc | None:
+    """The function of a word; None for ``"last"``."""
+    if combine == "last":
+        return None
+    if combine not in COMBINES:
+        raise UsageError(
+            f"combine={combine!r} is not known; there are last, {', '.join(COMBINES)}",
+            code="bad-combine",
+        )
+    return COMBINES[combine]

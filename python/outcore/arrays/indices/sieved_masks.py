@@ -1,0 +1,144 @@
+"""
+Masks that choose elements of almost every page: blocks are read, and elements taken out of them.
+
+Problem. The indices of a mask take eight bytes for each element chosen, as much again for its address,
+and a look at the pages that they touch. If that is almost every page, nothing is saved by it: all of
+the array comes from the disk in any case. Idea. Data sieving: blocks of the array are read as sections,
+the next one while the elements of this one are taken by the bits of the mask (`take_masked`).
+
+Invariants. Only masks in memory, one byte an element in C order, of the shape of the array are taken so,
+and only if no chunk is decoded twice. Memory for blocks is that of `DiskArray.blocks`.
+
+Source: Thakur, Bordawekar and Choudhary, "Compiler and Runtime Support for Out-of-Core HPF Programs"
+(data sieving), here for masks of NumPy's indexing.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import BudgetError, UsageError
+
+if TYPE_CHECKING:
+    from outcore.arrays.blocks import Blocks
+    from outcore.arrays.disk import DiskArray
+    from outcore.arrays.indices.keys import Points
+
+__all__ = ["blocks_of", "explain", "read"]
+
+_PAGE = 4096
+# Smaller arrays are read through indices at no cost that counts.
+_SMALL = 1 << 20
+# The share of pages that are touched, from which on all are read.
+_SHARE = 0.75
+_ITEMS = (1, 2, 4, 8, 16)
+
+
+def blocks_of(array: DiskArray, points: Points) -> Blocks | None:
+    """
+    A loop over the blocks of the array, if the elements of `points` are to be taken out of these.
+
+    Parameters
+    ----------
+    array
+        Where they are.
+    points
+        Which ones.
+
+    Returns
+    -------
+    Blocks or None
+        None if their indices are listed.
+    """
+    mask = points.mask.in_memory() if points.mask is not None else None
+    item = array.dtype.itemsize
+    if mask is None or array.nbytes < _SMALL or item not in _ITEMS or points.others:
+        return None
+    if array.handle.hints.method != "auto" or (array.order != "C" and array.ndim > 1):
+        return None
+    unit = _PAGE // item
+    pages = -(-mask.size // unit)
+    # To count the pages that are touched takes a moment, which few elements are not worth.
+    if points.number < _SHARE * pages:
+        return None
+    if _core.mask_extent(mask, unit)[1] < _SHARE * pages:
+        return None
+    try:
+        loop = array.blocks(0)
+    except BudgetError:
+        return None
+    if loop.report.once:
+        return loop
+    loop.close()
+    return None
+
+
+def read(array: DiskArray, points: Points, blocks: Blocks, out: NDArray[Any]) -> None:
+    """
+    Read the elements of `points` out of blocks.
+
+    Parameters
+    ----------
+    array, points, blocks
+        As for `blocks_of`, and what it gave.
+    out
+        Memory for the elements, one after the other.
+
+    Raises
+    ------
+    UsageError
+        The mask chooses more elements than before, or fewer (``bad-index``).
+    """
+    mask: Any = points.mask and points.mask.in_memory()
+    item = array.dtype.itemsize
+    row = mask.size // array.shape[0]
+    lanes = array.handle.hints.threads or len(os.sched_getaffinity(0))
+    left = out.view(np.uint8)
+    try:
+        for key, block in blocks:
+            part = mask[key[0].start * row : key[0].stop * row]
+            here = block.reshape(-1).view(np.uint8)
+            left = left[item * _core.take_masked(here, item, part, left, lanes) :]
+    finally:
+        blocks.close()
+    if left.size:
+        raise UsageError(
+            f"a mask for {array.path!r} was changed while its elements were read; keep it as it is",
+            code="bad-index",
+            path=array.path,
+        )
+
+
+def explain(array: DiskArray, points: Points, blocks: Blocks) -> list[dict[str, Any]]:
+    """
+    Tell what `read` will do, for each block; the loop ends.
+
+    Parameters
+    ----------
+    array, points, blocks
+        As for `read`.
+
+    Returns
+    -------
+    list of dict
+        What the core tells of each block, with what all of them hold together.
+    """
+    report = blocks.report
+    blocks.close()
+    rows = report.shape[0]
+    told = []
+    for low in range(0, array.shape[0], rows):
+        one = array.handle.core.explain((slice(low, low + rows),), False)
+        one["peak_bytes"] += report.held_bytes
+        one["section"] = f"{points.number} elements that a mask chooses"
+        why = "because the mask chooses elements of almost every page"
+        one["why"] = f"{one['method']}, blocks of all elements, {why}"
+        one["useful_bytes"] = 0
+        told.append(one)
+    told[0]["useful_bytes"] = points.number * array.dtype.itemsize
+    return told

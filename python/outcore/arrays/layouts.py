@@ -1,0 +1,440 @@
+"""
+How a new array lies on disk: what is asked of the planner, and what it answered.
+
+Problem. Who makes an array knows which sections will be typical, and not which order or chunks suit them
+on this disk. Idea. The format says what it offers, the core what is known of the disk; the planner
+prices every layout for the typical sections (``crates/plan/src/resident.rs``), and the answer is kept
+with what it was compared with, so that it can be explained. Disk resident arrays are made so, and all
+others with ``chunks="auto"``.
+
+Reference: Nieplocha, Foster, *Disk Resident Arrays*, section 4 (hints of ``DRA_Create``: a typical
+request).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from outcore import _core, formats
+from outcore.base.report import human, human_time
+from outcore.errors import UsageError
+from outcore.formats.spec import as_dtype, check_order, check_shape, default_chunks
+
+__all__ = [
+    "LayoutCandidate",
+    "ResidentLayout",
+    "Typical",
+    "automatic",
+    "choose",
+    "described",
+    "touched",
+    "typical_of",
+]
+
+Shape = tuple[int, ...]
+#: What a user says of the sections that he will read and write.
+Typical = Sequence[int | None] | Sequence[Sequence[int | None]] | Mapping[Any, int]
+
+# What formats offer: plain order, the same in Fortran order, chunks, the same in Fortran order, a file
+# for each chunk. Without a suffix the layout decides between the first and the second row.
+_OFFERS = {
+    "npy": (True, True, False, False, False),
+    "zarr": (False, False, True, True, True),
+    "zarr2": (False, False, True, True, True),
+    "hdf5": (True, False, True, False, False),
+    "netcdf4": (True, False, True, False, False),
+    "parts": (True, True, False, False, False),
+    "raw": (True, False, False, False, False),
+}
+_EITHER = (True, True, True, True, True)
+_SUFFIXES = {False: ".npy", True: ".zarr"}
+
+
+@dataclass(frozen=True)
+class LayoutCandidate:
+    """
+    A layout, and what the typical sections take of it.
+
+    Parameters
+    ----------
+    order
+        ``"C"`` or ``"F"``.
+    chunks
+        Shape of a chunk; None: elements lie one after another.
+    taken
+        For each typical section requests, bytes and nanoseconds, on average over its places.
+    ns
+        Nanoseconds for all of them, as often as they come.
+    """
+
+    order: str
+    chunks: Shape | None
+    taken: tuple[tuple[float, int, int], ...]
+    ns: int
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        if self.chunks is None:
+            return f"plain {self.order} order"
+        return f"chunks {'x'.join(map(str, self.chunks)) or '()'} in {self.order} order"
+
+
+@dataclass(frozen=True)
+class ResidentLayout:
+    """
+    How an array lies on disk, and why; `str` is for people.
+
+    Parameters
+    ----------
+    format
+        Name of the format.
+    order
+        ``"C"`` or ``"F"``: of the array, or of the elements of a chunk.
+    chunks
+        Shape of a chunk, or None.
+    why
+        In one sentence.
+    typical
+        Shapes of the typical sections, and how often each comes.
+    candidates
+        What was compared, the best of each kind; the first one was taken. Empty if there was
+        nothing to choose.
+    latency_ns, rate, figures
+        Cost of a request and bytes per second of the disk, and where these come from.
+    largest_chunk
+        Bytes that a chunk has at most: one efficient request, within the memory budget.
+    """
+
+    format: str
+    order: str
+    chunks: Shape | None
+    why: str
+    typical: tuple[tuple[Shape, int], ...] = ()
+    candidates: tuple[LayoutCandidate, ...] = ()
+    latency_ns: int = 0
+    rate: int = 0
+    figures: str = ""
+    largest_chunk: int = 0
+
+    def __str__(self) -> str:
+        lies = LayoutCandidate(self.order, self.chunks, (), 0).name
+        lines = [f"{self.format}, {lies}: {self.why}"]
+        for number, (shape, times) in enumerate(self.typical):
+            often = f", {times} times" if times > 1 else ""
+            lines.append(f"  typical section {'x'.join(map(str, shape)) or '()'}{often}:")
+            for one in self.candidates:
+                requests, nbytes, ns = one.taken[number]
+                lines.append(
+                    f"    {one.name}: {requests:,.1f} requests, {human(nbytes)}, {human_time(ns)}"
+                )
+        if self.candidates:
+            lines.append(
+                f"  disk ({self.figures}): {self.latency_ns / 1e3:.3g} us for a request, "
+                f"{human(self.rate)}/s; chunks of at most {human(self.largest_chunk)}"
+            )
+        return "\n".join(lines)
+
+
+def typical_of(typical: Typical | None, shape: Shape) -> tuple[tuple[Shape, int], ...]:
+    """
+    The typical sections as shapes, each with how often it comes.
+
+    Parameters
+    ----------
+    typical
+        One shape; a sequence of shapes; or a mapping of shapes to how often. None or -1 along an axis:
+        all of it.
+    shape
+        Of the array.
+
+    Examples
+    --------
+    >>> typical_of((64, None), (1000, 2000))
+    (((64, 2000), 1),)
+    >>> typical_of({(64, -1): 1, (-1, 64): 20}, (1000, 2000))
+    (((64, 2000), 1), ((1000, 64), 20))
+    """
+    if typical is None:
+        return ()
+    if isinstance(typical, Mapping):
+        found = [(_shape(one, shape), _times(times)) for one, times in typical.items()]
+    elif typical and all(isinstance(one, Sequence) for one in typical):
+        found = [(_shape(one, shape), 1) for one in typical]
+    else:
+        found = [(_shape(typical, shape), 1)]
+    return tuple(found) if all(shape) else ()
+
+
+def _shape(one: Any, shape: Shape) -> Shape:
+    try:
+        lengths = [-1 if n is None else operator.index(n) for n in one]
+    except TypeError:
+        lengths = []
+    if len(lengths) != len(shape) or any(n == 0 or n < -1 for n in lengths):
+        raise UsageError(
+            f"typical={one!r} for an array of shape {shape}; give a length of at least 1 for each of "
+            f"its {len(shape)} axes (None or -1: all of it), a sequence of such shapes, or a mapping "
+            "of them to how often they come",
+            code="bad-typical",
+        )
+    return tuple(n if m == -1 else min(m, n) for m, n in zip(lengths, shape, strict=True))
+
+
+def _times(times: Any) -> int:
+    try:
+        found = operator.index(times)
+    except TypeError:
+        found = 0
+    if found < 1:
+        raise UsageError(
+            f"typical= says {times!r} times; give how often a section comes, 1 or more",
+            code="bad-typical",
+        )
+    return min(found, 2**31)
+
+
+def choose(
+    path: str,
+    folder: str,
+    shape: Shape,
+    itemsize: int,
+    typical: tuple[tuple[Shape, int], ...],
+    options: Mapping[str, Any],
+    budget: int,
+) -> dict[str, Any]:
+    """
+    Choose a layout; what JSON can say, as the arguments of `described`.
+
+    Parameters
+    ----------
+    path
+        With or without a suffix.
+    folder
+        On the disk that will hold it.
+    options
+        Of ``outcore.create``; what they say is not chosen.
+    """
+    format = options.get("format") or _format_of(path)
+    said: dict[str, Any] = {"format": format, "order": options.get("order", "C"), "chunks": None}
+    if format is not None and format not in _OFFERS:
+        offer = (True, False, False, False, False)
+    else:
+        offer = _OFFERS[format] if format is not None else _EITHER
+    need = {"shards", "maxshape", "unlimited"} & set(options)
+    if need or options.get("compression") not in (None, "none", "auto"):
+        if format is None:
+            said["format"], offer = "zarr", _OFFERS["zarr"]
+        offer = (False, False, *offer[2:])
+    asked = options.get("chunks") is not None or options.get("order") is not None
+    if asked or not typical or not (any(offer)):
+        why = "asked for" if asked else "no section was said to be typical (typical=)"
+        if format is None:
+            said["format"] = (
+                "zarr" if options.get("chunks") is not None else said["format"] or "npy"
+            )
+        return {**said, "why": why}
+    return _priced(said, offer, folder, shape, itemsize, typical, budget, "")
+
+
+def _priced(
+    said: dict[str, Any],
+    offer: tuple[bool, ...],
+    folder: str,
+    shape: Shape,
+    itemsize: int,
+    typical: tuple[tuple[Shape, int], ...],
+    budget: int,
+    why: str,
+) -> dict[str, Any]:
+    layouts, (latency, rate, figures, largest) = _core.resident_layouts(
+        folder or ".",
+        list(shape),
+        max(itemsize, 1),
+        [(list(one), times) for one, times in typical],
+        offer,
+        budget,
+    )
+    order, chunks, _, ns = layouts[0]
+    format = said["format"] or ("npy" if chunks is None else "zarr")
+    if not why:
+        others = [f"{_named(one)} {one[3] / max(ns, 1):.2f}" for one in layouts[1:]]
+        why = "costs least for the typical sections" if others else "all that the format offers"
+        if others and any(one[3] < ns for one in layouts[1:]):
+            why = "a plain file costs about as little as what costs least"
+        why += f" (times as much: {', '.join(others)})" if others else ""
+    return {
+        **said,
+        "format": format,
+        "order": order,
+        "chunks": chunks,
+        "why": why,
+        "typical": [[list(one), times] for one, times in typical],
+        "candidates": [
+            [o, c, [[r / 1000, b, t] for r, b, t in taken], price] for o, c, taken, price in layouts
+        ],
+        "latency_ns": latency,
+        "rate": rate,
+        "figures": figures,
+        "largest_chunk": largest,
+    }
+
+
+def _named(one: Any) -> str:
+    return LayoutCandidate(one[0], None if one[1] is None else tuple(one[1]), (), 0).name
+
+
+def described(words: Mapping[str, Any]) -> ResidentLayout:
+    """A layout of what `choose` said."""
+    return ResidentLayout(
+        words["format"],
+        words["order"],
+        None if words["chunks"] is None else tuple(words["chunks"]),
+        words["why"],
+        tuple((tuple(one), times) for one, times in words.get("typical", ())),
+        tuple(
+            LayoutCandidate(o, None if c is None else tuple(c), tuple(map(tuple, taken)), ns)
+            for o, c, taken, ns in words.get("candidates", ())
+        ),
+        words.get("latency_ns", 0),
+        words.get("rate", 0),
+        words.get("figures", ""),
+        words.get("largest_chunk", 0),
+    )
+
+
+def automatic(
+    path: str,
+    shape: Any,
+    dtype: Any,
+    options: Mapping[str, Any],
+    typical: Typical | None = None,
+) -> ResidentLayout | None:
+    """
+    The chunks of ``chunks="auto"``, by price; None if something else was said.
+
+    Parameters
+    ----------
+    path
+        Of the new array; its folder tells the disk.
+    shape, dtype
+        Of the array.
+    options
+        Of ``outcore.create``. The order is the one that they say, C if they say none.
+    typical
+        As of `typical_of`; by default planes across each axis in turn. Decoding is not priced: without
+        `typical`, what passes a codec gets the chunks of the formats (`default_chunks`).
+
+    Raises
+    ------
+    UsageError
+        ``bad-typical``: sections that do not fit; or typical sections without ``chunks="auto"``.
+        ``bad-chunks``: shards are asked for, which would have to be chosen as well.
+    """
+    chunks = options.get("chunks")
+    if not (isinstance(chunks, str) and chunks == "auto"):
+        if typical is not None:
+            raise UsageError(
+                "typical= says for which sections chunks='auto' chooses; give that as well, or leave it "
+                "out",
+                code="bad-typical",
+            )
+        return None
+    if options.get("shards") is not None:
+        raise UsageError(
+            f"chunks='auto' with shards={options['shards']!r}: they have to be multiples of chunks; "
+            "give both, or leave shards out",
+            code="bad-chunks",
+        )
+    kind = as_dtype(dtype, path)
+    full, item = check_shape(shape, kind.base.itemsize, path, stored=False), kind.base.itemsize
+    full += kind.shape
+    outer = formats.split_path(path)[0]
+    format = options.get("format") or formats.format_of_new(path)
+    order = check_order(options.get("order") or "C")
+    offer = _OFFERS.get(format, (True, False, False, False, False))
+    turned = order == "F"
+    plain, chunked = offer[turned], offer[2 + turned]
+    compressed = options.get("compression") not in (None, (), "none", "auto")
+    need = compressed or any(options.get(name) for name in _NEED_CHUNKS)
+    plain = plain and not (chunked and need)
+    sections = typical_of(typical, full)
+    if not chunked or not all(full):
+        why = "it has no elements" if chunked else f"{format} files have no chunks in this order"
+        return ResidentLayout(format, order, None, why)
+    if not sections and compressed:
+        why = "a chunk that passes a codec is read whole, so that about a cube suits all directions"
+        return ResidentLayout(format, order, default_chunks(full, item), why)
+    sections = sections or typical_of(_planes(full), full)
+    # Elements in Fortran order are those of the array with its axes the other way round, in C order.
+    turn = -1 if turned else 1
+    found = _priced(
+        {"format": format, "order": order, "chunks": None},
+        (plain, False, True, False, offer[4]),
+        os.path.dirname(os.path.abspath(outer)),
+        full[::turn],
+        item,
+        tuple((one[::turn], times) for one, times in sections),
+        _core.memory_limit(),
+        "",
+    )
+    made = described(found)
+    return replace(
+        made,
+        order=order,
+        chunks=made.chunks and made.chunks[::turn],
+        typical=sections,
+        candidates=tuple(
+            replace(one, order=order, chunks=one.chunks and one.chunks[::turn])
+            for one in made.candidates
+        ),
+    )
+
+
+# What asks for chunks, whatever they cost.
+_NEED_CHUNKS = ("maxshape", "resizable", "unlimited")
+
+
+def _planes(shape: Shape) -> Sequence[Sequence[int]]:
+    """All of a vector; of other arrays what has one index along each axis in turn."""
+    if len(shape) < 2:
+        return [shape]
+    return [tuple(1 if d == axis else n for d, n in enumerate(shape)) for axis in range(len(shape))]
+
+
+def _format_of(path: str) -> str | None:
+    """The format that a name tells; None if it has no suffix."""
+    outer, _ = formats.split_path(path)
+    if "." not in outer.rstrip("/").rpartition("/")[2].lstrip("."):
+        return None
+    return formats.format_of_new(path)
+
+
+def touched(section: Sequence[tuple[int, int, int]], shape: Shape, chunks: Shape) -> int:
+    """
+    Elements of all chunks that a section has an element of, without what lies outside of the array.
+
+    Examples
+    --------
+    >>> touched([(0, 4, 1), (2, 1, 1)], (6, 6), (4, 4)), touched([(0, 2, 3)], (6,), (2,))
+    (16, 4)
+    """
+    return math.prod(
+        _touched(one, length, edge)
+        for one, length, edge in zip(section, shape, chunks, strict=True)
+    )
+
+
+def _touched(one: tuple[int, int, int], length: int, edge: int) -> int:
+    start, count, step = one
+    if count == 0:
+        return 0
+    first, last = start // edge, (start + (count - 1) * step) // edge
+    # Of longer steps each index has a chunk of its own.
+    number = last - first + 1 if step <= edge else count
+    return number * edge - max((last + 1) * edge - length, 0)

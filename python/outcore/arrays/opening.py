@@ -1,0 +1,412 @@
+"""
+Open arrays: `open` and `open_many`.
+
+The format of a file describes its array; `create` (`outcore.arrays.creating`) makes new ones. Calls with
+``comm=`` are served by the package of the ranks (`outcore.base.ranked`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, overload
+
+import numpy as np
+
+import outcore
+from outcore import formats
+from outcore.arrays.creating import create, words_of
+from outcore.arrays.disk import DiskArray, Mode
+from outcore.base.hints import Hints
+from outcore.base.ranked import service
+from outcore.errors import (
+    AlreadyExistsError,
+    FormatError,
+    NotFoundError,
+    PathTypeError,
+    UsageError,
+)
+from outcore.formats.layout import ArrayInfo, is_text
+from outcore.formats.paths import one_name
+from outcore.formats.spec import as_dtype
+
+__all__ = [
+    "MODES",
+    "RAW_OPTIONS",
+    "check_many",
+    "check_mode",
+    "create",
+    "describe_paths",
+    "open",
+    "open_many",
+    "words_with_data",
+]
+
+Path = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+@overload
+def open(
+    path: Path,
+    mode: Mode = "r",
+    *,
+    hints: Hints | Mapping[str, Any] | None = None,
+    comm: None = None,
+    **options: Any,
+) -> DiskArray: ...
+@overload
+def open(
+    path: Path,
+    mode: Mode = "r",
+    *,
+    hints: Hints | Mapping[str, Any] | None = None,
+    comm: outcore.Communicator | outcore.Transport,
+    **options: Any,
+) -> outcore.CollectiveArray: ...
+def open(
+    path: Path,
+    mode: Mode = "r",
+    *,
+    hints: Hints | Mapping[str, Any] | None = None,
+    comm: outcore.Communicator | outcore.Transport | None = None,
+    **options: Any,
+) -> DiskArray:
+    """
+    Open an array on disk.
+
+    Parameters
+    ----------
+    path
+        A file, ``file.h5::/group/name``, or a Zarr folder.
+    mode
+        ``"r"`` reads, ``"r+"`` reads and writes, ``"w"`` creates or replaces, ``"x"`` creates and
+        refuses to replace. The last two need ``shape=`` and ``dtype=``; see `create`. ``"a"`` opens for
+        reading and writing what is there, and creates what is not if it is told how: ``shape=`` and
+        ``dtype=`` (``data=``, ``like=``) have to be those of the array that is there, other words for
+        `create` count only where it makes one. Of several processes that do so at once one creates it.
+    hints
+        Hints; they never change results.
+    comm
+        A communicator of mpi4py, or a transport: all its ranks open the array together, and get a
+        `CollectiveArray`. Collective: all return, or all raise `CollectiveError`, also if they name
+        different files, modes, shapes or other options. With ``"w"``, ``"x"`` and ``"a"`` the lowest
+        rank creates the file.
+    options
+        For the format: ``format=`` by name; ``dtype``, ``shape``, ``offset``, ``order`` for raw
+        files.
+
+    Returns
+    -------
+    DiskArray
+        With `comm`, a `CollectiveArray`. Of text of variable length a `StringArray`, which is only read.
+
+    Raises
+    ------
+    FormatError
+        The file is damaged or of no known format.
+    StorageError
+        The file cannot be opened: `NotFoundError`, `PermissionDeniedError`, ..., which are a
+        `FileNotFoundError` and a `PermissionError` as well.
+    UsageError
+        Unknown mode, hint or option; ``other-array``: with ``"a"``, what is there has another shape or
+        dtype.
+    CollectiveError
+        With `comm`, on all ranks: a rank failed, or called something else (``mismatched-call``).
+        ``__cause__`` is the failure, also on ranks that did not fail themselves.
+
+    Notes
+    -----
+    The HDF5 library loops for ever or crashes on some damaged HDF5 and NetCDF4 files, about one in
+    400 of those that were damaged on purpose. For files whose source you do not trust, set the
+    environment variable ``OUTCORE_HDF5_GUARD`` to a number of seconds: another process visits the file
+    first, and if it dies or takes longer, `FormatError` (``hdf5-refused``) is raised. Off by default:
+    it costs the start of a process for each dataset.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("field.npy", np.arange(6).reshape(2, 3))
+    >>> with outcore.open("field.npy") as a:
+    ...     a[:, 1]
+    array([1, 4])
+    >>> with outcore.open("log.zarr", "a", shape=(0, 3), dtype="f8") as a:  # the first time it is made
+    ...     a.append([1, 2, 3])
+    """
+    if comm is not None:
+        return service().open(comm, path, mode, hints, options)
+    if mode in ("w", "x"):
+        return _create_by_mode(path, mode, hints, options)
+    if mode == "a":
+        return _open_or_create(path, hints, options)
+    check_mode(mode)
+    resolved = Hints.of(hints)
+    info = formats.open_info(path, writable=mode == "r+", **options)
+    return _opened(info, mode, resolved, options)
+
+
+def _opened(info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any]) -> DiskArray:
+    """An array as its elements are: of a fixed size, or text."""
+    if is_text(info):
+        from outcore.arrays.strings import StringArray
+
+        # It has the methods of reading, and says of all others that it has not.
+        return StringArray(info, hints, options)  # type: ignore[return-value, arg-type]
+    return DiskArray(info, mode, hints, options)
+
+
+def _create_by_mode(
+    path: Path,
+    mode: str,
+    hints: Hints | Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+) -> DiskArray:
+    """Modes ``"w"`` and ``"x"``."""
+    if "overwrite" in options:
+        raise UsageError(
+            "open() takes no overwrite=; mode 'w' replaces an array, mode 'x' does not",
+            code="unknown-option",
+        )
+    made: DiskArray = create(path, overwrite=mode == "w", hints=hints, **options)
+    return made
+
+
+def _open_or_create(
+    path: Path, hints: Hints | Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> DiskArray:
+    """Mode ``"a"``: what is there, or else a new array."""
+    raw = _is_raw(path, options.get("format"))
+    known = {k: v for k, v in options.items() if k == "format" or (raw and k in RAW_OPTIONS)}
+    makes = ("data" in options or "like" in options) or {"shape", "dtype"} <= set(options)
+    for last in (False, True):
+        try:
+            found: DiskArray = open(path, "r+", hints=hints, **known)
+        except (NotFoundError, FormatError) as error:
+            if isinstance(error, FormatError) and error.code not in _NO_ARRAY:
+                raise
+            missing = error
+        else:
+            try:
+                _must_be(found, options)
+            except BaseException:
+                found.close()
+                raise
+            return found
+        if not makes:
+            raise NotFoundError(
+                f"there is no array {describe_paths(path)}, and mode 'a' makes one only if it is told "
+                "how: give shape= and dtype=, data= or like=",
+                code="not-found",
+            ) from missing
+        try:
+            made = _create_by_mode(path, "x", hints, options)
+        except AlreadyExistsError:
+            # Somebody else was faster; or what is there is no array, which opening it has told.
+            if last:
+                raise missing from None
+            continue
+        made.handle.mode = "r+"
+        return made
+    raise AssertionError("two attempts end in one of these ways")
+
+
+# Codes of "there is a file, but no such array in it".
+_NO_ARRAY = ("no-such-array", "not-an-array")
+
+
+def _is_raw(path: Path, format: str | None) -> bool:
+    """Whether a new array of this name is a raw file, which does not say what it holds."""
+    if not isinstance(path, str | os.PathLike):
+        return True
+    if format is None:
+        try:
+            format = formats.format_of_new(one_name(path))
+        except UsageError:
+            return False
+    return format == "raw"
+
+
+def words_with_data(options: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Return the options of a new array, with those that follow from ``data=`` or ``like=``.
+
+    Parameters
+    ----------
+    options
+        Options of `create`.
+    """
+    words = words_of(options.get("like"))
+    data = options.get("data")
+    if data is not None:
+        data = data if hasattr(data, "dtype") else np.asarray(data)
+        words |= {"shape": data.shape, "dtype": data.dtype}
+    return words | {k: v for k, v in options.items() if v is not None}
+
+
+def _must_be(found: DiskArray, options: Mapping[str, Any]) -> None:
+    """Refuse an array that is there with another shape or dtype than was asked for."""
+    words = words_with_data(options)
+    kind, shape = words.get("dtype"), words.get("shape")
+    below: tuple[int, ...] = ()
+    if kind is not None:
+        kind = as_dtype(kind, found.path)
+        kind, below = kind.base, kind.shape
+    if shape is not None:
+        shape = (*(tuple(shape) if np.iterable(shape) else (shape,)), *below)
+    same = shape is None or shape == found.shape
+    if same and (kind is None or kind.newbyteorder("=") == found.dtype.newbyteorder("=")):
+        return
+    raise UsageError(
+        f"{found.path!r} is there with shape {found.shape} and dtype {found.dtype}, not "
+        f"{found.shape if shape is None else shape} and {kind or found.dtype}; open it with 'r+', or "
+        "replace it with 'w'",
+        code="other-array",
+        path=found.path,
+    )
+
+
+@overload
+def open_many(
+    paths: Iterable[str | os.PathLike[str]],
+    mode: Literal["r", "r+"] = "r",
+    *,
+    hints: Hints | Mapping[str, Any] | None = None,
+    format: str | None = None,
+    comm: None = None,
+) -> list[DiskArray]: ...
+@overload
+def open_many(
+    paths: Iterable[str | os.PathLike[str]],
+    mode: Literal["r", "r+"] = "r",
+    *,
+    hints: Hints | Mapping[str, Any] | None = None,
+    format: str | None = None,
+    comm: outcore.Communicator | outcore.Transport,
+) -> list[outcore.CollectiveArray]: ...
+def open_many(
+    paths: Iterable[str | os.PathLike[str]],
+    mode: Literal["r", "r+"] = "r",
+    *,
+    hints: Hints | Mapping[str, Any] | None = None,
+    format: str | None = None,
+    comm: outcore.Communicator | outcore.Transport | None = None,
+) -> list[DiskArray] | list[outcore.CollectiveArray]:
+    """
+    Open several arrays: as `open` for each, and faster.
+
+    The library of HDF5 and NetCDF4 opens each file once, and not for each of its datasets. Ranks
+    synchronise once, and not for each array.
+
+    Parameters
+    ----------
+    paths
+        As `open` takes them, one for each array.
+    mode
+        ``"r"`` reads, ``"r+"`` reads and writes.
+    hints
+        Hints for all of them; they never change results.
+    format
+        Name of the format of all of them, if neither names nor first bytes tell.
+    comm
+        As for `open`: all ranks open the same arrays, in the same order. Collective: all return, or all
+        raise `CollectiveError`.
+
+    Returns
+    -------
+    list of DiskArray
+        In the order of `paths`; with `comm`, `CollectiveArray`. An array holds no file open before it is
+        used.
+
+    Raises
+    ------
+    FormatError, StorageError, UsageError
+        As `open` raises for one of them; none is open then.
+    CollectiveError
+        With `comm`, on all ranks: as `open` raises. If ranks meant different arrays, the first one that
+        differs is named.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> for name in ("u", "v"):
+    ...     outcore.create(f"wind.h5::/{name}", data=np.arange(3.0)).close()
+    >>> u, v = outcore.open_many(["wind.h5::/u", "wind.h5::/v"])
+    >>> u[:] + v[:]
+    array([0., 2., 4.])
+
+    By two ranks, of which each reads half of both in one call:
+
+    >>> from outcore.testing.sim import SimWorld
+    >>> def work(comm):
+    ...     arrays = outcore.open_many(["wind.h5::/u", "wind.h5::/v"], comm=comm)
+    ...     return outcore.read_all([(a, slice(comm.rank, None, 2)) for a in arrays])
+    >>> SimWorld(2).run(work)[1]
+    [array([1.]), array([1.])]
+    """
+    options = {} if format is None else {"format": format}
+
+    if comm is not None:
+        return service().open_many(comm, paths, mode, hints, options)
+    check_many(paths, mode)
+    infos = formats.open_infos(paths, writable=mode == "r+", **options)
+    resolved = Hints.of(hints)
+    return [_opened(info, mode, resolved, options) for info in infos]
+
+
+def check_many(paths: Iterable[str | os.PathLike[str]], mode: str) -> None:
+    """
+    Raise `UsageError` for arguments of `open_many` that are not a list of paths or a mode for it.
+
+    Parameters
+    ----------
+    paths, mode
+        Arguments of `open_many`.
+    """
+    if mode not in ("r", "r+"):
+        raise UsageError(
+            f"open_many() opens what is there, with mode 'r' or 'r+', not {mode!r}; create() makes a "
+            "new array",
+            code="bad-mode",
+        )
+    if isinstance(paths, str | os.PathLike):
+        raise PathTypeError(
+            f"open_many() takes a list of paths, not {paths!r} alone; call open() for one, and "
+            "sorted(glob.glob(...)) for the names of a pattern",
+            code="bad-path",
+        )
+
+
+def describe_paths(path: Path) -> str:
+    """
+    Return the path, or the paths of a list, for a message.
+
+    Parameters
+    ----------
+    path
+        Argument of `open`.
+    """
+    names = path if isinstance(path, list | tuple) else [path]
+    return ", ".join(repr(os.fspath(n) if isinstance(n, os.PathLike) else n) for n in names)
+
+
+MODES = ("r", "r+", "w", "x", "a")
+
+
+def check_mode(mode: str) -> None:
+    """
+    Raise `UsageError` (``bad-mode``) for an unknown mode.
+
+    Parameters
+    ----------
+    mode
+        Argument of `open`.
+    """
+    if mode not in MODES:
+        raise UsageError(
+            f"mode {mode!r} is not known; modes: r, r+ (write as well), w (replace), x (create), a "
+            "(r+, or create what is not there)",
+            code="bad-mode",
+        )
+
+
+#: Options of `open` that describe a raw file.
+RAW_OPTIONS = ("dtype", "shape", "order", "offset")

@@ -1,0 +1,435 @@
+"""
+The executor of schedules: loads ahead, computes, stores behind.
+
+Problem. A disk that waits for the next request, and a processor that waits for the disk, are both
+wasted; and every algorithm would have to see to that, and to its buffers, by itself.
+Idea. Steps are begun in order: their loads start as soon as there is a free copy of each buffer that
+they name. Kernels run in order, on the caller's thread, while the next steps load and the last ones
+store; where ranks read together, which takes the caller's thread, on one beside it. Whoever drives a
+run does so step by step (`Run.advance`), so that several can be under way, and can stop between any
+two.
+
+Invariants. A block is touched by one of load, kernel and store at a time, and its memory outlives the
+requests that use it, whatever fails. A step loads when all that it waits for is stored. Steps are
+reported as stored in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.arrays.schedule.check import Broken
+from outcore.arrays.schedule.memory import Pages, lead
+from outcore.arrays.schedule.value import Block, Buffer, Load, Schedule, Section, Step
+from outcore.base.requests import IORequest
+
+__all__ = ["OnDisk", "Run", "Together", "left"]
+
+
+class OnDisk(Protocol):
+    """What a schedule needs of an array."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of its elements."""
+
+    def iread(self, key: Section, *, out: NDArray[Any]) -> IORequest[Any]:
+        """Start to read a section."""
+
+    def iwrite(self, key: Section, value: NDArray[Any]) -> IORequest[None]:
+        """Start to write a section."""
+
+
+#: Reads sections of arrays, by number, into their places.
+Together = Callable[[Sequence[tuple[int, Section, NDArray[Any]]]], object]
+
+
+class Memory(Protocol):
+    """Where the blocks of a run are; a copy is whatever `take` says."""
+
+    def has(self, buffer: int, copies: int = 1) -> bool:
+        """Whether so many copies of a buffer are free."""
+
+    def take(self, buffer: int, lead: int = 0) -> Any:
+        """A free copy; its block should begin at byte `lead` of a page."""
+
+    def give(self, buffer: int, copy: Any) -> None:
+        """A copy is free again."""
+
+    def view(self, block: Block, copy: Any) -> NDArray[Any]:
+        """A block in a copy."""
+
+    def close(self) -> None:
+        """Nothing touches any of it any more."""
+
+
+class _Live:
+    """A step that has begun, and the copy that it has of each of its buffers."""
+
+    def __init__(self, due: Due, memory: Memory) -> None:
+        self.number, self.step, self.leads_in = due.number, due.step, due.leads_in
+        step, self._memory = due.step, memory
+        self.loads: list[IORequest[Any]] = []
+        self.stores: list[IORequest[None]] = []
+        self.loaded = step.loaded
+        self.stored = {store.block for store in step.stores}
+        #: Where in a page blocks begin that are loaded or stored.
+        self.leads: dict[int, int] = {}
+        self._copies: list[Any] = [None] * len(step.blocks)
+
+    def take(self, blocks: Iterable[int]) -> None:
+        """Take a copy for these blocks."""
+        for n in blocks:
+            self._copies[n] = self._memory.take(self.step.blocks[n].buffer, self.leads.get(n, 0))
+
+    def view(self, block: int) -> NDArray[Any]:
+        """The memory of a block."""
+        return self._memory.view(self.step.blocks[block], self._copies[block])
+
+    def give_back(self, *, stored: bool) -> None:
+        """Copies that nobody uses any more: all if it is stored, else those that are not."""
+        for n, copy in enumerate(self._copies):
+            if copy is not None and (stored or n not in self.stored):
+                self._memory.give(self.step.blocks[n].buffer, copy)
+                self._copies[n] = None
+
+    @property
+    def missing(self) -> list[int]:
+        """Blocks that have no copy yet."""
+        return [n for n, copy in enumerate(self._copies) if copy is None]
+
+    def wants(self, buffer: int) -> int:
+        """How many copies of a buffer it has still to take."""
+        return sum(self.step.blocks[n].buffer == buffer for n in self.missing)
+
+
+class Run:
+    """
+    A schedule under way.
+
+    Parameters
+    ----------
+    schedule
+        What to do. It should have passed `check`.
+    arrays
+        Its arrays, in its order.
+    done
+        Numbers of steps that are not done again, unless one that is not done, and that needs what they
+        have kept, follows them; how many are, `left` tells.
+    stored
+        Called with the number of each step that was handed to the system whole, in order, on the
+        thread that drives the run.
+    steps
+        The part of the schedule that is done here, with its beginning at one that continues none. By
+        default all of it.
+    together
+        Reads sections of the arrays that are `Schedule.common`: called once for each step, with array,
+        section and place of each. By default they are read like others.
+    memory
+        Where blocks are, if the caller has taken memory for them. By default it is taken here.
+
+    Notes
+    -----
+    All memory of blocks is taken at the beginning (`BudgetError`), and given back by leaving the
+    ``with`` block, which waits for stores and stops loads.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        arrays: Sequence[OnDisk],
+        *,
+        done: Container[int] = (),
+        stored: Callable[[int], object] = lambda number: None,
+        steps: range | None = None,
+        together: Together | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        self.schedule, self._arrays, self._stored = schedule, arrays, stored
+        self._todo = left(schedule, done, range(schedule.steps) if steps is None else steps)
+        self._together = together
+        self._next = next(self._todo, None)
+        self._loading: deque[_Live] = deque()
+        self._current: _Live | None = None
+        self._storing: deque[_Live] = deque()
+        self._memory = Pages(schedule) if memory is None else memory
+
+    def advance(self) -> int | None:
+        """Do the next step, but for waiting until it is stored; its number, None if there is none."""
+        blocks = self.load()
+        if blocks is None or self._current is None:
+            return None
+        live, step = self._current, self._current.step
+        if step.kernel is not None:
+            kernel = partial(self.schedule.kernels[step.kernel], blocks, *step.arguments)
+            if self._together is None:
+                kernel()
+            else:
+                self._beside(kernel)
+            del kernel
+        del blocks
+        self.store()
+        return live.number
+
+    def _beside(self, kernel: Callable[[], None]) -> None:
+        """Run a kernel on another thread, while this one reads with other ranks for the next step."""
+        # Messages are for this thread: MPI may allow no other. What fails here waits for the kernel.
+        with ThreadPoolExecutor(1, "outcore-kernel") as other:
+            under_way = other.submit(copy_context().run, kernel)
+            self._begin_loads()
+        under_way.result()
+
+    def load(self) -> list[NDArray[Any]] | None:
+        """The blocks of the next step, loaded, for whoever computes with them; None if there is none."""
+        while not self._loading:
+            self._begin_loads()
+            if self._loading:
+                break
+            if self._next is None:
+                return None
+            self._retire()
+        live = self._loading.popleft()
+        self._current = live
+        for request in live.loads:
+            request.wait()
+        for load in live.step.loads:
+            self._swap_bytes(load, live)
+        while not self._may_compute(live):
+            self._retire()
+        live.take(live.missing)
+        if self._together is None or live.step.kernel is None or self._reuses():
+            self._begin_loads()
+        while not self._loading and self._reuses():
+            self._retire()
+            self._begin_loads()
+        return [live.view(n) for n in range(len(live.step.blocks))]
+
+    def _reuses(self) -> bool:
+        """Whether the next step takes something of the present one."""
+        return self._next is not None and bool(self._next.step.reuses)
+
+    def store(self) -> None:
+        """What was computed with the blocks of `load` is stored, in the background."""
+        live = self._current
+        assert live is not None, "store() without load()"
+        while len(self._storing) >= self.schedule.writing:
+            self._retire()
+        self._current = None
+        self._storing.append(live)
+        for store in live.step.stores:
+            part = store.place(live.view(store.block))
+            live.stores.append(self._arrays[store.array].iwrite(store.section, part))
+        live.give_back(stored=False)
+        self._begin_loads()
+
+    def finish(self) -> None:
+        """Do what is left of the schedule, and wait until all of it is stored."""
+        while self.advance() is not None:
+            pass
+        while self._storing:
+            self._retire()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # The memory belongs to the requests until these are over.
+        begun = [*self._loading, *([self._current] if self._current else []), *self._storing]
+        for live in begun:
+            for load in live.loads:
+                load.cancel()
+        for live in begun:
+            for request in (*live.loads, *live.stores):
+                request.finish(unwanted=True)
+        self._memory.close()
+
+    def _begin_loads(self) -> None:
+        # What is stored by now gives back its memory, though nobody has to wait for it yet.
+        while self._storing and all(store.done for store in self._storing[0].stores):
+            self._retire()
+        while self._next is not None and len(self._loading) < self.schedule.reading:
+            live = _Live(self._next, self._memory)
+            if not self._may_load(live):
+                return
+            live.leads = self._leads(live.step)
+            live.take(live.loaded)
+            self._loading.append(live)
+            self._next = next(self._todo, None)
+            for reuse in live.step.reuses:
+                assert self._current is not None
+                live.view(reuse.block)[reuse.at] = self._current.view(reuse.source)[reuse.source_at]
+            common = []
+            for load in live.step.loads:
+                place = self._place(load, live)
+                if self._together is not None and load.array in self.schedule.common:
+                    common.append((load.array, load.section, place))
+                else:
+                    live.loads.append(self._arrays[load.array].iread(load.section, out=place))
+            if self._together is not None:
+                self._together(common)
+
+    def _leads(self, step: Step) -> dict[int, int]:
+        """Where in a page each block should begin: as its first load in the file, or its first store."""
+        # Where axes are permuted everything is copied, wherever it lies.
+        plain = [one for one in (*step.loads, *step.stores) if one.axes is None]
+        firsts = {one.block: one for one in reversed(plain)}
+        buffers = self.schedule.buffers
+        return {
+            n: lead(load, step.blocks[n], buffers[step.blocks[n].buffer], self._arrays[load.array])
+            for n, load in firsts.items()
+        }
+
+    def _place(self, load: Load, live: _Live) -> NDArray[Any]:
+        array, place = self._arrays[load.array], load.place(live.view(load.block))
+        if array.dtype != place.dtype and array.dtype.newbyteorder("=") == place.dtype:
+            # As it is in the file, for now.
+            place = place.view(array.dtype)
+        return place
+
+    def _swap_bytes(self, load: Load, live: _Live) -> None:
+        place = load.place(live.view(load.block))
+        if self._arrays[load.array].dtype != place.dtype:
+            place.byteswap(inplace=True)
+
+    def _may_load(self, live: _Live) -> bool:
+        """Whether all that it waits for is stored, and there is memory to load into."""
+        current = [self._current] if self._current else []
+        before = [*self._storing, *current, *self._loading]
+        if before and before[0].number < live.step.after:
+            return False
+        if live.step.reuses:
+            if self._loading or not current:
+                return False
+            if current[0].number != live.number - 1:
+                raise Broken(
+                    f"{self.schedule.name}: step {live.number} takes of one that is left out"
+                )
+        return all(
+            # What is kept changes when nobody has to work with it any more.
+            not self._is_stored_from(number)
+            and not any(_has(one, number) for one in (*current, *self._loading))
+            if buffer.kept
+            # Nor is memory taken that a step before it will want.
+            else self._memory.has(number, 1 + sum(one.wants(number) for one in self._loading))
+            for number, buffer in self._buffers(live, live.loaded)
+        )
+
+    def _may_compute(self, live: _Live) -> bool:
+        """Whether there is memory for what is computed, and none of it is still being stored."""
+        return all(
+            not self._is_stored_from(number)
+            if buffer.kept
+            else n in live.loaded or self._memory.has(number)
+            for n in range(len(live.step.blocks))
+            for number, buffer in self._buffers(live, [n])
+        )
+
+    def _is_stored_from(self, buffer: int) -> bool:
+        return any(
+            number == buffer
+            for one in self._storing
+            for number, _ in self._buffers(one, one.stored)
+        )
+
+    def _buffers(self, live: _Live, blocks: Iterable[int]) -> Iterator[tuple[int, Buffer]]:
+        numbers = (live.step.blocks[n].buffer for n in blocks)
+        return ((number, self.schedule.buffers[number]) for number in numbers)
+
+    def _retire(self) -> None:
+        """Wait until the oldest step is stored."""
+        if not self._storing:
+            raise Broken(
+                f"{self.schedule.name}: a step waits for memory that nobody will give back"
+            )
+        live = self._storing[0]
+        for store in live.stores:
+            store.wait()
+        self._storing.popleft()
+        live.give_back(stored=True)
+        if not live.leads_in:
+            self._stored(live.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """
+    A step that a run has to do.
+
+    Parameters
+    ----------
+    number
+        Its number in the schedule.
+    step
+        The step.
+    leads_in
+        It was done before, and is repeated for what it leaves in memory; it stores nothing.
+    """
+
+    number: int
+    step: Step
+    leads_in: bool = False
+
+
+def left(schedule: Schedule, done: Container[int], steps: range) -> Iterator[Due]:
+    """The steps that are to be done, and those of them that are done again."""
+    # One by one: there may be more steps than there is memory for a list of them.
+    if schedule.restart is not None:
+        return _left_with_restart(schedule, schedule.restart, done, steps)
+    return _left_by_chains(schedule, done, steps)
+
+
+def _left_with_restart(
+    schedule: Schedule,
+    restart: Callable[[int], tuple[Step, ...]],
+    done: Container[int],
+    steps: range,
+) -> Iterator[Due]:
+    """Each step that is not done; what the step before it would have left in memory is made again."""
+    before_is_run = False
+    for number in steps:
+        if number in done:
+            before_is_run = False
+            continue
+        step = schedule.step(number)
+        if before_is_run or not step.is_chained:
+            yield Due(number, step)
+        else:
+            *lead, first = restart(number)
+            for k, one in enumerate(lead, number - len(lead)):
+                yield Due(k, one, leads_in=True)
+            yield Due(number, first)
+        before_is_run = True
+
+
+def _left_by_chains(schedule: Schedule, done: Container[int], steps: range) -> Iterator[Due]:
+    """In full, each chain of steps of which one is not done."""
+    begin, complete = steps.start, True
+    for number in steps:
+        step = schedule.step(number)
+        if not step.is_chained:
+            begin, complete = number, True
+        if complete and number not in done:
+            for k in range(begin, number):
+                yield Due(k, schedule.step(k))
+            complete = False
+        if not complete:
+            yield Due(number, step)
+
+
+def _has(live: _Live, buffer: int) -> bool:
+    return any(block.buffer == buffer for block in live.step.blocks)

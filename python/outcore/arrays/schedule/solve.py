@@ -1,0 +1,429 @@
+"""
+Tile shapes and loop orders of loop nests, by search.
+
+Problem. A computation over arrays that do not fit in memory is a nest of loops over tiles. How large the
+tiles are along each axis, and which loop is inside which, decides how often an array is read, in which
+runs, and what stays in memory; rules of thumb are wrong by a factor of ten where extents, chunks or
+memory are unusual.
+Idea. What a nest needs of memory and moves, in how many requests, follows from its extents, its tile and
+its order by arithmetic. Points of a grid (tiles that divide an axis evenly, and end at edges of
+chunks) are all looked at, coarsely, and the best of them is improved along three axes at a time.
+
+A block of an array is loaded anew whenever a loop advances that is at or outside of the innermost loop
+that indexes the array. If there are loops inside of that one the block is *kept* while they run, in one
+copy, and nothing is computed while it changes; else it is *streamed*, and the next one is loaded while
+the kernel works on this one.
+
+Invariants. Pure: equal nests give equal solutions, which is what lets an interrupted job go on. A
+solution takes at most the memory it was given.
+
+Reference: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel I/O",
+sections 4.1 to 4.3 (slabs, reuse, prefetch), where tiles are slabs of fixed orders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.base import assumed_costs
+
+__all__ = ["Nest", "Operand", "Solution", "Speed", "solve"]
+
+# A run costs part of a page at each of its ends: headers leave no file aligned to pages.
+_PAGE = 4096
+# Points of the coarse grid, for each order.
+_POINTS = 4096
+# Up to so long an axis, every length of a tile is tried.
+_SHORT = 24
+# Candidates of an axis are this much apart.
+_APART = 2**0.25
+# From a point, so many axes change together, each by so many candidates up or down.
+_TOGETHER, _NEAR = 3, (1, 2, 4, 8, 16)
+
+_Points = NDArray[np.int64]
+_Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """
+    An array of a nest.
+
+    Parameters
+    ----------
+    axes
+        The loops that index it, in the order in which it is stored: the last one runs fastest.
+    width
+        Bytes of an element where it is stored; 0 if it is in memory.
+    streamed, kept
+        Bytes of memory for each element of a block, all copies together, where the next block is loaded
+        (or the last one stored) while the kernel runs, and where the block stays for several steps.
+    result
+        It is stored; and loaded again if a loop that does not index it is outside of one that does.
+    halo
+        Elements that a block has beyond its tile, for each of `axes`; () if there are none.
+    chunks
+        Lengths of its chunks, for each of `axes`; None if it is stored whole.
+    whole
+        Any part of a chunk costs all of it.
+    """
+
+    axes: tuple[int, ...]
+    width: int
+    streamed: int
+    kept: int
+    result: bool = False
+    halo: tuple[int, ...] = ()
+    chunks: tuple[int, ...] | None = None
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """
+    Loops over all indices of some axes.
+
+    Parameters
+    ----------
+    extents
+        Of the axes.
+    operands
+        The arrays.
+    orders
+        Orders of the loops that may be chosen, outermost first; () means all.
+    uncut
+        Axes whose tile is all of them.
+    operations
+        Of the kernel, for each combination of indices.
+    most
+        The longest tile along each axis; () means the extents. An axis that is uncut has no limit.
+    """
+
+    extents: tuple[int, ...]
+    operands: tuple[Operand, ...]
+    orders: tuple[tuple[int, ...], ...] = ()
+    uncut: tuple[int, ...] = ()
+    operations: float = 0.0
+    most: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """
+    What tiles are compared with.
+
+    Parameters
+    ----------
+    latency, rate
+        Seconds of one more request, and bytes per second, of the disk.
+    operations
+        In a second, of the kernel on large blocks.
+    memory
+        Bytes of blocks per second that a kernel passes through the caches.
+    """
+
+    latency: float
+    rate: float
+    operations: float = math.inf
+    memory: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """
+    A tile and an order of loops.
+
+    Parameters
+    ----------
+    tile
+        Its length along each axis.
+    order
+        Of the loops, outermost first.
+    kept
+        For each operand, whether its blocks stay in memory for several steps.
+    memory
+        Bytes of all blocks.
+    nbytes, requests
+        What is moved.
+    seconds
+        By the speed it was solved for.
+    """
+
+    tile: tuple[int, ...]
+    order: tuple[int, ...]
+    kept: tuple[bool, ...]
+    memory: int
+    nbytes: int
+    requests: int
+    seconds: float
+
+
+def solve(nest: Nest, room: int, speed: Speed) -> Solution | int:
+    """
+    The tile and the order that take least time.
+
+    Parameters
+    ----------
+    nest
+        What is to be done. All extents are 1 at least.
+    room
+        Bytes of memory for blocks.
+    speed
+        Of disk and kernel.
+
+    Returns
+    -------
+    Solution or int
+        Bytes of memory with which there is a solution, if there is none.
+
+    Examples
+    --------
+    >>> a, b = Operand((0, 2), 8, 16, 8), Operand((2, 1), 8, 16, 8)
+    >>> c = Operand((0, 1), 8, 16, 8, result=True)
+    >>> nest = Nest((50_000, 50_000, 50_000), (a, b, c), orders=((0, 1, 2), (1, 0, 2)))
+    >>> solution = solve(nest, 2**30, Speed(1e-5, 2e9))
+    >>> solution.memory <= 2**30, solution.kept
+    (True, (False, False, True))
+    """
+    lists = [_candidates(nest, axis) for axis in range(len(nest.extents))]
+    coarse = _product(_thinned(lists))
+    best: Solution | None = None
+    needed = math.inf
+    for order in nest.orders or tuple(permutations(range(len(nest.extents)))):
+        search = _Search(nest, order, room, speed)
+        seconds, memory = search.look(coarse)
+        needed = min(needed, float(memory.min()))
+        at = int(seconds.argmin())
+        if not math.isfinite(seconds[at]):
+            continue
+        found = search.improved(coarse[at], lists)
+        if best is None or found.seconds < best.seconds:
+            best = found
+    return int(needed) if best is None else best
+
+
+class _Search:
+    """Points of one order."""
+
+    def __init__(self, nest: Nest, order: tuple[int, ...], room: int, speed: Speed) -> None:
+        self.nest, self.order, self.room, self.speed = nest, order, room, speed
+
+    def look(self, points: _Points) -> tuple[_Numbers, _Numbers]:
+        """Seconds (infinite where there is no room) and memory of each point."""
+        figures = _Figures(self.nest, self.order, self.speed, points)
+        return np.where(figures.memory <= self.room, figures.seconds, np.inf), figures.memory
+
+    def improved(self, point: _Points, lists: Sequence[list[int]]) -> Solution:
+        """From a point that fits to one that no change along a few axes makes better."""
+        point, best = point.copy(), float(self.look(point[None])[0][0])
+        cut = [axis for axis, one in enumerate(lists) if len(one) > 1]
+        moves = list(combinations(cut, min(len(cut), _TOGETHER))) if cut else []
+        better = True
+        while better:
+            better = False
+            for axes in moves:
+                near = [_near(lists[axis], int(point[axis])) for axis in axes]
+                points = np.repeat(point[None], math.prod(map(len, near)), axis=0)
+                points[:, axes] = _product(near)
+                seconds, _ = self.look(points)
+                at = int(seconds.argmin())
+                if seconds[at] < best:
+                    better, best, point = True, float(seconds[at]), points[at]
+        return self.solution(point)
+
+    def solution(self, point: _Points) -> Solution:
+        figures = _Figures(self.nest, self.order, self.speed, point[None])
+        return Solution(
+            tile=tuple(int(n) for n in point),
+            order=self.order,
+            kept=tuple(bool(one[0]) for one in figures.kept),
+            memory=int(figures.memory[0]),
+            nbytes=int(figures.nbytes[0]),
+            requests=int(figures.requests[0]),
+            seconds=float(figures.seconds[0]),
+        )
+
+
+class _Figures:
+    """What is known of points, by arithmetic."""
+
+    def __init__(self, nest: Nest, order: tuple[int, ...], speed: Speed, points: _Points) -> None:
+        self.nest, self.order, self.speed = nest, order, speed
+        self.tiles = [points[:, n].astype(np.float64) for n in range(points.shape[1])]
+        pairs = zip(nest.extents, self.tiles, strict=True)
+        self.counts = [np.ceil(extent / tile) for extent, tile in pairs]
+        nothing = np.zeros(len(points))
+        self.memory, self.nbytes, self.requests = nothing.copy(), nothing.copy(), nothing.copy()
+        self.kept: list[NDArray[np.bool_]] = []
+        self.steps = math.prod(self.counts, start=nothing + 1)
+        self.beside, self.alone, passed = nothing.copy(), nothing.copy(), nothing.copy()
+        for operand in nest.operands:
+            passed += self.operand(operand) * self.steps
+        computing = self.steps * assumed_costs.STEP_SECONDS + passed / speed.memory
+        computing += nest.operations * math.prod(map(float, nest.extents)) / speed.operations
+        computing += self.requests * assumed_costs.REQUEST_DELAY
+        longer, shorter = np.maximum(computing, self.beside), np.minimum(computing, self.beside)
+        self.seconds = longer + assumed_costs.SHARED_TIME * shorter + self.alone
+
+    def operand(self, one: Operand) -> _Numbers:
+        """Add what one array needs; bytes of its blocks that a step touches."""
+        trips, kept = self.trips(one)
+        halo = one.halo or (0,) * len(one.axes)
+        block = self.ones()
+        for axis, more in zip(one.axes, halo, strict=True):
+            block = block * np.minimum(self.tiles[axis] + more, self.nest.extents[axis])
+        few = kept | (self.steps <= 1)
+        self.kept.append(kept)
+        self.memory += block * np.where(few, one.kept, one.streamed)
+        distinct = math.prod((self.counts[axis] for axis in one.axes), start=self.ones())
+        nbytes, requests = self.sweep(one, halo)
+        # Loaded before it is stored, where it is not complete.
+        sweeps = 2 * trips / distinct - 1 if one.result else trips / distinct
+        nbytes, requests = nbytes * sweeps, requests * sweeps
+        self.nbytes += nbytes
+        self.requests += requests
+        seconds = nbytes / self.speed.rate + requests * self.speed.latency
+        # What is kept changes, and the first block is loaded (the last one stored), while nothing runs.
+        self.alone += np.where(few, seconds, seconds / trips)
+        self.beside += np.where(few, 0.0, seconds - seconds / trips)
+        return block * max(one.width, 1)
+
+    def trips(self, one: Operand) -> tuple[_Numbers, NDArray[np.bool_]]:
+        """How often a block is loaded or stored, and whether it is kept for several steps."""
+        trips, seen = self.ones(), self.ones() < 0
+        kept = seen.copy()
+        for axis in reversed(self.order):
+            several = self.counts[axis] > 1
+            if axis in one.axes:
+                seen |= several
+            else:
+                kept |= several & ~seen
+            trips *= np.where(seen, self.counts[axis], 1.0)
+        return trips, kept
+
+    def sweep(self, one: Operand, halo: Sequence[int]) -> tuple[_Numbers, _Numbers]:
+        """Bytes and requests of all blocks once."""
+        if not one.width:
+            return 0 * self.ones(), 0 * self.ones()
+        if one.whole and one.chunks is not None:
+            return self.chunk_sweep(one, one.chunks, halo)
+        elements, run = self.ones(), self.ones()
+        whole = self.ones() > 0
+        # While axes from the fastest on are whole, runs go on.
+        for n in reversed(range(len(one.axes))):
+            axis = one.axes[n]
+            extent = self.nest.extents[axis]
+            full = extent if one.chunks is None else min(one.chunks[n], extent)
+            tile = np.minimum(self.tiles[axis] + halo[n], extent)
+            elements = elements * (extent + (self.counts[axis] - 1) * halo[n])
+            run = run * np.where(whole, np.minimum(tile, full), 1.0)
+            whole &= tile >= full
+        runs = elements / run
+        # In pages, where they are cut.
+        length = run * one.width
+        # Requests are for whole pages; those at both ends of what is stored are loaded and stored.
+        more = 4 * _PAGE if one.result else _PAGE
+        cut = np.where(whole, length, length + more)
+        listed = runs * cut / self.speed.rate + runs * self.speed.latency
+        # Or all that lies between the first and the last run of a row of blocks.
+        spanned = self.spanned(one) * elements * one.width
+        sieved = (spanned / self.speed.rate < listed) & (not one.result)
+        return np.where(sieved, spanned, runs * cut), np.where(sieved, spanned / 2**20 + 1, runs)
+
+    def spanned(self, one: Operand) -> _Numbers:
+        """How much more is read if the gaps between runs are read along."""
+        factor, whole = self.ones(), self.ones() > 0
+        for n in reversed(range(len(one.axes))):
+            extent = self.nest.extents[one.axes[n]]
+            full = extent if one.chunks is None else min(one.chunks[n], extent)
+            factor = np.where(whole, np.maximum(full / self.tiles[one.axes[n]], 1.0), factor)
+            whole &= self.tiles[one.axes[n]] >= full
+        return factor
+
+    def chunk_sweep(
+        self, one: Operand, chunks: Sequence[int], halo: Sequence[int]
+    ) -> tuple[_Numbers, _Numbers]:
+        touched, elements, cut = self.ones(), self.ones(), self.ones() < 0
+        for axis, chunk, more in zip(one.axes, chunks, halo, strict=True):
+            extent, tile, count = self.nest.extents[axis], self.tiles[axis], self.counts[axis]
+            both = np.lcm(tile.astype(np.int64), chunk)
+            # Each edge of a tile that is none of a chunk cuts one in two.
+            here = math.ceil(extent / chunk) + (count - 1) - (extent - 1) // both
+            here = here + (count - 1) * (math.ceil(more / chunk) + 1 if more else 0)
+            touched = touched * here
+            elements = elements * np.minimum(here * chunk, extent + (here - 1) * chunk)
+            cut |= count - 1 > (extent - 1) // both
+        # Part of a chunk is stored by loading it, changing it and storing it.
+        twice = np.where(cut & one.result, 2.0, 1.0)
+        return twice * elements * one.width, twice * touched
+
+    def ones(self) -> _Numbers:
+        return np.ones(len(self.steps)) if hasattr(self, "steps") else np.ones(len(self.tiles[0]))
+
+
+def _candidates(nest: Nest, axis: int) -> list[int]:
+    """Lengths of tiles along an axis: they divide it evenly, and end at edges of chunks."""
+    extent = nest.extents[axis]
+    if axis in nest.uncut:
+        return [extent]
+    longest = nest.most[axis] if nest.most else extent
+    if extent <= _SHORT:
+        return list(range(1, longest + 1))
+    grains = sorted(set(_grains(nest, axis)))
+    both = math.lcm(*grains)
+    if len(grains) > 1 and both < extent:
+        grains = sorted({*grains, both})
+    found = {1, extent}
+    finest = min(grains, default=extent)
+    for grain in (1, *grains):
+        most = finest if grain == 1 else extent
+        units = math.ceil(most / grain)
+        count = 1.0
+        while count <= units:
+            found.add(min(math.ceil(units / round(count)) * grain, extent))
+            count = count + 1 if count < 8 else count * _APART
+    return sorted({min(length, longest) for length in found})
+
+
+def _grains(nest: Nest, axis: int) -> list[int]:
+    """Distances of edges that tiles should end at."""
+    extent, found = nest.extents[axis], []
+    for one in nest.operands:
+        if axis not in one.axes or not one.width:
+            continue
+        at = one.axes.index(axis)
+        if one.chunks is not None:
+            found.append(one.chunks[at])
+    return [grain for grain in found if 1 < grain < extent]
+
+
+def _thinned(lists: Sequence[list[int]]) -> list[list[int]]:
+    """Fewer of each list, evenly spread, so that their product is no larger than `_POINTS`."""
+    most = max(map(len, lists), default=1)
+    while math.prod(min(len(one), most) for one in lists) > _POINTS and most > 2:
+        most -= 1
+    return [_spread(one, most) for one in lists]
+
+
+def _spread(values: list[int], most: int) -> list[int]:
+    if len(values) <= most:
+        return values
+    return [values[k * (len(values) - 1) // (most - 1)] for k in range(most)]
+
+
+def _near(values: list[int], value: int) -> list[int]:
+    """A value of a list and its neighbours, and the ends."""
+    at = values.index(value)
+    places = {at, *(at + step for step in _NEAR), *(at - step for step in _NEAR)}
+    return [values[n] for n in sorted(places | {0, len(values) - 1}) if 0 <= n < len(values)]
+
+
+def _product(lists: Sequence[Sequence[int]]) -> _Points:
+    grids = np.meshgrid(*[np.array(one, np.int64) for one in lists], indexing="ij")
+    return np.stack([grid.ravel() for grid in grids], axis=-1)

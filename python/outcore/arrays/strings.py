@@ -1,0 +1,522 @@
+"""
+Arrays of text of variable length on disk: `StringArray`.
+
+Problem. Names of stations, labels of samples and coordinates made of text stand beside large arrays, and
+their elements have no size. Idea. What is stored of a fixed size, references (HDF5, NetCDF4) or encoded
+chunks (Zarr), is read as any array is; elements are made of it for the section that is asked for, and
+what they take is counted before they are made.
+
+Invariants. ``a[key]`` has the shape that NumPy gives, and the elements of the file. It is read within
+the memory budget or refused with what would do. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from outcore import formats
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.disk.described import ArrayOnDisk
+from outcore.arrays.pieces import upwards
+from outcore.base.hints import Hints
+from outcore.base.report import Report
+from outcore.errors import BudgetError, FormatError, SectionError, StorageError, UsageError
+from outcore.formats.hdf5_chunks import no_places, nothing_stored
+from outcore.formats.layout import ArrayInfo, Chunked, TableSource
+from outcore.formats.texts import EACH, OBJECT, Texts, dtype_of, room, text_of, too_large
+
+__all__ = ["StringArray", "Way"]
+
+#: What a key with arrays means: as NumPy has it, or as `DiskArray.oindex` and `DiskArray.vindex`.
+Way = Literal["oindex", "vindex"]
+
+# Memory for text is counted so many bytes at a time, at least.
+_PORTION = 1 << 16
+# Elements that are made at a time; and of a block, if nothing is said.
+_AT_ONCE, _TEXT_AT_ONCE = 1 << 14, 4 << 20
+_BLOCK = 1 << 16
+
+
+class StringArray(ArrayOnDisk):
+    """
+    An array of text, or bytes, of variable length on disk. Made by `outcore.open`.
+
+    Indexing reads: ``a[10:20]`` is a new `numpy.ndarray` of dtype `numpy.dtypes.StringDType`, a ``str``
+    if each axis has an integer. It is read only. Each rank reads its own; collective calls, computations
+    and conversion take arrays whose elements have a fixed size.
+
+    Notes
+    -----
+    Memory: a result takes 16 bytes an element and its text, beside what reading references or a chunk
+    takes. That is counted in the memory budget while it is made.
+
+    Examples
+    --------
+    >>> import h5py, outcore
+    >>> with h5py.File("stations.h5", "w") as file:
+    ...     file["name"] = ["Zürich", "Bern", "Genève"]
+    >>> a = outcore.open("stations.h5")
+    >>> a.shape, a[1], [str(one) for one in a[::2]]
+    ((3,), 'Bern', ['Zürich', 'Genève'])
+    """
+
+    def __init__(self, info: Texts, hints: Hints, options: Mapping[str, Any]) -> None:
+        self._info, self._hints, self._options = info, hints, dict(options)
+        told = info
+        if info.chunk is not None:
+            # Keys are understood by an array of the same shape in which nothing is stored.
+            assert isinstance(info.layout, Chunked)
+            source: Any = info.layout.source
+            file = source.path if isinstance(source, TableSource) else source.lock
+            empty = TableSource(file, nothing_stored, no_places, None)
+            told = replace(info, layout=replace(info.layout, codecs=(), source=empty))
+        self._stored = DiskArray(told, "r", hints, options)
+
+    # What it is
+
+    @property
+    def mode(self) -> str:
+        """``"r"``: arrays of text are read only."""
+        return "r"
+
+    @property
+    def hints(self) -> Hints:
+        """Hints of the array."""
+        return self._hints
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """`numpy.dtypes.StringDType`; of elements that are bytes, object."""
+        return dtype_of(self._info.encoding)
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """User attributes stored with the array; they are only read."""
+        return self._stored.attrs
+
+    @property
+    def fill_value(self) -> str | bytes:
+        """The element that was never written."""
+        return self._one(self._info.missing)
+
+    @property
+    def info(self) -> ArrayInfo:
+        """What the format knows about the array: of references, or of encoded chunks."""
+        return self._info
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._stored.closed
+
+    @property
+    def budget(self) -> int:
+        """Bytes of buffer that one operation may hold now (`outcore.memory`, `Hints.memory`)."""
+        return self._stored.budget
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.closed else ""
+        return (
+            f"<StringArray {self.path!r}: shape {self.shape}, {self.dtype}, {self.format}, "
+            f"mode 'r'{state}>"
+        )
+
+    # Reading
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.read(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise UsageError(
+            f"cannot write to {self.path!r}: text of variable length is only read; write it with h5py, "
+            "netCDF4 or zarr",
+            code="read-only",
+            path=self.path,
+        )
+
+    def read(self, key: Any = ..., *, dtype: DTypeLike | None = None) -> Any:
+        """
+        Read a section.
+
+        Parameters
+        ----------
+        key
+            As in ``a[key]``: as for `DiskArray.read`. Of a Zarr array, keys with arrays read all of it.
+        dtype
+            ``object`` for an array of ``str``; by default `numpy.dtypes.StringDType`.
+
+        Returns
+        -------
+        numpy.ndarray or str
+            A new array in C order; a ``str`` (of an array of bytes ``bytes``) if each axis has an
+            integer.
+
+        Raises
+        ------
+        SectionError
+            As `DiskArray.read`.
+        UsageError
+            Another dtype, or the array is closed.
+        BudgetError
+            ``array-too-large``: the text does not fit the memory budget; ``needed`` is what would do.
+        FormatError
+            A chunk or reference is damaged; ``bad-text``: an element is no UTF-8.
+        StorageError
+            The file could not be read.
+
+        Examples
+        --------
+        >>> import h5py, outcore
+        >>> with h5py.File("stations.h5", "w") as file:
+        ...     file["name"] = ["Bern", "Basel"]
+        >>> outcore.open("stations.h5").read(slice(1, None), dtype=object)
+        array(['Basel'], dtype=object)
+        """
+        wanted = self.dtype if dtype is None else np.dtype(dtype)
+        if wanted != self.dtype and wanted != np.dtype(object):
+            raise UsageError(
+                f"{self.path!r}: read() gives {self.dtype} or object, not {wanted}; convert the result",
+                code="bad-dtype",
+                path=self.path,
+            )
+        return self._read(key, wanted, self._one)
+
+    def read_bytes(self, key: Any = ...) -> Any:
+        r"""
+        Read a section as it is stored, whatever the encoding.
+
+        Parameters
+        ----------
+        key
+            As for `read`.
+
+        Returns
+        -------
+        numpy.ndarray or bytes
+            Of dtype object; elements are ``bytes``.
+
+        Raises
+        ------
+        SectionError, UsageError, BudgetError, FormatError, StorageError
+            As `read`, but for ``bad-text``.
+
+        Examples
+        --------
+        >>> import h5py, outcore
+        >>> with h5py.File("stations.h5", "w") as file:
+        ...     file["name"] = ["Zürich"]
+        >>> outcore.open("stations.h5").read_bytes(0)
+        b'Z\xc3\xbcrich'
+        """
+        return self._read(key, np.dtype(object), bytes)
+
+    def explain(self, key: Any = ...) -> Report:
+        """
+        Tell what reading a section takes of references, or nothing of encoded chunks, without doing it.
+
+        Parameters
+        ----------
+        key
+            As for `read`.
+
+        Returns
+        -------
+        Report
+            Of the references (HDF5, NetCDF4); what text they lead to is known once they are read. Of a
+            Zarr array its counts are zero: whole chunks are read and decoded.
+
+        Examples
+        --------
+        >>> import h5py, outcore
+        >>> with h5py.File("stations.h5", "w") as file:
+        ...     file["name"] = ["Bern", "Basel"]
+        >>> outcore.open("stations.h5").explain().useful_bytes
+        32
+        """
+        return self._stored.explain(key)
+
+    def blocks(self, rows: int | None = None) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
+        """
+        Walk through the array in slabs across its first axis.
+
+        Parameters
+        ----------
+        rows
+            Indices of the first axis in a slab; by default whole chunks of about 65536 elements.
+
+        Returns
+        -------
+        iterator of (tuple of slice, numpy.ndarray)
+            Where each slab lies, and its elements.
+
+        Raises
+        ------
+        BudgetError
+            A slab does not fit the memory budget: pass fewer rows.
+
+        Examples
+        --------
+        >>> import h5py, outcore
+        >>> with h5py.File("stations.h5", "w") as file:
+        ...     file["name"] = ["Bern", "Basel", "Chur"]
+        >>> [data.tolist() for _, data in outcore.open("stations.h5").blocks(rows=2)]
+        [['Bern', 'Basel'], ['Chur']]
+        """
+        if not self.shape:
+            yield (), np.asarray(self.read(...), self.dtype)
+            return
+        yield from ((key, self.read(key)) for key in self._slabs(rows))
+
+    def _slabs(self, rows: int | None = None) -> Iterator[tuple[slice, ...]]:
+        others = max(self.size // max(self.shape[0], 1), 1)
+        if rows is None:
+            unit = self.chunks[0] if self.chunks else 1
+            rows = max(_BLOCK // others // unit, 1) * unit
+        if rows < 1:
+            raise UsageError(f"blocks: rows={rows}; it is at least 1", code="bad-blocks")
+        for low in range(0, self.shape[0], rows):
+            behind = (slice(0, n) for n in self.shape[1:])
+            yield slice(low, min(low + rows, self.shape[0])), *behind
+
+    def __iter__(self) -> Iterator[Any]:
+        """Rows, read in slabs."""
+        if not self.shape:
+            raise TypeError("iteration over an array without axes")
+        return (row for _, data in self.blocks() for row in data)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError(
+                "an array on disk cannot become a NumPy array without a copy; leave copy= out"
+            )
+        whole = np.asarray(self.read(...), self.dtype)
+        return whole if dtype is None else whole.astype(dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(DiskArray, name):
+            raise AttributeError(f"a StringArray has no attribute {name!r}")
+        raise AttributeError(
+            f"{self.path!r} holds text of variable length, for which there is no {name}; read a section "
+            "and go on with NumPy"
+        )
+
+    # How
+
+    def damages(self) -> Iterator[tuple[tuple[slice, ...], FormatError | StorageError]]:
+        """Iterate over the slabs that cannot be read, and their errors; for `outcore.verify`."""
+        for key in self._slabs() if self.shape else [()]:
+            try:
+                self.read(key)
+            except (FormatError, StorageError) as error:
+                yield key, error
+
+    def read_as(self, key: Any, dtype: np.dtype[Any], way: Way | None) -> Any:
+        """
+        Read elements of another type, with another kind of key; for the engine of xarray.
+
+        Parameters
+        ----------
+        key
+            The key.
+        dtype
+            Type of the result: object, or `numpy.dtypes.StringDType`.
+        way
+            Attribute that reads such keys, ``"oindex"`` or ``"vindex"``; None: as ``a[key]``.
+        """
+        return self._read(key, dtype, self._one, way)
+
+    def text_bytes(self) -> int:
+        """Return the bytes of the text of all elements; reads all references."""
+        assert self._info.lengths is not None
+        return self._info.lengths(np.asarray(self._stored[...]).reshape(-1))
+
+    def _one(self, raw: bytes) -> str | bytes:
+        return raw if self._info.encoding is None else text_of(self._info, raw)
+
+    def _read(self, key: Any, dtype: np.dtype[Any], one: Any, way: Way | None = None) -> Any:
+        if self._info.elements is not None:
+            found = (self._stored if way is None else getattr(self._stored, way))[key]
+            if isinstance(found, np.ndarray):
+                return self._made(found, dtype, one)
+            return self._made(np.asarray(found), dtype, one)[()]
+        try:
+            section, axes, scalar = self._stored.handle.core.section_of(key)
+        except SectionError as error:
+            if error.code not in ("fancy-index", "bad-index") or key is ...:
+                raise
+            # NumPy itself says what is wrong with a key.
+            return self._all_by(key, dtype, one, error)
+        self._stored.handle.check_open()
+        shape = tuple(section[3 * axis[0] + 1] if axis else 1 for axis in axes)
+        result = _empty(shape, dtype)
+        self._of_chunks(section, upwards(result, axes, self.ndim), one)
+        return result[()] if scalar else result
+
+    def _all_by(self, key: Any, dtype: np.dtype[Any], one: Any, refused: SectionError) -> Any:
+        whole = self._read(..., dtype, one)
+        try:
+            return whole[key]
+        except IndexError as error:
+            raise SectionError(
+                f"{self.path!r}: {error}", code=refused.code, path=self.path
+            ) from error
+
+    def _made(self, references: NDArray[Any], dtype: np.dtype[Any], one: Any) -> NDArray[Any]:
+        """Elements, of references: so many at a time."""
+        info = self._info
+        assert info.elements is not None and info.lengths is not None
+        flat = references.reshape(-1)
+        text = info.lengths(flat)
+        each = OBJECT if dtype == np.dtype(object) else EACH
+        size = len(flat)
+        # Beside the result so many elements as objects, and their text.
+        beside = OBJECT * min(size, _AT_ONCE) + min(text, _TEXT_AT_ONCE)
+        with room(self.path, text + each * size + beside + 1, size, size):
+            result = _empty(flat.shape, dtype)
+            low = 0
+            while low < size:
+                part = flat[low : low + _AT_ONCE]
+                while len(part) > 1 and info.lengths(part) > _TEXT_AT_ONCE:
+                    part = part[: len(part) // 2]
+                result[low : low + len(part)] = _objects(map(one, info.elements(part)), len(part))
+                low += len(part)
+        return result.reshape(references.shape)
+
+    def _of_chunks(self, section: list[int], memory: NDArray[Any], one: Any) -> None:
+        """Fill memory with a section, from the chunks that have a part of it."""
+        info, layout = self._info, self._info.layout
+        assert isinstance(layout, Chunked) and info.chunk is not None
+        ranges = list(zip(section[::3], section[1::3], section[2::3], strict=True))
+        if not all(n for _, n, _ in ranges):
+            return
+        missing = one(info.missing)
+        each = OBJECT if memory.dtype == np.dtype(object) else EACH
+        # Memory of the result, of whose text so many bytes are there; elements that are.
+        total, text, done = memory.size, 0, 0
+        held = [room(self.path, each * total + 1, total, total)]
+        try:
+            cells = (
+                range(a // c, (a + (n - 1) * s) // c + 1)
+                for (a, n, s), c in zip(ranges, layout.chunks, strict=True)
+            )
+            for at in itertools.product(*cells):
+                both = [
+                    _meets(*words, k * c, c)
+                    for words, k, c in zip(ranges, at, layout.chunks, strict=True)
+                ]
+                if None in both:
+                    continue
+                there: Any = (*(pair[0] for pair in both if pair), ...)
+                place: Any = (*(pair[1] for pair in both if pair), ...)
+                taken = sum(some.nbytes for some in held)
+                try:
+                    found = info.chunk(info, at)
+                except BudgetError as error:
+                    raise too_large(self.path, taken, done, total, error) from None
+                if found is None:
+                    memory[place] = missing
+                    continue
+                axes = sorted(range(len(at)), key=lambda d: -layout.strides[d])
+                beside = OBJECT * len(found) + sum(map(len, found))
+                with room(self.path, beside + 1, total, total):
+                    whole = _objects(iter(found), len(found))
+                    del found
+                    whole = whole.reshape([layout.chunks[d] for d in axes])
+                    part = whole.transpose(np.argsort(axes))[there]
+                    text += sum(map(len, part.reshape(-1)))
+                    done += part.size
+                    short = each * total + text - taken
+                    if short > 0:
+                        held.append(room(self.path, max(short, _PORTION), done, total))
+                    made = _objects(map(one, part.reshape(-1)), part.size)
+                    memory[place] = made.reshape(part.shape)
+        finally:
+            for some in held:
+                some.release()
+
+    # Its life
+
+    def flush(self) -> None:
+        """
+        Do nothing: there is nothing to be written.
+
+        Examples
+        --------
+        >>> import h5py, outcore
+        >>> with h5py.File("stations.h5", "w") as file:
+        ...     file["name"] = ["Bern"]
+        >>> outcore.open("stations.h5").flush()
+        """
+
+    def close(self) -> None:
+        """
+        Release the files. Closing twice does nothing.
+
+        Examples
+        --------
+        >>> import h5py, outcore
+        >>> with h5py.File("stations.h5", "w") as file:
+        ...     file["name"] = ["Bern"]
+        >>> a = outcore.open("stations.h5")
+        >>> a.close()
+        >>> a.closed
+        True
+        """
+        self._stored.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self._stored.handle.location, self._hints, self._options)
+
+
+def _reopen(path: str, hints: Hints, options: dict[str, Any]) -> StringArray:
+    info = formats.open_info(path, **options)
+    if not isinstance(info, Texts):
+        raise StorageError(
+            f"{path!r} holds no text any more; open it with outcore.open()",
+            code="file-changed",
+            path=path,
+        )
+    return StringArray(info, hints, options)
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    return np.empty(shape, dtype)
+
+
+def _objects(elements: Iterator[Any], count: int) -> NDArray[Any]:
+    """An array of objects with one axis."""
+    found = np.empty(count, object)
+    for k, element in enumerate(elements):
+        found[k] = element
+    return found
+
+
+def _meets(start: int, count: int, step: int, low: int, length: int) -> tuple[slice, slice] | None:
+    """What a range and a chunk have in common: in the chunk, and in the range."""
+    first = max(-((start - low) // step), 0)
+    last = min((low + length - 1 - start) // step, count - 1)
+    if last < first:
+        return None
+    begin = start + first * step - low
+    return slice(begin, begin + (last - first) * step + 1, step), slice(first, last + 1)

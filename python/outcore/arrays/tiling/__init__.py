@@ -1,0 +1,27 @@
+"""
+Tiles: how to carry an array from one layout to another within a budget.
+
+| file        | holds |
+|-------------|---|
+| `choice.py` | the best tiles for the source and the target of a copy: `choose` |
+| `tiles.py`  | `Tiling`: where tiles lie, and how often they meet chunks |
+| `sides.py`  | `Side`: source or target of a copy, and what tiles make of it |
+
+A loop over one array is a copy whose target is as good as its source.
+"""
+
+from outcore.arrays.tiling.choice import choose, seconds, smallest
+from outcore.arrays.tiling.sides import Disk, Side
+from outcore.arrays.tiling.tiles import Tiling, grid_of, passes, slabs
+
+__all__ = [
+    "Disk",
+    "Side",
+    "Tiling",
+    "choose",
+    "grid_of",
+    "passes",
+    "seconds",
+    "slabs",
+    "smallest",
+]

@@ -1,0 +1,196 @@
+"""
+Tiles of an array: where each lies, and how often they meet its chunks.
+
+Invariants. Tiles are disjoint but for the overlap that was asked for, cover the array, and lie on a
+regular grid; what they meet is counted by arithmetic, without a loop over them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.tiling.sides import Cells, Order, Shape, Side, fastest_first
+
+__all__ = ["Tiling", "grid_of", "passes", "slabs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """
+    A regular grid of tiles over an array; tile `k` counts in the order of the target.
+
+    Parameters
+    ----------
+    shape
+        Of the array.
+    tile
+        Distance from one tile to the next, and their shape but for what follows.
+    order
+        Of their numbers: ``"C"``, ``"F"``, or the axes from the one that runs fastest to the slowest.
+    first
+        Per axis, how far behind the edge of a tile index 0 lies: the first tile is so much smaller, or
+        larger if it is negative. None: 0.
+    overlap
+        Per axis, elements that a tile shares with the one before it. None: 0.
+    """
+
+    shape: Shape
+    tile: Shape
+    order: Order
+    first: Shape | None = None
+    overlap: Shape | None = None
+
+    @property
+    def grid(self) -> Shape:
+        """Tiles along each axis."""
+        if self.first is None:
+            return grid_of(self.shape, self.tile)
+        axes = zip(self.shape, self.tile, self.first, strict=True)
+        return tuple(
+            max(-(-(length + first) // size), min(length, 1)) for length, size, first in axes
+        )
+
+    @property
+    def largest(self) -> Shape:
+        """Shape that holds any tile."""
+        none = (0,) * len(self.shape)
+        axes = zip(self.shape, self.tile, self.first or none, self.overlap or none, strict=True)
+        return tuple(
+            min(length, size + max(overlap, -first)) for length, size, first, overlap in axes
+        )
+
+    def __len__(self) -> int:
+        return math.prod(self.grid)
+
+    @property
+    def _fastest_first(self) -> Sequence[int]:
+        """The axes, in the order in which tiles count along them."""
+        return fastest_first(self.order, len(self.shape))
+
+    def key(self, number: int) -> tuple[slice, ...]:
+        """Where tile `number` lies."""
+        at, grid = [0] * len(self.shape), self.grid
+        for axis in self._fastest_first:
+            number, at[axis] = divmod(number, grid[axis])
+        return tuple(slice(*self.ends(axis, k)) for axis, k in enumerate(at))
+
+    def ends(self, axis: int, k: int) -> tuple[int, int]:
+        """First index, and one past the last, of the tiles that are number `k` along an axis."""
+        size = self.tile[axis]
+        edge = k * size - (self.first[axis] if self.first else 0)
+        begin = edge - (self.overlap[axis] if self.overlap else 0) if k else 0
+        return max(begin, 0), min(edge + size, self.shape[axis])
+
+    def holding(self, unit: Shape, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """
+        Of each unit of another grid, the number of the tile in which it begins.
+
+        `unit` is the shape of one, `places` count them in C order.
+        """
+        numbers, step = np.zeros(len(places), np.int64), 1
+        if not len(places) or not self.shape:
+            return numbers
+        cells = np.unravel_index(places, grid_of(self.shape, unit))
+        for axis in self._fastest_first:
+            first = self.first[axis] if self.first else 0
+            tiles = (cells[axis] * unit[axis] + first) // self.tile[axis]
+            numbers += np.clip(tiles, 0, self.grid[axis] - 1) * step
+            step *= self.grid[axis]
+        return numbers
+
+    def intersections(self, axis: int, cells: Cells, *, again: bool = True) -> int:
+        """
+        Pairs of a tile and a cell that have an index in common, along an axis.
+
+        Parameters
+        ----------
+        axis
+            Of the array.
+        cells
+            Such as chunks.
+        again
+            What a tile shares with the one before counts, too.
+
+        Examples
+        --------
+        >>> [Tiling((100,), (size,), "C").intersections(0, (10, 0, 1)) for size in (30, 25)]
+        [10, 12]
+        """
+        tiles, length = self.grid[axis], self.shape[axis]
+        if tiles == 0:
+            return 0
+        size, (unit, start, step) = self.tile[axis], cells
+        edge = size - (self.first[axis] if self.first else 0)  # where the second tile begins
+        shared = self.overlap[axis] if self.overlap and again else 0
+        # Cells before that of the last index of each tile, less those before that of its first one.
+        last = _floors(tiles - 1, size * step, (edge - 1) * step + start, unit)
+        last += ((length - 1) * step + start) // unit
+        # The second tile and those after it that begin at index 0.
+        cut = min(max(-(-(shared - edge) // size), 0), tiles - 1)
+        begin = (edge + cut * size - shared) * step + start
+        before = _floors(tiles - 1 - cut, size * step, begin, unit)
+        return last - before - (1 + cut) * (start // unit) + tiles
+
+
+def _floors(count: int, step: int, first: int, unit: int) -> int:
+    """The sum of ``(k * step + first) // unit`` for all `k` below `count`, without a loop over them."""
+    total = 0
+    while count > 0:
+        whole, step = divmod(step, unit)
+        more, first = divmod(first, unit)
+        total += whole * count * (count - 1) // 2 + more * count
+        # What is left counts points below a line: turn it on its side.
+        end = step * count + first
+        count, first, step, unit = end // unit, end % unit, unit, step
+    return total
+
+
+def grid_of(shape: Sequence[int], tile: Sequence[int]) -> Shape:
+    """Number of tiles along each axis."""
+    return tuple(-(-length // size) for length, size in zip(shape, tile, strict=True))
+
+
+def slabs(shape: Shape, most: int, order: Order = "C") -> Tiling:
+    """
+    Tiles of at most `most` elements that are runs of an array: whole axes, the fast ones first.
+
+    Parameters
+    ----------
+    shape
+        Of the array.
+    most
+        Elements of a slab, if that is at least one.
+    order
+        Of the axes, as for `Tiling`. In ``"C"`` the elements of each slab follow each other in C order.
+
+    Examples
+    --------
+    >>> slabs((5, 4, 3), 7).tile
+    (1, 2, 3)
+    >>> slabs((5, 4, 3), 30, "F").tile
+    (5, 4, 1)
+    """
+    axes = list(fastest_first(order, len(shape)))
+    return Tiling(shape, tuple(_core.slab_shape(shape, axes, most)), order)
+
+
+def passes(tiles: Tiling, grid: Shape | None, side: Side) -> int:
+    """
+    How often units of `grid` (chunks or shards of `side`) are handled, if each tile is, in its order.
+
+    What a tile shares with the one before it along the fastest axis is not handled again.
+    """
+    ndim, many = len(tiles.shape), [n > 1 for n in tiles.grid]
+    fast = fastest_first(tiles.order, ndim)
+    kept = next((axis for axis in fast if many[axis]), None)
+    counts = (
+        tiles.intersections(axis, cells, again=axis != kept)
+        for axis, cells in enumerate(side.cells(grid, ndim))
+    )
+    return math.prod(counts)

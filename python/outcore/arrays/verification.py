@@ -1,0 +1,326 @@
+"""
+Verify: read everything once and say what is damaged, all of it.
+
+Problem. A reader stops at the first bad chunk; after a disk error or a bad copy one wants the list.
+Idea. Walk through the array in tiles of whole chunks, past those in which nothing is stored: an array
+may claim 10^15 chunks and hold three. A tile that fails is read again chunk by chunk, and each chunk
+that fails is one line of the answer. Checksums and codecs do the judging; bare elements have none,
+there only the disk can object. An array that cannot be opened is no damage (it may use what
+outcore lacks, or be locked), and is a line of its own kind: of its chunks nothing is known.
+
+Invariants. Every stored chunk is visited, whatever was found before. Memory stays within the budget.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core, formats
+from outcore.arrays import tiling
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.opening import open, open_many
+from outcore.arrays.tiling import Side, Tiling
+from outcore.base.hints import Hints
+from outcore.base.report.progress import Progress, ProgressArgument, progress_of
+from outcore.errors import BudgetError, FormatError, OutcoreError, StorageError
+from outcore.formats.known_options import refuse_unknown
+from outcore.formats.layout import Chunked, ShardSource, TableSource
+from outcore.formats.paths import one_name
+from outcore.formats.texts import Texts
+from outcore.formats.zarr_chunks import chunk_path
+from outcore.formats.zarr_shards import shared_in_file
+
+__all__ = ["Damage", "verify"]
+
+Key = tuple[slice, ...]
+# What is read at once, and the chunks to look at if it fails.
+_Piece = tuple[Key, Iterable[Key]]
+# A chunk that is read in pieces, or None; and the pieces.
+_Run = tuple[Key | None, Iterator[_Piece]]
+# A tile of which less than this part is stored is read chunk by chunk.
+_SPARSE = 16
+# So many arrays of a file are opened in one visit.
+_AT_ONCE = 256
+# The code of chunks that share bytes, as reads of both together raise it.
+_SHARED = "chunk-table-damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """
+    One thing that is wrong.
+
+    Parameters
+    ----------
+    path
+        The array.
+    section
+        The part of it that cannot be read, as one would index it; empty if it cannot be opened.
+    code
+        Of the error; ``cannot-open`` if the array cannot be opened.
+    message
+        Of the error.
+    reason
+        Code of the error for which it cannot be opened; else empty.
+    """
+
+    path: str
+    section: str
+    code: str
+    message: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        code = f"{self.code}: {self.reason}" if self.reason else self.code
+        return f"{self.path}{self.section}: [{code}] {self.message}"
+
+
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    progress: ProgressArgument = None,
+    hints: Hints | Mapping[str, Any] | None = None,
+    **options: Any,
+) -> list[Damage]:
+    """
+    Read an array, or all arrays of a container, and list what is damaged.
+
+    Parameters
+    ----------
+    path
+        As for `outcore.open`; a file or group that holds several arrays stands for all of them.
+    progress
+        Called as ``progress(done, total)`` in bytes, for each array: of the parts in which something
+        is stored. True: a progress bar.
+    hints
+        As for `outcore.open`.
+    options
+        As for `outcore.open`.
+
+    Returns
+    -------
+    list of Damage
+        Empty if everything could be read and decoded and all checksums were right. Entries with the
+        code ``cannot-open`` are arrays (or the file) of which nothing could be read.
+
+    Raises
+    ------
+    StorageError
+        There is no such file, or it is out of reach.
+    BudgetError
+        Not even one chunk fits the memory budget; ``needed`` says what would do.
+
+    Notes
+    -----
+    Found is what the disk, a codec, a checksum or the table of chunks objects to. Elements that are
+    stored as they are, and most codecs without a checksum, can be damaged without notice: add
+    ``crc32c`` (Zarr) or ``fletcher32`` to ``compression=``.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("field.npy", np.zeros(10))
+    >>> outcore.verify("field.npy")
+    []
+    """
+    text = one_name(path)
+    refuse_unknown(verify, "open", options)
+    shown = progress_of(progress, "verifying")
+    found: list[Damage] = []
+    for array in _arrays(text, hints, options, found):
+        if isinstance(array.info, Texts):
+            with array:
+                words: Any = array
+                found.extend(_damage(array, *one) for one in words.damages())
+            continue
+        with array:
+            found.extend(_damages(array, shown))
+    return found
+
+
+def _arrays(
+    path: str,
+    hints: Hints | Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+    found: list[Damage],
+) -> Iterator[DiskArray]:
+    """The arrays of a container, open; those that cannot be opened go to `found`."""
+
+    def alone(name: str) -> Iterator[DiskArray]:
+        try:
+            array = open(name, hints=hints, **options)
+        except (FormatError, StorageError) as error:
+            found.append(_cannot_open(name, error))
+        else:
+            yield array
+
+    if options:
+        yield from alone(path)
+        return
+    try:
+        entries = formats.ls(path)
+    except FormatError as error:
+        found.append(_cannot_open(path, error))
+        return
+    arrays = [entry for entry in entries if entry.kind == "array"]
+    for first in range(0, len(arrays), _AT_ONCE):
+        some = arrays[first : first + _AT_ONCE]
+        names = [entry.path for entry in some if not entry.note]
+        opened: dict[str, DiskArray] = {}
+        with contextlib.suppress(FormatError, StorageError):  # then each is opened alone
+            opened = dict(zip(names, open_many(names, hints=hints), strict=True))
+        for entry in some:
+            array = opened.get(entry.path)
+            yield from alone(entry.path) if array is None else (array,)
+
+
+def _cannot_open(path: str, error: FormatError | StorageError) -> Damage:
+    return Damage(path, "", code="cannot-open", message=error.message, reason=error.code)
+
+
+def _damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
+    side = Side.of(array.info)
+    item = array.dtype.itemsize
+    most = max(array.budget // 4 // item, 1)
+    tiles = tiling.choose(array.shape, side, side, most)
+    if isinstance(tiles, int):
+        raise BudgetError(
+            f"a chunk of {array.path!r} holds {tiles * item} bytes, the budget is {array.budget}; raise "
+            f"outcore.memory() to {4 * tiles * item} bytes or more",
+            code="budget-too-small",
+            path=array.path,
+            needed=4 * tiles * item,
+        )
+    try:
+        stored = array.handle.core.stored()
+    except (FormatError, StorageError) as error:
+        yield Damage(array.path, "", error.code, error.message)
+        return
+    source = array.info.layout.source if isinstance(array.info.layout, Chunked) else None
+    try:
+        if isinstance(source, TableSource) and source.check is not None:
+            source.check()
+    except FormatError as error:
+        yield Damage(array.path, "", error.code, error.message)
+    shared = False
+    if isinstance(source, ShardSource) and stored is not None:
+        for damage in _shared(array, source, tuple(stored[0]), stored[1]):
+            shared = True
+            yield damage
+    # Of each stored unit its place and the number of its tile, and what that takes on the way.
+    listed = 0 if stored is None else stored[1].nbytes * (4 + array.ndim)
+    size = math.prod(tiles.tile) * item
+    done = 0
+    with _core.Reservation("verify", size + listed):
+        memory = np.empty(max(size, item), np.uint8)
+        total, runs = _runs(array, tiles, stored)
+        for whole, pieces in runs:
+            for key, chunks in pieces:
+                failure = _failure(array, key, memory)
+                done += math.prod(part.stop - part.start for part in key) * item
+                progress(done, total)
+                if failure is None:
+                    continue
+                if whole is not None:
+                    yield _damage(array, whole, failure)
+                    break
+                each = ((part, _failure(array, part, memory)) for part in chunks)
+                damages = [_damage(array, part, why) for part, why in each if why is not None]
+                if not damages and not (shared and failure.code == _SHARED):
+                    damages = [_damage(array, key, failure)]  # only of all parts together
+                yield from damages
+
+
+def _shared(
+    array: DiskArray, source: ShardSource, shard: tuple[int, ...], places: NDArray[np.int64]
+) -> Iterator[Damage]:
+    """Shards of which two chunks share bytes; reads of one chunk alone do not see that."""
+    shards = Tiling(array.shape, shard, "C")
+    for place in places:
+        key = shards.key(int(place))
+        at = [part.start // length for part, length in zip(key, shard, strict=True)]
+        path = chunk_path(source.root, source.prefix, source.separator, at)
+        why = shared_in_file(path, source)
+        if why is not None:
+            message = f"{path}: {why}; the file is damaged or was cut off: restore it from a copy"
+            yield _damage(array, key, FormatError(message, code=_SHARED, path=array.path))
+
+
+def _runs(
+    array: DiskArray, tiles: Tiling, stored: tuple[list[int], NDArray[np.int64]] | None
+) -> tuple[int, Iterator[_Run]]:
+    """All that is to be read, and how many bytes that is."""
+    item, chunk = array.dtype.itemsize, array.chunks or array.shape
+    if stored is None:
+        keys = map(tiles.key, range(math.prod(tiles.grid)))
+        return array.nbytes, iter([(None, ((key, _parts(key, chunk)) for key in keys))])
+    unit, places = tuple(stored[0]), stored[1]
+    units = Tiling(array.shape, unit, "C")
+    sides = zip(tiles.tile, unit, array.shape, strict=True)
+    if not all(n % u == 0 or n >= length for n, u, length in sides):
+        total = min(len(places) * math.prod(unit) * item, array.nbytes)
+        return total, _cut(units, places, tiles.tile, chunk)
+    of = tiles.holding(unit, places)
+    places = places[np.argsort(of, kind="stable")]
+    numbers, counts = np.unique(of, return_counts=True)
+    ends = np.cumsum(counts)
+    in_tile, in_unit = math.prod(tiles.tile), math.prod(unit)
+    # Where little is stored, that is read, and nobody asks for the rest.
+    full = counts * _SPARSE >= max(in_tile // in_unit, 1)
+    total = (int(full.sum()) * in_tile + int(counts[~full].sum()) * in_unit) * item
+
+    def pieces() -> Iterator[_Piece]:
+        for number, count, end, whole in zip(numbers, counts, ends, full, strict=True):
+            keys = [units.key(int(place)) for place in places[end - count : end]]
+            if whole:
+                yield tiles.key(int(number)), (part for key in keys for part in _parts(key, chunk))
+            else:
+                yield from ((key, _parts(key, chunk)) for key in keys)
+
+    return min(total, array.nbytes), iter([(None, pieces())])
+
+
+def _cut(
+    units: Tiling, places: NDArray[np.int64], tile: tuple[int, ...], chunk: tuple[int, ...]
+) -> Iterator[_Run]:
+    """Chunks, or shards, that are larger than a tile."""
+    for place in places:
+        whole = units.key(int(place))
+        if units.tile == chunk:
+            yield whole, ((key, ()) for key in _parts(whole, tile))
+        else:
+            yield None, ((key, _parts(key, chunk)) for key in _parts(whole, tile))
+
+
+def _parts(whole: Key, size: tuple[int, ...]) -> Iterator[Key]:
+    """A section in pieces of at most this size."""
+    sizes = tuple(part.stop - part.start for part in whole)
+    inner = Tiling(sizes, tuple(map(min, size, sizes)), "C")
+    for key in map(inner.key, range(math.prod(inner.grid))):
+        yield tuple(
+            slice(outer.start + part.start, outer.start + part.stop)
+            for outer, part in zip(whole, key, strict=True)
+        )
+
+
+def _damage(array: DiskArray, key: Key, error: OutcoreError) -> Damage:
+    text = ", ".join(f"{part.start}:{part.stop}" for part in key)
+    return Damage(array.path, f"[{text}]", error.code, error.message)
+
+
+def _failure(array: DiskArray, key: Key, memory: Any) -> OutcoreError | None:
+    shape = tuple(part.stop - part.start for part in key)
+    order: Any = "F" if array.order == "F" else "C"
+    try:
+        array.read(key, out=np.ndarray(shape, array.dtype, memory, order=order))
+    except (FormatError, StorageError) as error:
+        return error
+    return None

@@ -1,0 +1,596 @@
+"""
+Arrays whose elements are sections of other arrays: HDF5 virtual datasets.
+
+Problem. A virtual dataset is a layout over several files, of which each has a layout, codecs and a table
+of chunks of its own. What the core plans is an access to one of them.
+Idea. A section of a virtual array is a list of sections of its sources, each with a place in memory
+(`outcore.arrays.pieces`), and reading it is the core's read of many arrays (`_core.read_many`): planned,
+budgeted and decoded as if each had been asked for. A `VirtualCore` has the methods of the core's own
+`Array`, so everything above, from keys to schedules, takes it for one. What needs no elements (keys,
+shapes, checks of `out`, bounds of indices) is asked of an array of the same shape in which nothing is
+stored; it also fills in the fill value where there is no piece, or no source.
+
+Invariants. Of pieces that have an element in common the last one has it, as in the library: parts that
+may have one are read one after the other. Elements that no piece names, that lie outside a source, or
+whose source is missing, read as the fill value; a source that is there and cannot be read is an error.
+Nothing is written.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.pieces import common, numbered, upwards
+from outcore.arrays.virtual.sections import (
+    Key,
+    converted,
+    from_zero,
+    may_overlap,
+    slabs,
+    view_of,
+    within,
+    words_of,
+)
+from outcore.base.hints import Hints
+from outcore.errors import FormatError, UnsupportedError
+from outcore.formats.hdf5_chunks import no_places, nothing_stored
+from outcore.formats.layout import (
+    ArrayInfo,
+    Chunked,
+    Pieces,
+    TableSource,
+    VirtualSource,
+    virtual_source,
+)
+
+__all__ = ["Part", "Source", "VirtualCore", "core_of"]
+
+# Small sections that are read from the disk at a time.
+_LANES = 4
+# Sources that are kept open.
+_OPEN = 256
+# Cells of a grid in which pieces are looked at.
+_CELLS = 1 << 20
+# Parts that are compared with each other.
+_COMPARED = 1 << 11
+# Types of numbers, which are converted as the library of HDF5 does.
+_NUMBERS = "iufc"
+# Elements of a source of another type are converted so many bytes at a time.
+_CONVERTED = 8 << 20
+# Counts of reports that are added up.
+_SUMMED = (
+    "reads",
+    "read_bytes",
+    "writes",
+    "written_bytes",
+    "mapped_bytes",
+    "decodes",
+    "encodes",
+    "kept",
+    "rounds",
+)
+
+
+class Part(NamedTuple):
+    """A section of a source, and where it goes: memory of its shape, of the virtual array's dtype."""
+
+    source: int
+    #: Who has it stays in reach, whatever becomes of its name.
+    opened: Source
+    key: Key
+    place: NDArray[Any]
+    #: The same as a section of the memory of all parts.
+    where: tuple[slice, ...]
+
+
+class Source(NamedTuple):
+    """A source that is open: what is known of it, and the core's view."""
+
+    info: ArrayInfo
+    core: Any
+
+
+def core_of(info: ArrayInfo, writable: bool, hints: Hints) -> _core.Array:
+    """The core's view of an array: its own, or one over the sources of a virtual array."""
+    source = virtual_source(info)
+    if source is None:
+        return _core.Array(info, writable, hints)
+    made: Any = VirtualCore(info, source, hints)
+    return made  # type: ignore[no-any-return]
+
+
+class VirtualCore:
+    """
+    What a `DiskArray` asks of its core, for an array over others.
+
+    Parameters
+    ----------
+    info
+        The array.
+    source
+        Its pieces and sources.
+    hints
+        For reads of the sources.
+    """
+
+    def __init__(self, info: ArrayInfo, source: VirtualSource, hints: Hints) -> None:
+        self.info, self.source, self._hints = info, source, hints
+        assert isinstance(info.layout, Chunked)
+        empty = TableSource(source.path, nothing_stored, no_places, None)
+        layout = replace(info.layout, codecs=(), source=empty)
+        self.base = _core.Array(replace(info, layout=layout), False, hints)
+        self._open: dict[int, Source] = {}
+        self._cut: dict[int, tuple[tuple[int, ...], Pieces]] = {}
+        #: What whoever reads together with other ranks keeps of the sources.
+        self.handles: dict[int, Any] = {}
+        self._before: dict[str, int] = {}
+        self._seconds_before: dict[str, float] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        # Keys, shapes, budgets: what needs no elements.
+        return getattr(self.base, name)
+
+    # Sources
+
+    def opened(self, number: int) -> Source | None:
+        """A source, open; None while it is missing."""
+        found = self._open.get(number)
+        if found is None:
+            info = self.source.open(number)
+            if info is None:
+                return None
+            self._check(info)
+            found = Source(info, core_of(info, False, self._hints))
+            while len(self._open) >= _OPEN:
+                try:
+                    old = self._open.pop(next(iter(self._open)))
+                except (KeyError, StopIteration, RuntimeError):  # another thread was faster
+                    break
+                # Who reads from it goes on; its files are closed with the last of them.
+                _add(self._before, old.core.stats())
+                _add(self._seconds_before, old.core.seconds())
+            self._open[number] = found
+        return found
+
+    def _check(self, info: ArrayInfo) -> None:
+        mine, theirs = self.info.dtype, info.dtype
+        numbers = theirs.kind in _NUMBERS and mine.kind in _NUMBERS
+        if not np.can_cast(theirs, mine, "same_kind" if numbers else "equiv"):
+            raise UnsupportedError(
+                f"{self.info.path!r} has elements of type {mine}, but its source {info.path!r} of type "
+                f"{theirs}, which is not converted to it; read the source itself",
+                code="hdf5-virtual",
+                path=self.info.path,
+            )
+
+    # Sections
+
+    def parts(self, section: list[int], memory: NDArray[Any]) -> Iterator[Part]:
+        """
+        The sections of sources that are in a section, and where each goes.
+
+        Parameters
+        ----------
+        section
+            Start, count and step of each axis.
+        memory
+            Of the section, with all axes of the array, walked upwards.
+        """
+        words = zip(section[::3], section[1::3], section[2::3], strict=True)
+        key = tuple(slice(a, a + (n - 1) * s + 1 if n else a, s) for a, n, s in words)
+        every = self.source.pieces
+        for number, _, _ in numbered(every.there, every.here, key):
+            source = int(every.of[number])
+            found = self.opened(source)
+            if found is None:
+                continue
+            pieces = self._pieces(number, found.info)
+            for k, there, place in numbered(pieces.there, pieces.here, key):
+                axes = pieces.axes[k] or ()
+                part = within(axes, there, place if key else (), found.info.shape)
+                if part is not None:
+                    yield Part(source, found, part[0], view_of(memory, axes, part[1]), part[1])
+
+    def _pieces(self, number: int, info: ArrayInfo) -> Pieces:
+        """A piece of which its source is known by now, in pieces that lie along axes of both."""
+        every = self.source.pieces
+        if every.axes[number] is None:
+            kept = self._cut.get(number)
+            if kept is None or kept[0] != info.shape:
+                kept = self._cut[number] = info.shape, self.source.cut(number, info.shape)
+            return kept[1]
+        axes = every.axes[number] or ()
+        if len(axes) != len(info.shape):
+            raise FormatError(
+                f"{info.path!r} has {len(info.shape)} axes, but {self.info.path!r} maps "
+                f"{len(axes)} of it; put the dataset back that was there",
+                code="hdf5-virtual",
+                path=info.path,
+            )
+        one = slice(number, number + 1)
+        return Pieces(every.of[one], every.here[one], every.there[one], (axes,))
+
+    def brought(self, key: Any, out: Any = None) -> tuple[NDArray[Any], bool, list[Part]]:
+        """The result of a read, filled with the fill value; whether it is a scalar; its parts."""
+        section, axes, scalar = self.base.section_of(key)
+        result = self.base.empty(key) if out is None else out
+        self.base.read(key, result)
+        memory = upwards(result, axes, len(self.info.shape))
+        return result, scalar, list(self.parts(section, memory))
+
+    def read(self, key: Any, out: NDArray[Any] | None = None) -> Any:
+        """As `DiskArray.read`."""
+        section, axes, scalar = self.base.section_of(key)
+        result = self.base.empty(key) if out is None else out
+        filled = not self._may_leave(result, section, axes)
+        if filled:
+            self.base.read(key, result)  # says what is wrong with `out`, too
+        parts = self.parts(section, upwards(result, axes, len(self.info.shape)))
+        if not filled:
+            known = list(parts)
+            if sum(part.place.size for part in known) < result.size:
+                self.base.read(key, result)
+            parts = iter(known)
+        # So many at a time: sources that are read from stay open.
+        while some := list(itertools.islice(parts, _OPEN)):
+            for alone in self._in_order(some):
+                self._read_parts(alone)
+        return result[()] if scalar and out is None else result
+
+    def _may_leave(
+        self, result: Any, section: list[int], axes: Sequence[tuple[int, bool] | None]
+    ) -> bool:
+        """Whether memory need not be filled if the parts of a section have as many elements as it."""
+        shape = tuple(1 if axis is None else section[3 * axis[0] + 1] for axis in axes)
+        return (
+            not self.base.closed
+            and isinstance(result, np.ndarray)
+            and (result.shape, result.dtype) == (shape, self.info.dtype)
+            and result.flags.writeable
+            and result.flags.forc
+            and len(self.source.pieces.of) <= _OPEN
+            and self._are_apart
+        )
+
+    @cached_property
+    def _are_apart(self) -> bool:
+        """Whether no two pieces have an element in common, as far as boxes around them tell."""
+        here = self.source.pieces.here
+        low = here[:, :, 0]
+        ends = low + (here[:, :, 1] - 1) * here[:, :, 2] + 1
+        # Cells between all places where some box begins or ends.
+        edges = [np.unique([low[:, d], ends[:, d]]) for d in range(low.shape[1])]
+        if math.prod(len(one) for one in edges) > _CELLS:
+            return False
+        taken = np.zeros([len(one) for one in edges], bool)
+        for first, last in zip(low, ends, strict=True):
+            box = tuple(
+                slice(*np.searchsorted(edge, (a, b)).tolist())
+                for edge, a, b in zip(edges, first, last, strict=True)
+            )
+            if taken[box].any():
+                return False
+            taken[box] = True
+        return True
+
+    def contended(self, parts: Sequence[Part]) -> list[bool]:
+        """For each part whether others may have elements of it; of very many parts True."""
+        if self._are_apart:
+            return [False] * len(parts)
+        if len(parts) > _COMPARED:
+            return [True] * len(parts)
+        found: list[bool] = (may_overlap([p.where for p in parts]).sum(axis=0) > 1).tolist()
+        return found
+
+    def _in_order(self, parts: list[Part]) -> Iterator[list[Part]]:
+        """Parts that follow each other and have no element in common."""
+        low = 0
+        if not self._are_apart:
+            meet = may_overlap([part.where for part in parts])
+            for high in range(1, len(parts)):
+                if meet[high, low:high].any():
+                    yield parts[low:high]
+                    low = high
+        yield parts[low:]
+
+    def _read_parts(self, parts: list[Part]) -> None:
+        plain = []
+        for part in parts:
+            found = part.opened
+            if found.info.dtype != self.info.dtype:
+                self._convert(found, part)
+            elif isinstance(found.core, VirtualCore):
+                found.core.read(part.key, part.place)
+            else:
+                plain.append((found.core, part.key, part.place))
+        if plain:
+            _core.read_many(plain, lanes=_LANES)
+
+    def _convert(self, found: Source, part: Part) -> None:
+        """Read elements of another type, a slab at a time."""
+        shape = part.place.shape
+        most = max(_CONVERTED // max(found.info.dtype.itemsize, 1), 1)
+        held = min(math.prod(shape), most) * found.info.dtype.itemsize
+        with _core.Reservation("conversion of a source", held):
+            for key, place in slabs(part.key, shape, most):
+                into: Any = (*place, ...)
+                part.place[into] = converted(found.core.read(key), self.info.dtype)
+
+    # What reading costs
+
+    def looked(self, key: Any) -> list[Part]:
+        """The parts of a section of which nothing is moved: there is no memory for them."""
+        section, axes, _ = self.base.section_of(key)
+        shape = tuple(1 if axis is None else section[3 * axis[0] + 1] for axis in axes)
+        memory = np.broadcast_to(np.empty((), self.info.dtype), shape)
+        return list(self.parts(section, upwards(memory, axes, len(self.info.shape))))
+
+    def _looked(self, key: Any) -> Iterator[tuple[Source, Key, int]]:
+        """Sources and sections of a key, and how many elements each has."""
+        for part in self.looked(key):
+            yield part.opened, part.key, part.place.size
+
+    def explain(self, key: Any, write: bool = False, assumed: int | None = None) -> dict[str, Any]:
+        """Sum what reading a section does over its sources; `assumed` bytes count as free."""
+        told = self.base.explain(key, write, assumed)
+        looked = self._looked(key)
+        return self._summed(told, [(s.core.explain(k, False, assumed), n) for s, k, n in looked])
+
+    def _summed(
+        self, told: dict[str, Any], each: list[tuple[dict[str, Any], int]]
+    ) -> dict[str, Any]:
+        if not each:
+            return {**told, "why": "virtual: no source has any of it, the fill value does"}
+        largest = max(each, key=lambda one: one[1])[0]
+        total = {**largest, **{name: told[name] for name in ("path", "section", "useful_bytes")}}
+        for name in _SUMMED:
+            total[name] = sum(one[name] for one, _ in each)
+        total["peak_bytes"] = max(one["peak_bytes"] for one, _ in each)
+        known = [(one["cached"], n) for one, n in each if one["cached"] is not None]
+        elements = sum(n for _, n in known)
+        total["cached"] = sum(c * n for c, n in known) / elements if elements else None
+        sections = "1 section" if len(each) == 1 else f"{len(each)} sections, of the largest"
+        total["why"] = f"virtual, {sections}: {largest['why']}"
+        return total
+
+    def counts(self, key: Any, write: bool = False) -> list[int]:
+        """Requests and bytes of a section."""
+        total = self.base.counts(key, write)
+        for source, part, _ in self._looked(key):
+            total = [a + b for a, b in zip(total, source.core.counts(part, write), strict=True)]
+        return total
+
+    def price(self, key: Any, write: bool = False, cold: bool = False) -> tuple[int, int]:
+        """What a section costs, and how much of it is cached."""
+        prices = [s.core.price(k, write, cold) for s, k, _ in self._looked(key)]
+        return sum(p for p, _ in prices), sum(c for _, c in prices)
+
+    def stats(self) -> dict[str, int]:
+        """What was done, in all sources together."""
+        total = {**self.base.stats()}
+        for one in (self._before, *(s.core.stats() for s in list(self._open.values()))):
+            _add(total, one)
+        return total
+
+    def seconds(self) -> dict[str, float]:
+        """What that took all threads."""
+        total = {**self.base.seconds()}
+        for one in (self._seconds_before, *(s.core.seconds() for s in list(self._open.values()))):
+            _add(total, one)
+        return total
+
+    def stored(self) -> None:
+        """Nobody knows which places are stored: all are looked at."""
+
+    def prefetch(self, key: Any) -> None:
+        """Ask the system to bring a section into the page cache."""
+        for source, part, _ in self._looked(key):
+            source.core.prefetch(part)
+
+    def begin_loop(self, choose: Callable[[int], int], writes_to: Any = None) -> _core.Loop:
+        """Begin a loop whose reads take what those of the first source do."""
+        for number in dict.fromkeys(self.source.pieces.of.tolist()):
+            source = self.opened(number)
+            if source is not None:
+                return source.core.begin_loop(choose, writes_to)  # type: ignore[no-any-return]
+        return self.base.begin_loop(choose, writes_to)
+
+    def close(self) -> None:
+        """Release the files."""
+        self.base.close()
+        for source in list(self._open.values()):
+            source.core.close()
+            source.info.forget()
+        for handle in self.handles.values():
+            handle.close()
+
+    # Elements chosen by indices
+
+    def read_points(
+        self,
+        axes: tuple[int, ...],
+        lists: tuple[NDArray[np.int64], ...],
+        mode: str,
+        rest: list[int],
+        out: NDArray[Any],
+    ) -> None:
+        """Read elements, or blocks of them, by lists of indices: of each source those that it has."""
+        self.base.read_points(axes, lists, mode, rest, out)  # checks them, and fills
+        for one in self.chosen(axes, lists, mode, rest):
+            source = self.opened(one.source)
+            if source is None:
+                continue
+            dtype = source.info.dtype
+            with _core.Reservation("elements of a source", math.prod(one.shape) * dtype.itemsize):
+                buffer = np.empty(one.shape, dtype)
+                if one.axes:
+                    source.core.read_points(one.axes, one.lists, "points", one.rest, buffer)
+                else:
+                    # Its one index along these axes is in the section.
+                    buffer[...] = source.core.read(one.section)
+                lengths = [part.stop - part.start for part in map(from_zero, one.place)]
+                into: Any = (one.points, *one.place)
+                here = buffer.reshape(len(buffer), *lengths)
+                out[into] = converted(here, self.info.dtype)
+
+    def explain_points(
+        self,
+        axes: tuple[int, ...],
+        lists: tuple[NDArray[np.int64], ...],
+        mode: str,
+        rest: list[int],
+        write: bool,
+    ) -> dict[str, Any]:
+        """What `read_points` does: sums over the sources."""
+        told = self.base.explain_points(axes, lists, mode, rest, write)
+        each = []
+        for one in self.chosen(axes, lists, mode, rest):
+            source = self.opened(one.source)
+            if source is not None and one.axes:
+                words = one.axes, one.lists, "points", one.rest
+                each.append((source.core.explain_points(*words, write), math.prod(one.shape)))
+            elif source is not None:
+                each.append((source.core.explain(one.section, write), math.prod(one.shape)))
+        return self._summed(told, each)
+
+    def chosen(
+        self,
+        axes: tuple[int, ...],
+        lists: tuple[NDArray[np.int64], ...],
+        mode: str,
+        rest: list[int],
+        looked: dict[int, tuple[int, ...] | None] | None = None,
+    ) -> Iterator[_Chosen]:
+        """
+        Of a list of points those that each piece has.
+
+        `looked` is told the shape of each source that was looked at, None if it is missing.
+        """
+        lengths = [self.info.shape[d] for d in axes]
+        number = math.prod(one.size for one in lists) if mode == "outer" else lists[0].size
+        with _core.Reservation("indices of sources", 8 * number * (2 * len(axes) + 1)):
+            each: list[NDArray[np.int64]]
+            if mode == "outer":
+                each = [one.reshape(-1) for one in np.meshgrid(*lists, indexing="ij")]
+            elif mode == "flat":
+                total = math.prod(lengths)
+                flat = np.where(lists[0] < 0, lists[0] + total, lists[0])
+                each = list(np.unravel_index(flat, lengths))
+            else:
+                each = list(lists)
+            indices = {
+                d: np.where(one < 0, one + n, one)
+                for d, one, n in zip(axes, each, lengths, strict=True)
+            }
+            every = self.source.pieces
+            for piece in range(len(every.of)):
+                if not _hits(every.here[piece].tolist(), indices):
+                    continue
+                number = int(every.of[piece])
+                source = self.opened(number)
+                if looked is not None:
+                    looked[number] = None if source is None else source.info.shape
+                if source is not None:
+                    pieces = self._pieces(piece, source.info)
+                    each_of = (
+                        self._chosen_of(source, number, pieces, k, indices, rest)
+                        for k in range(len(pieces.of))
+                    )
+                    yield from (one for one in each_of if one is not None)
+
+    def _chosen_of(
+        self,
+        source: Source,
+        number: int,
+        pieces: Pieces,
+        piece: int,
+        indices: dict[int, NDArray[np.int64]],
+        rest: list[int],
+    ) -> _Chosen | None:
+        """Those of the points that a piece has."""
+        here, there = pieces.here[piece].tolist(), pieces.there[piece].tolist()
+        inside = np.ones(len(next(iter(indices.values()))), bool)
+        for d, one in indices.items():
+            start, count, step = here[d]
+            inside &= (one >= start) & (one <= start + (count - 1) * step)
+            inside &= (one - start) % step == 0
+        if not inside.any():
+            return None
+        # Of the other axes what the piece has of the section.
+        sections, place = [slice(0, 1)] * len(here), [slice(0, 1)] * len(here)
+        for d, (start, count, step) in enumerate(here):
+            if d in indices:
+                continue
+            first, wanted, every = rest[3 * d : 3 * d + 3]
+            key = slice(first, first + (wanted - 1) * every + 1, every)
+            low = max(-((start - first) // step), 0)
+            high = min((key.stop - 1 - start) // step, count - 1)
+            both = common(there[d], here[d], low, high, key) if wanted and low <= high else None
+            if both is None:
+                return None
+            sections[d], place[d] = both
+        axes = pieces.axes[piece] or ()
+        found: dict[int, NDArray[np.int64]] = {}
+        for e, (d, _) in enumerate(axes):
+            if d in indices:
+                found[e] = there[d][0] + (indices[d] - here[d][0]) // here[d][2] * there[d][2]
+                inside &= found[e] < source.info.shape[e]
+        part = within(axes, tuple(sections), tuple(place), source.info.shape)
+        (points,) = inside.nonzero()
+        if part is None or not len(points):
+            return None
+        words: list[int] = []
+        for at in part[0]:
+            words += (at, 1, 1) if isinstance(at, int) else words_of(at)
+        section = tuple(slice(at, at + 1) if isinstance(at, int) else at for at in part[0])
+        lengths = [n for e, n in enumerate(words[1::3]) if e not in found]
+        return _Chosen(
+            number,
+            tuple(found),
+            tuple(np.ascontiguousarray(one[points]) for one in found.values()),
+            words,
+            section,
+            (len(points) if found else 1, *lengths),
+            points,
+            tuple(one for d, one in enumerate(part[1]) if d not in indices),
+        )
+
+
+def _hits(here: list[list[int]], indices: dict[int, NDArray[np.int64]]) -> bool:
+    """Whether some point may be in a piece: between its ends along all axes."""
+    inside: Any = True
+    for d, one in indices.items():
+        start, count, step = here[d]
+        inside = inside & (one >= start) & (one <= start + (count - 1) * step)
+    return bool(np.any(inside))
+
+
+class _Chosen(NamedTuple):
+    """Of a list of points those that are in one piece."""
+
+    source: int
+    #: The axes of the source that have lists, and these.
+    axes: tuple[int, ...]
+    lists: tuple[NDArray[np.int64], ...]
+    #: Start, count and step along all axes; the same as a key.
+    rest: list[int]
+    section: tuple[slice, ...]
+    #: Of the memory that the source is read into.
+    shape: tuple[int, ...]
+    #: Which points, and where along the other axes.
+    points: NDArray[np.intp]
+    place: tuple[slice, ...]
+
+
+def _add(total: dict[str, Any], some: Mapping[str, Any]) -> None:
+    for name, value in some.items():
+        total[name] = total.get(name, 0) + value

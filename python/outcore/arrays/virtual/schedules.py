@@ -1,0 +1,154 @@
+"""
+Indices made ready for virtual arrays.
+
+Problem. A schedule of the core is of one array; a virtual array has many sources, which come and go.
+Idea. A schedule for each piece that has elements, and the place of these elements in the result.
+Invariants. Pieces are read in their order, so of those that have an element in common the last one has
+it. A schedule whose sources are others by now serves no more, and is made again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.virtual.core import Source, VirtualCore
+from outcore.arrays.virtual.sections import converted, from_zero
+
+__all__ = ["VirtualSchedule", "outlived", "schedule_of", "serves"]
+
+
+def schedule_of(
+    core: Any,
+    axes: tuple[int, ...],
+    lists: tuple[NDArray[np.int64], ...],
+    mode: str,
+    rest: list[int],
+) -> _core.IndexSchedule:
+    """An index made ready for arrays of the layout of this one, virtual or not."""
+    if not isinstance(core, VirtualCore):
+        return _core.IndexSchedule(core, axes, lists, mode, rest)
+    made: Any = VirtualSchedule(core, axes, lists, mode, rest)
+    return made  # type: ignore[no-any-return]
+
+
+def serves(made: Any, core: Any) -> bool:
+    """Whether an index that was made ready is so for an array, virtual or not."""
+    both = isinstance(made, VirtualSchedule), isinstance(core, VirtualCore)
+    return both[0] == both[1] and made.serves(core)
+
+
+def outlived(made: Any, core: Any) -> bool:
+    """Whether it was made for a virtual array whose sources are others by now."""
+    return isinstance(made, VirtualSchedule) and made.core is core and not made.serves(core)
+
+
+class VirtualSchedule:
+    """
+    An index made ready for a virtual array: a schedule for each source, and where its elements go.
+
+    It has the members of the core's own `IndexSchedule`, and holds as long as the sources stay as they
+    are: where one has come, has gone, or has another shape or layout, it serves no more.
+
+    Parameters
+    ----------
+    core
+        The array.
+    axes, lists, mode, rest
+        As of `VirtualCore.read_points`; indices were checked.
+    """
+
+    def __init__(
+        self,
+        core: VirtualCore,
+        axes: tuple[int, ...],
+        lists: tuple[NDArray[np.int64], ...],
+        mode: str,
+        rest: list[int],
+    ) -> None:
+        self.core = core
+        self._looked: dict[int, tuple[int, ...] | None] = {}
+        self._each: list[_Ready] = []
+        for one in core.chosen(axes, lists, mode, rest, self._looked):
+            source = core.opened(one.source)
+            if source is None:  # it went away meanwhile
+                self._looked[one.source] = None
+                continue
+            first, last = int(one.points[0]), int(one.points[-1])
+            points: slice | NDArray[np.intp] = slice(first, last + 1)
+            held = None
+            if last - first + 1 != len(one.points):
+                points = one.points
+                held = _core.Reservation("places of elements of a source", points.nbytes)
+            made = None
+            if one.axes:
+                made = schedule_of(source.core, one.axes, one.lists, "points", one.rest)
+            into = (points, *one.place)
+            self._each.append(_Ready(one.source, made, one.section, one.shape, into, held))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the memory budget that it takes."""
+        held = sum(one.held.nbytes for one in self._each if one.held is not None)
+        return held + sum(one.made.nbytes for one in self._each if one.made is not None)
+
+    def serves(self, core: Any) -> bool:
+        """Whether it was made for this array, with the sources as they are."""
+        if core is not self.core:
+            return False
+        for number, shape in self._looked.items():
+            source = self.core.opened(number)
+            if (None if source is None else source.info.shape) != shape:
+                return False
+        for one in self._each:
+            source = self.core.opened(one.source)
+            if source is None or (one.made is not None and not one.made.serves(source.core)):
+                return False
+        return True
+
+    def read(self, core: Any, out: NDArray[Any]) -> None:
+        """Read the elements into memory with a row for each point."""
+        if not out.size:
+            return
+        corner = (slice(0, 1),) * len(self.core.info.shape)
+        out[...] = self.core.base.read(corner).reshape(())
+        for one in self._each:
+            source = self.core.opened(one.source)
+            if source is not None:
+                self._read_one(one, source, out)
+
+    def _read_one(self, one: _Ready, source: Source, out: NDArray[Any]) -> None:
+        place = out[one.into] if isinstance(one.into[0], slice) else None
+        dtype = source.info.dtype
+        packed = place is not None and dtype == out.dtype and place.flags.c_contiguous
+        if one.made is not None and place is not None and packed:
+            one.made.read(source.core, place.reshape(one.shape))
+            return
+        with _core.Reservation("elements of a source", math.prod(one.shape) * dtype.itemsize):
+            buffer = np.empty(one.shape, dtype)
+            if one.made is not None:
+                one.made.read(source.core, buffer)
+            else:
+                # Its one index along these axes is in the section.
+                buffer[...] = source.core.read(one.section)
+            lengths = [part.stop - part.start for part in map(from_zero, one.into[1:])]
+            here = buffer.reshape(len(buffer), *lengths)
+            into: Any = one.into
+            out[into] = converted(here, self.core.info.dtype)
+
+
+class _Ready(NamedTuple):
+    """The elements of one piece, made ready."""
+
+    source: int
+    #: None: its one index along the axes of the points is in the section.
+    made: _core.IndexSchedule | None
+    section: tuple[slice, ...]
+    #: Of the memory that the source is read into, and where that goes.
+    shape: tuple[int, ...]
+    into: tuple[Any, ...]
+    held: _core.Reservation | None

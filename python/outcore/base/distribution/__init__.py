@@ -1,0 +1,40 @@
+"""
+Which rank owns which index: `Align`, `Distribution`.
+
+| file              | holds |
+|-------------------|---|
+| `value.py`        | `Distribution`: an array divided over ranks, as a value; its parts as slices |
+| `process_grid.py` | `ProcessGrid`: ranks in a box |
+
+`DistArray` (`outcore.ranks.dist`) has the elements; nothing here talks to another rank.
+"""
+
+from outcore.base.distribution.process_grid import ProcessGrid
+from outcore.base.distribution.value import (
+    Align,
+    Distribution,
+    Ghosts,
+    Key,
+    Periodic,
+    like,
+    part_of,
+    slices,
+    views,
+    widths,
+    wraps,
+)
+
+__all__ = [
+    "Align",
+    "Distribution",
+    "Ghosts",
+    "Key",
+    "Periodic",
+    "ProcessGrid",
+    "like",
+    "part_of",
+    "slices",
+    "views",
+    "widths",
+    "wraps",
+]

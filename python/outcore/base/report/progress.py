@@ -1,0 +1,129 @@
+"""What ``progress=`` may be, and a progress bar."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from outcore.base.report.access import human
+from outcore.errors import UsageError
+
+__all__ = ["Bar", "Progress", "ProgressArgument", "progress_of"]
+
+#: Called with what is done, and with all that is to be done, in bytes or steps.
+Progress = Callable[[int, int], None]
+#: What the user passes.
+ProgressArgument = Progress | bool | None
+
+
+def progress_of(value: ProgressArgument, title: str, *, shows: bool = True) -> Progress:
+    """
+    What is called with the progress of a call.
+
+    Parameters
+    ----------
+    value
+        A function; True for a bar on stderr; None or False for nothing.
+    title
+        Of the bar.
+    shows
+        Whether this process shows a bar: of several ranks one does.
+
+    Raises
+    ------
+    UsageError
+        ``bad-progress``: it is something else.
+    """
+    if value is True and shows:
+        return _bar(title)
+    if value is None or isinstance(value, bool):
+        return lambda done, total: None
+    if not callable(value):
+        raise UsageError(
+            f"progress={value!r}: pass a function of two numbers, done and total, or True for a bar",
+            code="bad-progress",
+        )
+    return value
+
+
+def _bar(title: str) -> Progress:
+    """A bar that ends its line when all is done, also where nobody ends it."""
+    bars: list[Bar] = []
+
+    def show(done: int, total: int) -> None:
+        if not bars:
+            bars.append(Bar(title, quiet=False, piped=True))
+        bars[0](done, total)
+        if done >= total:
+            bars.pop().__exit__()
+
+    return show
+
+
+class Bar:
+    """
+    A progress bar on stderr: tqdm's if it is installed, else plain text; none if piped.
+
+    Parameters
+    ----------
+    title
+        What is under way.
+    quiet
+        None at all.
+    stream
+        Instead of stderr.
+    piped
+        Also if nobody looks at it on a terminal.
+    """
+
+    def __init__(
+        self, title: str, quiet: bool, stream: TextIO | None = None, *, piped: bool = False
+    ) -> None:
+        self._stream: TextIO | None = stream or sys.stderr
+        self._title = title
+        self._quiet = quiet or self._stream is None or not (piped or self._stream.isatty())
+        self._started = time.monotonic()
+        self._first: int | None = None
+        self._shown = 0.0
+        self._bar: Any = None
+        if not self._quiet:
+            try:
+                from tqdm import tqdm
+            except ImportError:
+                return
+            self._bar = tqdm(
+                desc=title, unit="B", unit_scale=True, file=self._stream, dynamic_ncols=True
+            )
+
+    def __call__(self, done: int, total: int) -> None:
+        """So much is done."""
+        if self._quiet:
+            return
+        if self._bar is not None:
+            self._bar.total = total
+            if self._first is None:
+                self._first = self._bar.initial = done
+            self._bar.update(done - self._bar.n)
+            return
+        if self._first is None:
+            self._first = done
+        now = time.monotonic()
+        if now - self._shown < 0.2 and done < total:
+            return
+        self._shown = now
+        rate = (done - self._first) / max(now - self._started, 1e-9)
+        left = f"{(total - done) / rate:.0f} s left" if rate > 0 else "waiting"
+        share = done / total if total else 1.0
+        text = f"{self._title} {share:4.0%}  {human(done)}  {human(int(rate))}/s  {left}"
+        print(f"\r{text:<70}", end="", file=self._stream, flush=True)
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        elif not self._quiet and self._shown:
+            print(file=self._stream)

@@ -1,0 +1,470 @@
+"""
+A function on blocks: of one or several arrays, with what lies around each block, into one or several
+others.
+
+Problem. Most computations on large arrays look at one place at a time, and at what lies around it.
+Idea. Blocks of whole chunks, as large as the memory allows. A block comes with its halo; at the ends
+of the array the halo is made of elements inside (or of a constant), as SciPy's filters do. What a
+block shares with the one before it is copied from there and not read again.
+
+Invariants. Each element of a result is computed once, and from the same elements wherever blocks are
+cut, if the function looks no further than the halo.
+
+Reference: PASSION, section 4.2 (prefetch) and 4.3 (reuse of what neighbouring slabs share).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.arrays import tiling
+from outcore.arrays.schedule import Block, Buffer, Load, Reuse, Schedule, Section, Step, Store
+from outcore.arrays.tiling import Side, Tiling
+from outcore.base.report import counted
+from outcore.compute.jobs import SMALLEST, Bound, Program, Terms, TooLittle
+from outcore.errors import UsageError
+
+__all__ = ["BOUNDARIES", "Around", "Scratch", "blockwise", "filled", "per_axis"]
+
+Shape = tuple[int, ...]
+
+#: SciPy's names of what lies beyond the ends of an array, and NumPy's for `numpy.pad`.
+BOUNDARIES = {
+    "constant": "constant",
+    "nearest": "edge",
+    "reflect": "symmetric",
+    "mirror": "reflect",
+    "wrap": "wrap",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """
+    What a block has around it.
+
+    Parameters
+    ----------
+    widths
+        Along each axis, elements on either side.
+    boundary
+        What lies beyond the ends of the array: a key of `BOUNDARIES`, one for each axis, or None (blocks
+        end there).
+    cval
+        The element beyond, if it is ``"constant"``.
+    """
+
+    widths: Shape
+    boundary: str | tuple[str, ...] | None = None
+    cval: Any = 0
+
+    def along(self, axis: int) -> str | None:
+        """What lies beyond the ends of an axis."""
+        each = isinstance(self.boundary, tuple)
+        return self.boundary[axis] if each else self.boundary  # type: ignore[index, return-value]
+
+    def held(self, tile: Sequence[int]) -> int:
+        """Elements of a block of this shape and what is around it."""
+        return math.prod(n + 2 * w for n, w in zip(tile, self.widths, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """
+    Memory that a kernel works with.
+
+    Parameters
+    ----------
+    dtype
+        Of it.
+    elements
+        How many; None: those of a block of the first source with its halo, in that shape.
+    """
+
+    dtype: np.dtype[Any]
+    elements: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """
+    One axis of one block: where its elements come from.
+
+    Parameters
+    ----------
+    length
+        Of the block and its halo.
+    parts
+        Sections of the array with their places in the block.
+    """
+
+    length: int
+    parts: tuple[tuple[slice, slice], ...]
+    #: Elements before and after those that are there, to be filled.
+    missing: tuple[int, int]
+
+
+def _axis(low: int, high: int, width: int, length: int, boundary: str | None) -> _Axis:
+    begin, end = low - width, high + width
+    inner = slice(max(begin, 0), min(end, length))
+    if boundary is None:
+        return _Axis(
+            inner.stop - inner.start, ((inner, slice(0, inner.stop - inner.start)),), (0, 0)
+        )
+    before, after = inner.start - begin, end - inner.stop
+    place = slice(before, before + inner.stop - inner.start)
+    parts = [(inner, place)]
+    if boundary == "wrap" and (begin > 0 or end < length):
+        # From the other end. A block of the whole axis is filled from itself, and any block is one whose
+        # halo is longer than the axis.
+        if before:
+            parts.append((slice(length - before, length), slice(0, before)))
+        if after:
+            parts.append((slice(0, after), slice(place.stop, place.stop + after)))
+        before = after = 0
+    return _Axis(end - begin, tuple(parts), (before, after))
+
+
+def filled(
+    block: NDArray[Any],
+    missing: Sequence[tuple[int, int]],
+    boundary: str | Sequence[str],
+    cval: Any,
+) -> None:
+    """Fill what is missing at the ends of a block from the elements that are there."""
+    each = (boundary,) * block.ndim if isinstance(boundary, str) else boundary
+    for axis, (word, (before, after)) in enumerate(zip(each, missing, strict=True)):
+        if not before and not after:
+            continue
+        length = block.shape[axis]
+        lanes = np.moveaxis(block, axis, 0)
+        if word == "constant":
+            lanes[:before] = lanes[length - after :] = cval
+            continue
+        mode: Any = BOUNDARIES[word]
+        source = np.pad(np.arange(before, length - after), (before, after), mode=mode)
+        for n in (*range(before), *range(length - after, length)):
+            lanes[n] = lanes[source[n]]
+
+
+def blockwise(
+    name: str,
+    shape: Shape,
+    sources: Sequence[tuple[Shape, np.dtype[Any]]],
+    results: Sequence[np.dtype[Any]],
+    kernel: Callable[..., None],
+    around: Around,
+    *,
+    given: Shape | None = None,
+    scratch: Callable[[Terms], Sequence[Scratch]] | None = None,
+    work: int = 0,
+    rate: float = 0.0,
+) -> Callable[[Terms], Program]:
+    """
+    How to plan a function on blocks.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    shape
+        Of the results, which the shapes of all sources can be broadcast to.
+    sources
+        Shape and dtype of each.
+    results
+        Dtype of each.
+    kernel
+        ``kernel(blocks, key)``: blocks of the sources, then those of the results; `key` is where
+        these lie.
+    around
+        The halo of the blocks of sources that have the full length of an axis.
+    given
+        Shape of blocks; None: chosen.
+    scratch
+        What the kernel works with: further blocks, which it gets after those of the results.
+    work, rate
+        Operations for an element of the result, and how many are done in a second.
+    """
+    made = len(sources)
+    native = [dtype.newbyteorder("=") for _, dtype in sources]
+
+    def plan(terms: Terms) -> Program:
+        # What a block has of the one before is taken from there, so that only one can be loaded ahead.
+        alone = any(around.widths)
+        own = scratch(terms) if scratch else ()
+        besides = sum(one.dtype.itemsize for one in own if one.elements is None)
+        fixed = sum(one.elements * one.dtype.itemsize for one in own if one.elements is not None)
+        left = replace(terms, room=max(terms.room - fixed, 0))
+        sides = [terms.side(n) for n in range(made + len(results))]
+
+        def tiled(ahead: int) -> Tiling:
+            loaded, stored = 2 if alone else 1 + ahead, 1 + ahead
+            each = loaded * sum(d.itemsize for d in native) + besides
+            each += stored * sum(d.itemsize for d in results)
+            return _tiles(left, shape, around, each, given, made)
+
+        try:
+            tiles, ahead = tiled(1), 1
+            if given is None and not _keeps_chunks(tiles, sides):
+                # To code chunks twice takes longer than to wait for them.
+                larger = tiled(0)
+                if _keeps_chunks(larger, sides):
+                    tiles, ahead = larger, 0
+        except TooLittle as error:
+            raise TooLittle(error.needed + fixed) from None
+        largest = tuple(
+            min(n + 2 * w, length if around.boundary is None else n + 2 * w)
+            for n, w, length in zip(tiles.largest, around.widths, shape, strict=True)
+        )
+        most = around.held(tiles.largest)
+
+        def memory(ahead: int) -> tuple[Buffer, ...]:
+            loaded, stored = 2 if alone else 1 + ahead, 1 + ahead
+            return (
+                *(
+                    Buffer(_broadcast(one, largest, shape), dtype, terms.order(k), copies=loaded)
+                    for k, ((one, _), dtype) in enumerate(zip(sources, native, strict=True))
+                ),
+                *(
+                    Buffer(math.prod(tiles.largest), dtype, terms.order(made + k), copies=stored)
+                    for k, dtype in enumerate(results)
+                ),
+                *(
+                    Buffer(
+                        most if one.elements is None else one.elements, one.dtype, terms.order(0)
+                    )
+                    for one in own
+                ),
+            )
+
+        # Two stores on their way leave the disk something to do while the kernel works; what codes has
+        # something to do anyway, and each operation holds much.
+        coded = any(side is not None and side.whole for side in sides)
+        if ahead and not coded and _held(memory(2)) <= terms.room:
+            ahead = 2
+        steps = _Steps(
+            terms.ranks,
+            shape,
+            tuple(one for one, _ in sources),
+            len(results),
+            tiles,
+            around,
+            work,
+            own,
+        )
+        schedule = Schedule(
+            name=name,
+            arrays=tuple(f"array {n}" for n in range(made + len(results))),
+            buffers=memory(ahead),
+            steps=len(tiles),
+            make=steps,
+            restart=steps.restart,
+            kernels=(kernel,),
+            reading=1 if alone else max(ahead, 1),
+            writing=max(ahead, 1),
+            rate=rate,
+        )
+        sizes = [math.prod(one) * dtype.itemsize for one, dtype in sources]
+        sizes += [math.prod(shape) * dtype.itemsize for dtype in results]
+        size = " x ".join(map(str, tiles.tile)) or "one element"
+        again = " with what is around them" if any(around.widths) else ""
+        return Program(
+            (schedule,),
+            f"{counted(len(tiles), 'block')} of {size}{again}",
+            Bound.of(dict(enumerate(sizes)), "inputs and results once"),
+        )
+
+    return plan
+
+
+def _keeps_chunks(tiles: Tiling, sides: Sequence[Side | None]) -> bool:
+    """Whether no chunk that is encoded lies in two tiles."""
+    for side in sides:
+        chunks = side.chunks if side is not None and side.whole else None
+        if chunks is None or len(chunks) != len(tiles.shape):
+            continue
+        each = zip(tiles.tile, tiles.shape, chunks, strict=True)
+        if any(tile < length and tile % chunk for tile, length, chunk in each):
+            return False
+    return True
+
+
+def _held(buffers: Sequence[Buffer]) -> int:
+    """Bytes of buffers."""
+    return sum(buffer.nbytes for buffer in buffers)
+
+
+def _broadcast(one: Shape, largest: Shape, shape: Shape) -> int:
+    """Elements of the largest block of a source."""
+    tail = largest[len(shape) - len(one) :]
+    full = shape[len(shape) - len(one) :]
+    axes = zip(one, tail, full, strict=True)
+    return math.prod(1 if n == 1 and whole != 1 else most for n, most, whole in axes)
+
+
+def _tiles(
+    terms: Terms, shape: Shape, around: Around, per_element: int, given: Shape | None, made: int
+) -> Tiling:
+    """Blocks that fit with what is around them."""
+    if given is not None:
+        tiles = Tiling(shape, tuple(map(max, given, (1,) * len(shape))), terms.order(made))
+        needed = around.held(tiles.largest) * per_element
+        if needed > terms.room:
+            raise TooLittle(needed)
+        return tiles
+    least = min(math.prod(shape), SMALLEST // max(per_element, 1)) * per_element
+    if terms.room < least:
+        raise TooLittle(least)
+    target = terms.side(made) or Side(max(per_element // 4, 1), "C")
+    source = terms.side(0) if made else None
+    source = source if source is not None and len(shape) == _ndim(terms, 0) else target
+    # Each rank has a tile at least.
+    most = min(terms.room // per_element, -(-math.prod(shape) // terms.ranks))
+    while True:
+        found = tiling.choose(shape, source, target, max(most, 1), cut=True)
+        if not isinstance(found, Tiling):
+            raise TooLittle(around.held(shape) * per_element)
+        needed = around.held(found.largest) * per_element
+        if needed <= terms.room:
+            return found
+        if most <= 1:
+            raise TooLittle(needed)
+        most = most * 3 // 4
+
+
+def _ndim(terms: Terms, number: int) -> int:
+    info = terms.infos[number]
+    return -1 if info is None else len(info.shape)
+
+
+class _Steps:
+    """
+    Step `k` computes tile `k` of the results, and takes what it shares with the tile before of that.
+
+    Each rank begins with a tile of its own: it reads what is around it from the array, which nobody
+    changes.
+    """
+
+    def __init__(
+        self,
+        ranks: int,
+        shape: Shape,
+        sources: Sequence[Shape],
+        results: int,
+        tiles: Tiling,
+        around: Around,
+        work: int,
+        scratch: Sequence[Scratch],
+    ) -> None:
+        self.shape, self.sources, self.results = shape, sources, results
+        self.tiles, self.around, self.work, self.scratch = tiles, around, work, scratch
+        self.run = max(-(-len(tiles) // ranks), 1)
+
+    def __call__(self, number: int) -> Step:
+        return self.after(number, self.tiles.key(number - 1) if number % self.run else None)
+
+    def restart(self, number: int) -> tuple[Step, ...]:
+        """Return the step that reads all that it needs."""
+        return (self.after(number, None),)
+
+    def after(self, number: int, before: Section | None) -> Step:
+        """Return step `number`, after the one that computed the tile `before`."""
+        key = self.tiles.key(number)
+        size = tuple(part.stop - part.start for part in key)
+        blocks, loads, reuses, missing = [], [], [], []
+        for n, one in enumerate(self.sources):
+            axes = self.axes(key, one)
+            blocks.append(Block(n, tuple(axis.length for axis in axes)))
+            missing.append(tuple(axis.missing for axis in axes))
+            shared = None if before is None else self.shared(self.axes(before, one), axes)
+            if shared is None:
+                loads += [Load(n, part, n, place) for part, place in _product(axes)]
+                continue
+            axis, there, here, rest, place = shared
+            everything = [slice(0, one.length) for one in axes]
+            theirs, mine = list(everything), list(everything)
+            theirs[axis], mine[axis] = there, here
+            reuses.append(Reuse(n, tuple(mine), n, tuple(theirs)))
+            if rest.stop > rest.start:
+                parts = list(axes)
+                parts[axis] = _Axis(axes[axis].length, ((rest, place),), axes[axis].missing)
+                loads += [Load(n, part, n, at) for part, at in _product(parts)]
+        first = len(self.sources)
+        blocks += [Block(first + k, size) for k in range(self.results)]
+        for k, own in enumerate(self.scratch):
+            whole = blocks[0].shape if own.elements is None else (own.elements,)
+            blocks.append(Block(first + self.results + k, whole))
+        return Step(
+            blocks=tuple(blocks),
+            loads=tuple(loads),
+            stores=tuple(Store(first + k, key, first + k) for k in range(self.results)),
+            kernel=0,
+            arguments=(key, tuple(missing)),
+            reuses=tuple(reuses),
+            work=self.work * math.prod(size),
+        )
+
+    def axes(self, key: Section, one: Shape) -> list[_Axis]:
+        found = []
+        skipped = len(self.shape) - len(one)
+        for axis, length in enumerate(one):
+            part = key[skipped + axis]
+            if length == 1 and self.shape[skipped + axis] != 1:
+                found.append(_Axis(1, ((slice(0, 1), slice(0, 1)),), (0, 0)))
+            else:
+                width = self.around.widths[skipped + axis]
+                word = self.around.along(skipped + axis)
+                found.append(_axis(part.start, part.stop, width, length, word))
+        return found
+
+    def shared(
+        self, before: Sequence[_Axis], now: Sequence[_Axis]
+    ) -> tuple[int, slice, slice, slice, slice] | None:
+        """
+        What the block before has of this one, if they differ along one axis only.
+
+        The axis; the part there, and here; what has to be read, and its place.
+        """
+        moved = [n for n, (a, b) in enumerate(zip(before, now, strict=True)) if a != b]
+        if len(moved) != 1:
+            return None
+        axis = moved[0]
+        if self.around.along(axis + len(self.shape) - len(now)) == "wrap":
+            return None
+        (old, old_at), (new, new_at) = before[axis].parts[0], now[axis].parts[0]
+        low, high = max(old.start, new.start), min(old.stop, new.stop)
+        if low != new.start or high <= low:
+            return None
+        there = slice(old_at.start + low - old.start, old_at.start + high - old.start)
+        here = slice(new_at.start, new_at.start + high - low)
+        return axis, there, here, slice(high, new.stop), slice(here.stop, new_at.stop)
+
+
+def _product(axes: Sequence[_Axis]) -> list[tuple[Section, Section]]:
+    """All sections, with their places in the block."""
+    found: list[tuple[Section, Section]] = [((), ())]
+    for axis in axes:
+        found = [((*a, part), (*b, place)) for a, b in found for part, place in axis.parts]
+    return found
+
+
+def per_axis(value: Any, ndim: int, what: str) -> Shape:
+    """One integer of at least 0, or one for each axis."""
+    try:
+        given = tuple(value) if np.iterable(value) else (value,) * ndim
+        found = tuple(operator.index(n) for n in given)
+    except TypeError:
+        found = ()
+    if len(found) != ndim or any(n < 0 for n in found):
+        raise UsageError(
+            f"{what}={value!r} for {ndim} axes; give an integer of at least 0, or one for each axis",
+            code="bad-blocks",
+        )
+    return found

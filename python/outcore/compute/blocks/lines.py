@@ -1,0 +1,268 @@
+"""
+Passes over whole lines along an axis, of which few fit in memory.
+
+Problem. Lines along a slow axis are scattered over the array: held whole, a few at a time, they are
+short runs, many to a page. Each page is read, or written in part, for several blocks; where the page
+cache does not hold the array meanwhile, the disk moves it as often.
+Idea. Blocks of whole lines, straight from the array and into the result where that makes long runs.
+Where it does not, one more pass copies the array, in tiles with long runs on both sides, into a
+temporary one that has the blocks one after the other (`Panels`); so it is with the result. Whether
+that is worth its bytes is asked of the figures of the disk, for each side by itself.
+
+Invariants. Which lines are together in a block changes no line.
+
+Reference: PASSION, section 4.3: an access along the wrong axis is an out-of-core transposition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from outcore.arrays.schedule import Block, Buffer, Schedule, Step
+from outcore.arrays.tiling import Side, slabs
+from outcore.base import assumed_costs
+from outcore.base.report import counted
+from outcore.compute.jobs import SMALLEST, Bound, Program, Result, Terms, TooLittle
+from outcore.compute.passes.places import Panels, Place, Plain
+from outcore.compute.passes.work import Pass, Work
+from outcore.formats.layout import ArrayInfo
+
+__all__ = ["along_lines"]
+
+Shape = tuple[int, ...]
+Ends = tuple[tuple[int, int], ...]
+
+
+def along_lines(
+    name: str,
+    shape: Shape,
+    axis: int,
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+    made: Shape,
+    kernel: Callable[..., None],
+) -> Callable[[Terms], Program]:
+    """
+    How to plan a function of whole lines.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    shape
+        Of the array.
+    axis
+        Of the lines.
+    dtypes
+        Of the array and of the result.
+    made
+        Shape of what a line becomes, in the place of the axis.
+    kernel
+        ``kernel(blocks)``: a block of lines, and one of what they become.
+    """
+
+    def plan(terms: Terms) -> Program:
+        lines = _Lines(name, shape, axis, (dtypes[0].newbyteorder("="), dtypes[1]), made, terms)
+        # With nearly nothing, many operations on panels at once would take more than the blocks do.
+        sides = _SIDES if terms.room >= SMALLEST else _SIDES[:1]
+        ways = [lines.way(*one) for one in sides]
+        best = min((way for way in ways if way is not None), key=lambda way: way.seconds)
+        phases, temporaries = best.phases(name, kernel, terms.cores)
+        total = math.prod(shape[:axis] + shape[axis + 1 :])
+        each = (shape[axis] * dtypes[0].itemsize, math.prod(made) * dtypes[1].itemsize)
+        return Program(
+            phases,
+            f"{counted(len(lines.tiles), 'block')} of whole lines, {lines.most} at most{best.told}",
+            Bound.of({n: total * one for n, one in enumerate(each)}, "input and result once"),
+            temporaries,
+        )
+
+    return plan
+
+
+# Whether the array, and the result, are copied: the first that costs least.
+_SIDES = ((False, False), (True, False), (False, True), (True, True))
+
+
+@dataclass
+class _Way:
+    """Where the blocks come from and where they go, what is copied, and what that takes."""
+
+    lines: _Lines
+    here: Place
+    there: Place
+    before: Pass | None
+    after: Pass | None
+    seconds: float
+
+    @property
+    def told(self) -> str:
+        """For the method."""
+        sides = [word for one, word in ((self.before, "out of"), (self.after, "into")) if one]
+        if not sides:
+            return ""
+        return f", {' and '.join(sides)} panels: their runs in the array would be short"
+
+    def phases(
+        self, name: str, kernel: Callable[..., None], cores: int
+    ) -> tuple[tuple[Schedule, ...], tuple[Result, ...]]:
+        """The schedules, and the arrays between them."""
+        lines, temporaries = self.lines, []
+        copies = ((self.before, self.here, 0), (self.after, self.there, 1))
+        for one, place, n in copies:
+            if one is not None:
+                assert isinstance(place, Panels)
+                temporaries.append(Result(place.shape, lines.dtypes[n]))
+                place.number = 1 + len(temporaries)
+        arrays = ("array", "result", *(f"panels {n + 1}" for n in range(len(temporaries))))
+        done = [lines.schedule(name, arrays, self.here, self.there, kernel)]
+        if self.before is not None:
+            done.insert(0, self.before.schedule(name, arrays, cores, 0.0))
+        if self.after is not None:
+            done.append(self.after.schedule(name, arrays, cores, 0.0))
+        return tuple(done), tuple(temporaries)
+
+
+class _Lines:
+    """Blocks of whole lines."""
+
+    def __init__(
+        self,
+        name: str,
+        shape: Shape,
+        axis: int,
+        dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+        made: Shape,
+        terms: Terms,
+    ) -> None:
+        self.name, self.shape, self.axis, self.dtypes, self.made = name, shape, axis, dtypes, made
+        self.terms = terms
+        line = 2 * (shape[axis] * dtypes[0].itemsize + max(math.prod(made) * dtypes[1].itemsize, 1))
+        most = terms.room // line
+        if most < 1:
+            raise TooLittle(line)
+        others = (*shape[:axis], 1, *shape[axis + 1 :])
+        self.tiles = slabs(others, most, terms.order(0))
+        self.most = math.prod(self.tiles.largest)
+
+    @property
+    def result(self) -> Shape:
+        """Shape of the result."""
+        return (*self.shape[: self.axis], *self.made, *self.shape[self.axis + 1 :])
+
+    def extents(self, tile: Sequence[int], side: int) -> Shape:
+        """Of a block of these lines (0), or of what they become (1)."""
+        whole = (self.shape[self.axis],) if side == 0 else self.made
+        return (*tile[: self.axis], *whole, *tile[self.axis + 1 :])
+
+    def way(self, before: bool, after: bool) -> _Way | None:
+        """With copies before and after, or without; None if these do not fit."""
+        here: Place = self.place(0, self.shape)
+        there: Place = self.place(1, self.result)
+        seconds = len(self.tiles) * assumed_costs.KERNEL_STEP_SECONDS
+        copies: list[Pass | None] = [None, None]
+        for side, wanted in enumerate((before, after)):
+            plain = self.place(side, (self.shape, self.result)[side])
+            if not wanted:
+                runs = plain.requests(self.extents(self.tiles.tile, side))
+                seconds += self.terms.disk.seconds(int(runs), self.moved(side))
+                continue
+            found = self.copied(plain, side) if math.prod(plain.lengths) else None
+            if found is None:
+                return None
+            panels, copied = found
+            seconds += copied.cost(self.terms)
+            seconds += self.terms.disk.seconds(len(self.tiles), self.moved(side))
+            copies[side] = copied
+            here, there = (panels, there) if side == 0 else (here, panels)
+        return _Way(self, here, there, copies[0], copies[1], seconds)
+
+    def moved(self, side: int) -> int:
+        """Bytes of an array; where blocks cut chunks that are decoded whole, as often as they are."""
+        shape, info = (self.shape, self.result)[side], self.terms.infos[side]
+        nbytes = math.prod(shape) * self.dtypes[side].itemsize
+        chunks = None if info is None else _coded(info)
+        if chunks is None or not nbytes:
+            return nbytes
+        tile = self.extents(self.tiles.tile, side)
+        again = (
+            min(c, n) / t if t < min(c, n) else 1.0
+            for c, n, t in zip(chunks, shape, tile, strict=True)
+        )
+        return int(nbytes * math.prod(again))
+
+    def copied(self, plain: Plain, side: int) -> tuple[Panels, Pass] | None:
+        """Panels with the blocks of a side, and the pass that fills or empties them, if it fits."""
+        shape, work = plain.lengths, Work((self.dtypes[side],), ({},))
+        block = self.extents(self.tiles.tile, side)
+        itemsize = self.dtypes[side].itemsize
+        if side == 0:
+            panels = Panels(-1, shape, block, shape, plain.fast, itemsize)
+            done = Pass.fitted(work, plain, panels, self.terms)
+            if done is None:
+                return None
+            panels = replace(panels, writer=done.tile)
+            return panels, replace(done, target=panels)
+        panels = Panels(-1, shape, shape, block, plain.fast, itemsize)
+        done = Pass.fitted(work, panels, plain, self.terms)
+        if done is None:
+            return None
+        panels = replace(panels, reader=done.tile)
+        return panels, replace(done, source=panels)
+
+    def place(self, side: int, lengths: Shape) -> Plain:
+        """The array, or the result, as it is."""
+        info, ndim = self.terms.infos[side], len(lengths)
+        fast = _fast(self.terms.order(side), ndim)
+        axes = tuple(range(ndim))
+        plain = Plain(side, lengths, axes, fast, self.dtypes[side].itemsize)
+        if info is not None:
+            presented = Side.of(info)
+            grid = (presented.shards if side else None) or presented.chunks
+            plain = replace(plain, chunks=grid, whole=presented.whole)
+        return plain
+
+    def schedule(
+        self,
+        name: str,
+        arrays: tuple[str, ...],
+        here: Place,
+        there: Place,
+        kernel: Callable[..., None],
+    ) -> Schedule:
+        """The pass over lines."""
+        tiles, axis = self.tiles, self.axis
+        orders = ("CF"[place.fast[:1] == (0,)] for place in (here, there))
+        sizes = (self.shape[axis], math.prod(self.made))
+        pairs = zip(sizes, self.dtypes, orders, strict=True)
+        buffers = tuple(Buffer(self.most * n, kind, order, copies=2) for n, kind, order in pairs)
+
+        def step(number: int) -> Step:
+            cut = [(part.start, part.stop) for part in tiles.key(number)]
+            wanted = (*cut[:axis], (0, self.shape[axis]), *cut[axis + 1 :])
+            stored = (*cut[:axis], *((0, n) for n in self.made), *cut[axis + 1 :])
+            sizes = [tuple(high - low for low, high in ends) for ends in (wanted, stored)]
+            return Step(
+                blocks=(Block(0, sizes[0]), Block(1, sizes[1])),
+                loads=tuple(here.load(wanted, [low for low, _ in wanted], sizes[0])),
+                stores=tuple(there.stores(stored, 1)),
+                kernel=0,
+            )
+
+        return Schedule(name, arrays, buffers, len(tiles), step, (kernel,))
+
+
+def _coded(info: ArrayInfo) -> Shape | None:
+    """Chunks that are decoded or encoded as a whole."""
+    side = Side.of(info)
+    return side.chunks if side.whole else None
+
+
+def _fast(order: str, ndim: int) -> Shape:
+    """The axes, from the one that runs fastest to the slowest."""
+    axes = tuple(range(ndim))
+    return axes if order == "F" else axes[::-1]

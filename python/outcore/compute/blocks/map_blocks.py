@@ -1,0 +1,376 @@
+"""The user's function on blocks, and on lines."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from outcore.arrays.schedule import Section
+from outcore.compute.blocks.blockwise import BOUNDARIES, Around, blockwise, filled, per_axis
+from outcore.compute.blocks.lines import along_lines
+from outcore.compute.jobs import (
+    Operation,
+    Result,
+    Source,
+    collective,
+    complete,
+    opened,
+)
+from outcore.errors import UsageError
+from outcore.formats.spec import as_dtype
+
+__all__ = ["apply_along_axis", "map_blocks"]
+
+Shape = tuple[int, ...]
+
+
+@collective
+def map_blocks(
+    function: Callable[..., Any],
+    *arrays: Source,
+    dtype: DTypeLike | Sequence[DTypeLike] | None = None,
+    halo: int | Sequence[int] = 0,
+    boundary: str | None = None,
+    cval: Any = 0,
+    blocks: Sequence[int | None] | None = None,
+    pass_key: bool = False,
+    out: Any = None,
+    **how: Any,
+) -> Any:
+    """
+    Compute an array, or several, block by block with a function.
+
+    Parameters
+    ----------
+    function
+        Called as ``function(block, ...)`` with a block of each array, which it must not keep. It returns
+        a block of the result, or a tuple with one for each result. With a halo it may return blocks with
+        or without it.
+    arrays
+        Paths, open arrays and NumPy arrays, whose shapes can be broadcast to one.
+    dtype
+        Of the result; a sequence if there are several. By default what the function returns for the
+        first elements.
+    halo
+        Elements around each block that the function needs: one number, or one for each axis.
+    boundary
+        What lies beyond the ends of the array: ``"constant"``, ``"nearest"``, ``"reflect"``,
+        ``"mirror"`` or ``"wrap"``, as in `scipy.ndimage`. None: blocks end where the array does.
+    cval
+        The element beyond the ends, if it is ``"constant"``.
+    blocks
+        Shape of the blocks without the halo (None: the whole axis). By default whole chunks, as many as
+        the memory allows.
+    pass_key
+        Call the function with ``key=``, the slices of the result that it computes.
+    out
+        Where the result goes: a path, an open array, or a NumPy array; a tuple for several results. By
+        default temporary arrays on disk, which go away with their handles.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new
+        arrays; see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    DiskArray or tuple
+        The result; a tuple if the function returns one.
+
+    Raises
+    ------
+    UsageError
+        Shapes that cannot be broadcast; a result that has another shape, or whose dtype cannot be cast.
+    BudgetError
+        Not even the smallest blocks fit; ``needed`` says what would do.
+
+    Notes
+    -----
+    Memory: two blocks of each array and of each result, within the budget. What the function itself
+    takes is not counted.
+
+    Each element is read once, but for the halo across axes along which blocks are cut, and for what a
+    resumed job does again. Collective with ``comm=``: ranks share the blocks. The function runs on the
+    caller's thread.
+
+    Reference: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel
+    I/O", sections 4.2 and 4.3.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.create("field.npy", data=np.arange(12.0).reshape(3, 4))
+    >>> outcore.map_blocks(np.sqrt, a, out="roots.npy")[1]
+    array([2.        , 2.23606798, 2.44948974, 2.64575131])
+    >>> slope = lambda x: (x[:, 2:] - x[:, :-2]) / 2
+    >>> outcore.map_blocks(slope, a, halo=(0, 1), boundary="nearest")[0]
+    array([0.5, 1. , 1. , 0.5])
+    """
+    with opened(*arrays) as inputs:
+        if not inputs:
+            raise UsageError("map_blocks needs at least one array", code="missing-argument")
+        try:
+            shape = np.broadcast_shapes(*(a.shape for a in inputs))
+        except ValueError:
+            shapes = ", ".join(str(a.shape) for a in inputs)
+            raise UsageError(
+                f"map_blocks: shapes {shapes} cannot be broadcast to one", code="broadcast"
+            ) from None
+        around = _around(shape, halo, boundary, cval)
+        given = None if blocks is None else _block_shape(shape, blocks)
+        several, dtypes = _dtypes(function, inputs, shape, around, dtype, pass_key=pass_key)
+        kernel = _Kernel(function, len(inputs), around, several=several, pass_key=pass_key)
+        kept = {}
+        if len(inputs) == 1:
+            names = ("chunks", "dims", "order")
+            kept = {name: getattr(inputs[0], name, None) for name in names}
+        results = tuple(Result(shape, one, kept, inputs[0].path) for one in dtypes)
+        plan = blockwise(
+            "map_blocks",
+            shape,
+            [(a.shape, a.dtype) for a in inputs],
+            dtypes,
+            kernel,
+            around,
+            given=given,
+        )
+        arguments = {
+            "function": getattr(function, "__qualname__", type(function).__qualname__),
+            "halo": around.widths,
+            "boundary": boundary,
+            "cval": cval,
+            "blocks": given,
+        }
+        operation = Operation("map_blocks", inputs, results, plan, arguments, repeatable=False)
+        alone = several and len(dtypes) == 1
+        return complete(operation, out, how, lambda found: (found,) if alone else found)
+
+
+def _around(shape: Shape, halo: int | Sequence[int], boundary: str | None, cval: Any) -> Around:
+    widths = per_axis(halo, len(shape), "halo")
+    if boundary is not None and boundary not in BOUNDARIES:
+        raise UsageError(
+            f"boundary={boundary!r} is not known; boundaries: {', '.join(BOUNDARIES)}, or None",
+            code="bad-boundary",
+        )
+    if boundary is not None and any(w and not n for w, n in zip(widths, shape, strict=True)):
+        widths = (0,) * len(shape)  # there is nothing to be computed
+    if boundary == "wrap" and any(w > n for w, n in zip(widths, shape, strict=True)):
+        raise UsageError(
+            f"halo={halo!r} is longer than an axis of {shape} that is wrapped around",
+            code="bad-blocks",
+        )
+    return Around(widths, boundary, cval)
+
+
+def _block_shape(shape: Shape, blocks: Sequence[int | None]) -> Shape:
+    whole = tuple(max(n, 1) for n in shape)
+    if len(blocks) != len(shape):
+        raise UsageError(
+            f"blocks={blocks!r} for {len(shape)} axes; give an integer of at least 1 (None: the whole "
+            "axis) for each",
+            code="bad-blocks",
+        )
+    wanted = [n if m is None else m for n, m in zip(whole, blocks, strict=True)]
+    given = per_axis(wanted, len(shape), "blocks")
+    if any(n < 1 for n in given):
+        raise UsageError(f"blocks={blocks!r}: a block has at least 1 element", code="bad-blocks")
+    return tuple(min(n, m) for n, m in zip(given, whole, strict=True))
+
+
+def _dtypes(
+    function: Callable[..., Any],
+    inputs: Sequence[Any],
+    shape: Shape,
+    around: Around,
+    dtype: Any,
+    *,
+    pass_key: bool,
+) -> tuple[bool, tuple[np.dtype[Any], ...]]:
+    """Whether there are several results, and of which dtype each is."""
+    if dtype is not None:
+        several = isinstance(dtype, tuple | list) and not _is_fields(dtype)
+        many = dtype if several else [dtype]
+        return several, tuple(as_dtype(one, "the result") for one in many)
+    # The first elements, and what is around them, tell.
+    size = [min(n, 1 + 2 * w) for n, w in zip(shape, around.widths, strict=True)]
+    first = []
+    for a in inputs:
+        tail = size[len(size) - a.ndim :]
+        key = tuple(slice(0, min(n, m)) for n, m in zip(a.shape, tail, strict=True))
+        block = (
+            np.asarray(a[key])
+            if a.size
+            else np.zeros([min(n, m) for n, m in zip(a.shape, tail, strict=True)], a.dtype)
+        )
+        first.append(block.astype(a.dtype.newbyteorder("="), copy=False))
+    words = {"key": tuple(slice(0, n) for n in size)} if pass_key else {}
+    found = function(*first, **words)
+    several = isinstance(found, tuple)
+    return several, tuple(np.asarray(one).dtype for one in (found if several else (found,)))
+
+
+def _is_fields(dtype: Any) -> bool:
+    return isinstance(dtype, list) and all(isinstance(one, tuple) for one in dtype)
+
+
+class _Kernel:
+    """Calls the user's function, and puts what it returns where it belongs."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        sources: int,
+        around: Around,
+        *,
+        several: bool,
+        pass_key: bool,
+    ) -> None:
+        self.function, self.sources, self.around = function, sources, around
+        self.several, self.pass_key = several, pass_key
+
+    def __call__(self, blocks: Sequence[NDArray[Any]], key: Section, missing: Any) -> None:
+        inputs, outputs = blocks[: self.sources], blocks[self.sources :]
+        if self.around.boundary is not None:
+            for block, ends in zip(inputs, missing, strict=True):
+                filled(block, ends, self.around.boundary, self.around.cval)
+        found = self.function(*inputs, **({"key": key} if self.pass_key else {}))
+        many = found if self.several else (found,)
+        if not isinstance(many, tuple) or len(many) != len(outputs):
+            raise UsageError(
+                f"map_blocks: the function returned {type(found).__name__}; {len(outputs)} results were "
+                "announced",
+                code="bad-function",
+            )
+        for output, one in zip(outputs, many, strict=True):
+            self.put(output, np.asarray(one), key)
+
+    def put(self, output: NDArray[Any], found: NDArray[Any], key: Section) -> None:
+        if found.shape != output.shape:
+            inner = []
+            for part, width in zip(key, self.around.widths, strict=True):
+                before = width if self.around.boundary is not None else min(width, part.start)
+                inner.append(slice(before, before + part.stop - part.start))
+            if found.ndim == output.ndim:
+                found = found[tuple(inner)]
+        if found.shape != output.shape:
+            raise UsageError(
+                f"map_blocks: the function returned a block of shape {found.shape}, "
+                f"{output.shape} is computed",
+                code="bad-function",
+            )
+        if not np.can_cast(found.dtype, output.dtype, "same_kind"):
+            raise UsageError(
+                f"map_blocks: the function returned {found.dtype}, which cannot be cast to "
+                f"{output.dtype}; say dtype=",
+                code="bad-cast",
+            )
+        np.copyto(output, found, casting="same_kind")
+
+
+# Keywords of `apply_along_axis` that are not the function's.
+_OURS = (
+    *("memory", "progress", "resume", "overwrite", "explain", "comm"),
+    *("format", "chunks", "shards", "compression"),
+)
+
+
+@collective
+def apply_along_axis(
+    func1d: Callable[..., Any],
+    axis: SupportsIndex,
+    arr: Source,
+    *args: Any,
+    out: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """
+    Apply a function to all 1-d lines along an axis, as `numpy.apply_along_axis` does.
+
+    Parameters
+    ----------
+    func1d
+        Called as ``func1d(line, *args, **kwargs)``; it returns a scalar or an array, of one shape and
+        dtype for all lines.
+    axis
+        Of the lines.
+    arr
+        A path, an open array or a NumPy array.
+    args, kwargs
+        For the function, but for ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain``,
+        ``format``, ``chunks``, ``shards`` and ``compression``; see `outcore.compute.jobs.complete`.
+    out
+        Where the result goes; see `outcore.map_blocks`.
+
+    Returns
+    -------
+    DiskArray
+        Its shape is that of `arr`, with what the function returns in the place of `axis`.
+
+    Raises
+    ------
+    UsageError
+        ``bad-axis``; ``bad-function``: lines whose results differ in shape; an axis of length 0.
+    BudgetError
+        Not even one line fits; ``needed`` says what would do.
+
+    Notes
+    -----
+    Memory: two blocks of whole lines and two of their results, within the budget. The array is read once
+    and the result written once; where lines along `axis` would be short runs, each side may be copied
+    once more, in long ones. Collective with ``comm=``: ranks share the blocks of lines.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.create("field.npy", data=np.array([[3, 1, 2], [6, 5, 4]]))
+    >>> outcore.apply_along_axis(np.sort, 1, a)[...]
+    array([[1, 2, 3],
+           [4, 5, 6]])
+    >>> outcore.apply_along_axis(np.ptp, 0, a)[...]
+    array([3, 4, 2])
+    """
+    how = {name: kwargs.pop(name) for name in _OURS if name in kwargs}
+    with opened(arr) as (a,):
+        number = operator.index(axis)
+        if not -a.ndim <= number < a.ndim:
+            raise UsageError(
+                f"apply_along_axis: axis {number} of {a.ndim} axes; give one of {-a.ndim}..{a.ndim - 1}",
+                code="bad-axis",
+            )
+        number %= a.ndim
+        if 0 in (*a.shape[:number], *a.shape[number + 1 :]):
+            raise UsageError(
+                f"apply_along_axis: an array of shape {a.shape} has no line to begin with",
+                code="bad-function",
+            )
+        begin = tuple(slice(None) if d == number else 0 for d in range(a.ndim))
+        line = np.asarray(a[begin]).astype(a.dtype.newbyteorder("="), copy=False)
+        first = np.asanyarray(func1d(line, *args, **kwargs))
+        shape = (*a.shape[:number], *first.shape, *a.shape[number + 1 :])
+
+        def kernel(blocks: Sequence[NDArray[Any]]) -> None:
+            source, output = blocks
+            lines, places = np.moveaxis(source, number, -1), output
+            for _ in range(first.ndim):
+                places = np.moveaxis(places, number, -1)
+            for place in np.ndindex(lines.shape[:-1]):
+                found = np.asanyarray(func1d(lines[place], *args, **kwargs))
+                if found.shape != first.shape:
+                    raise UsageError(
+                        f"apply_along_axis: the function returned shape {found.shape} for one line and "
+                        f"{first.shape} for the first one",
+                        code="bad-function",
+                    )
+                places[place] = found
+
+        name = getattr(func1d, "__qualname__", type(func1d).__qualname__)
+        said = {"function": name, "axis": number, "args": args, "kwargs": kwargs}
+        plan = along_lines(
+            "apply_along_axis", a.shape, number, (a.dtype, first.dtype), first.shape, kernel
+        )
+        result = Result(shape, first.dtype, {}, a.path)
+        operation = Operation("apply_along_axis", (a,), (result,), plan, said, repeatable=False)
+        return complete(operation, out, how)

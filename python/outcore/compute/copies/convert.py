@@ -1,0 +1,368 @@
+"""
+From any format, chunking, order and dtype to any other, within the budget.
+
+Problem. Source and target rarely like the same pieces, the array does not fit in memory, the job takes
+hours, and the machine may go down in the middle.
+Idea. It is a copy (`outcore.compute.copies.copying`): tiles that suit both sides, read ahead and written
+behind. The target grows under a name of its own and takes its place when it is complete and durable; a
+journal beside it says which tiles are durable (`outcore.compute.jobs`).
+
+Invariants. What is at the target's name is the old array or the complete new one (except inside an
+existing Zarr group). Resuming never mixes two jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from outcore import formats
+from outcore.arrays import layouts
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.groups import Group
+from outcore.arrays.layouts import ResidentLayout
+from outcore.arrays.likeness import description, of_any_size, storage
+from outcore.arrays.opening import open
+from outcore.base.report.progress import ProgressArgument
+from outcore.base.sections import Selection
+from outcore.compute.copies.convert_group import convert_group, holds_several
+from outcore.compute.copies.copying import copying
+from outcore.compute.jobs import Operation, Planned, Result, again, collective, complete
+from outcore.compute.jobs.target import Place
+from outcore.errors import OutcoreError, UsageError
+from outcore.formats.known_options import refuse_unknown
+from outcore.formats.paths import one_name, path_names
+from outcore.formats.spec import as_dtype, in_order
+from outcore.ranks.ranks import Ranks
+
+__all__ = ["convert"]
+
+T = TypeVar("T")
+
+Path = str | os.PathLike[str]
+
+_CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
+
+
+@collective
+def convert(
+    src: Path | Sequence[Path] | DiskArray | Group,
+    dst: Path,
+    *,
+    format: str | None = None,
+    dtype: DTypeLike | None = None,
+    order: str | None = None,
+    chunks: int | Sequence[int | None] | Literal["auto"] | None = None,
+    shards: int | Sequence[int | None] | None = None,
+    compression: Any = "auto",
+    memory: int | str | None = None,
+    progress: ProgressArgument = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    casting: Literal["no", "equiv", "safe", "same_kind", "unsafe"] = "same_kind",
+    source: Mapping[str, Any] | None = None,
+    section: Any = None,
+    typical: Any = None,
+    comm: Any = None,
+    explain: bool = False,
+    whole: bool | None = None,
+    skip: bool = False,
+    **options: Any,
+) -> Planned | None:
+    """
+    Copy an array, a section, or a whole file or group into another format, chunking, order or dtype.
+
+    Parameters
+    ----------
+    src
+        What to read: a path (a list of paths for a raw array in pieces), or an open array. Or a group,
+        which is converted with all that is in it: a `Group`, the path of one inside a file, or of a file
+        or store that holds several arrays.
+    dst
+        Where to write; of a group the new file or store, or a group in one.
+    format
+        Of `dst`; by default its suffix tells.
+    dtype, order
+        Of the new array; by default those of the source. Casting follows NumPy's rule `casting`.
+    chunks, shards, compression
+        As for `outcore.create`, ``chunks="auto"`` included; ``compression=None`` asks for none. By
+        default they are those of the source as far as the new format can express them; what it cannot
+        is told in a warning, and another compression takes the place of one that it lacks. Of a source
+        without chunks the compression is that which `outcore.create` gives new arrays.
+    memory
+        Bytes that the copy may hold, as a number or as text (``"256 MiB"``). By default, and at
+        most, what `outcore.memory` allows.
+    progress
+        Called as ``progress(done, total)`` in bytes of the source, from this thread. True: a progress
+        bar.
+    resume
+        Go on where an interrupted conversion stopped; if none was, start at the beginning (and refuse a
+        `dst` that is there: nothing tells whether this call has made it). Without
+        `resume` it starts there in any case, and warns if that gives up what was done. An interrupted
+        conversion says in a note on its exception how much is done (``__notes__``).
+    overwrite
+        Replace `dst` if it exists; it is there, complete, until the new one is.
+    casting
+        ``"same_kind"`` allows float64 to float32, ``"unsafe"`` anything, ``"safe"`` no loss.
+    source
+        Options to open `src` with, such as ``{"dtype": "f4", "shape": (100, 100)}`` for raw files.
+    section
+        Copy ``src[section]`` alone: integers, slices with any step, ``...``, None. ``np.s_[::2, ::2]``
+        is the next level of a pyramid. Chunks of which it has nothing are not read.
+    typical
+        For ``chunks="auto"``: the sections of `dst` that will be read, as for `outcore.create`.
+    comm
+        A communicator of mpi4py, or a transport: its ranks divide the tiles. Collective.
+    explain
+        Convert nothing; tell what would be moved. Of one array.
+    whole
+        True: `src` is a group, however many arrays are in it. False: it is an array.
+    skip
+        Of a group: leave out, with a warning, arrays that cannot be read, or that `dst` cannot keep. By
+        default nothing is made if there are any that cannot be read.
+    options
+        Further options for creating `dst`.
+
+    Returns
+    -------
+    Planned or None
+        With `explain`, what would be done; its ``run()`` does it.
+
+    Raises
+    ------
+    BudgetError
+        Not even one chunk of each side fits; ``needed`` says what would do.
+    UnsupportedError
+        Arrays of a group cannot be read, and `skip` is not set; `dst` cannot hold a group.
+    UsageError
+        The dtype cannot be cast, `dst` is `src`, or the journal belongs to another job (or to another
+        `section` of `src`).
+    SectionError
+        `section` is none of basic indexing, or leaves the array.
+    StorageError
+        ``already-exists``: `dst` is there and `overwrite` is not set; or the system said no. Nothing is
+        lost: call again with ``resume=True``.
+
+    Notes
+    -----
+    Attributes, names of axes, the fill value and the value that means "missing" (``_FillValue``) are
+    carried over; what the new format cannot keep is left out with a warning. Until the end the data
+    lies in ``<name>.outcore-partial<suffix>`` and the journal in ``<dst>.outcore-journal``, next to
+    `dst`. An array inside an existing HDF5 or NetCDF4 file grows there as ``.<name>.outcore-partial``;
+    one inside an existing Zarr group is written in place.
+
+    Of a group, attributes and nested groups are carried over as well, and each array is converted as if
+    it were alone, coordinates first. Chunks with a length per axis are for arrays with so many axes.
+    Dimensions that can grow stay so in HDF5 and NetCDF4. A new file grows as
+    ``<name>.outcore-whole<suffix>`` and takes its name when all arrays are in it; in a file that is
+    there already, arrays get their names one by one, and those with other names stay. Soft and external
+    links of HDF5 are not followed, and what has several names is converted once: a warning says so.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("rows.npy", np.arange(12.0).reshape(3, 4))
+    >>> outcore.convert("rows.npy", "columns.npy", order="F")
+    >>> np.load("columns.npy").flags.f_contiguous
+    True
+    >>> outcore.convert("rows.npy", "few.npy", section=np.s_[::2, 1:3])
+    >>> np.load("few.npy")
+    array([[ 1.,  2.],
+           [ 9., 10.]])
+
+    A file with all that is in it:
+
+    >>> with outcore.open_group("run.h5", "w") as run:
+    ...     for name in ("u", "grid/x"):
+    ...         run.create(name, data=np.arange(6.0)).close()
+    >>> outcore.convert("run.h5", "run.zarr", chunks=3, compression="zstd")
+    >>> [entry.path for entry in outcore.ls("run.zarr")]
+    ['run.zarr::/grid', 'run.zarr::/grid/x', 'run.zarr::/u']
+    """
+    if casting not in _CASTINGS:
+        raise UsageError(
+            f"casting={casting!r} is no rule for casts; rules: {', '.join(_CASTINGS)}",
+            code="bad-casting",
+        )
+    if source is not None and not (isinstance(source, Mapping) and all(map(_is_text, source))):
+        raise UsageError(
+            f"source={source!r} is no mapping of options for opening {src!r}, such as {{'dtype': 'f4'}}",
+            code="bad-option",
+        )
+    new = {"order": order, "chunks": chunks, "shards": shards}
+    if not (isinstance(compression, str) and compression == "auto"):
+        new["compression"] = "none" if compression is None else compression
+    how = {
+        "memory": memory,
+        "progress": progress,
+        "resume": resume,
+        "overwrite": overwrite,
+        "comm": comm,
+        "explain": explain,
+    }
+    refuse_unknown(convert, "create", options)
+    formats.check_new(dst, format, options)
+    ranks = Ranks.of(comm, "convert")
+    if ranks.told(lambda: holds_several(src, dst, format, source or {}, whole)):
+        single = {
+            "dtype": dtype,
+            "section": section,
+            "typical": typical,
+            "explain": explain or None,
+        }
+        for name, value in single.items():
+            if value is not None:
+                raise UsageError(
+                    f"{name}= is for one array, and {src!r} is a group; name an array in it",
+                    code="unknown-option",
+                )
+        convert_group(
+            src,
+            one_name(dst),
+            source or {},
+            ranks,
+            convert,
+            format=format,
+            memory=memory,
+            progress=progress,
+            resume=resume,
+            overwrite=overwrite,
+            skip=skip,
+            options={**new, **options},
+        )
+        return None
+    with _opened(src, source or {}) as array:
+        kind = in_order(array.dtype) if dtype is None else _dtype(dtype)
+        if not np.can_cast(array.dtype, kind, casting):
+            raise UsageError(
+                f"{array.path!r}: {array.dtype} cannot be cast to {kind} under casting={casting!r}; "
+                "casting='unsafe' does it all the same",
+                code="bad-cast",
+                path=array.path,
+            )
+        selected = None if section is None else Selection.of_disk(array, section)
+        shape = array.shape if selected is None else selected.shape
+        kept = _kept(array, kind, selected, shape)
+        layout = None
+        if isinstance(chunks, str) or typical is not None:
+            words = {"format": format, "order": kept["order"], **_said(new), **options}
+            layout = _chosen(dst, shape, kind, words, typical, resume, Ranks.of(comm, "convert"))
+            new["chunks"] = layout.chunks
+            kept["chunks"] = kept["shards"] = None
+            if "compression" not in new and not kept.get("compression"):
+                kept["compression"] = ()  # the layout is that of chunks without
+        result = Result(shape, kind, kept, array.path)
+        plan = copying("convert", shape, (array.dtype, kind), section=selected)
+        arguments: dict[str, Any] = {"dtype": kind, "casting": casting}
+        if selected is not None:
+            arguments["section"] = selected.key
+        operation = Operation("convert", (array,), (result,), plan, arguments, out_name="dst")
+        done = complete(operation, dst, {**how, "format": format, **new, **options})
+    if isinstance(done, Planned):
+        if layout is not None:
+            done.report.method += f"; {layout}"
+        return done
+    done.close()
+    return None
+
+
+def _kept(
+    array: DiskArray, kind: np.dtype[Any], selected: Selection | None, shape: tuple[int, ...]
+) -> dict[str, Any]:
+    """What the new array should have of the source, or of a section of it."""
+    lies = storage(array.info)
+    chunks, shards = _of_axes(array.chunks, selected, 1), lies.get("shards")
+    if selected is not None and chunks is not None:
+        # A section may be shorter than a chunk.
+        chunks = tuple(min(chunk, max(n, 1)) for chunk, n in zip(chunks, shape, strict=True))
+    if shards is not None and chunks is not None:
+        counts = tuple(s // n for s, n in zip(shards, array.chunks or (), strict=True))
+        each = _of_axes(counts, selected, 1) or ()
+        shards = tuple(n * count for n, count in zip(chunks, each, strict=True))
+    compression = lies.get("compression")
+    if compression is not None and kind != array.dtype:
+        compression = of_any_size(compression)
+    return {
+        **description(array.info, kind),
+        "format": array.format,
+        "dims": _of_axes(array.dims, selected, None),
+        "chunks": chunks,
+        "shards": shards,
+        "compression": compression,
+        "order": "F" if array.order == "F" else None,
+    }
+
+
+def _of_axes(each: Sequence[T] | None, section: Selection | None, new: T) -> tuple[T, ...] | None:
+    """What is known of each axis of an array, for those of a section of it; `new` of new axes."""
+    if each is None or section is None:
+        return None if each is None else tuple(each)
+    return tuple(new if axis is None else each[axis[0]] for axis in section.axes)
+
+
+def _said(words: Mapping[str, Any]) -> dict[str, Any]:
+    """Words that say something; no compression is none."""
+    return {
+        k: v for k, v in words.items() if v is not None and not (isinstance(v, str) and v == "none")
+    }
+
+
+def _chosen(
+    dst: Path,
+    shape: tuple[int, ...],
+    kind: np.dtype[Any],
+    words: Mapping[str, Any],
+    typical: Any,
+    resume: bool,
+    ranks: Ranks,
+) -> ResidentLayout:
+    """The layout that ``chunks="auto"`` means; of an interrupted job the one that it has begun with."""
+    name = path_names(dst)[0]
+
+    def choose() -> ResidentLayout:
+        found = layouts.automatic(name, shape, kind, words, typical)
+        if found is None:
+            raise UsageError(
+                f"chunks={words.get('chunks')!r} are no chunks; give integers, or 'auto'",
+                code="bad-chunks",
+            )
+        place = Place.of(name, [], True, words.get("format"))
+        if resume and found.format != "raw" and os.path.lexists(place.journal):
+            with (
+                contextlib.suppress(OutcoreError),
+                open(place.partial, format=found.format) as begun,
+            ):
+                return replace(found, chunks=begun.chunks, why="so it was begun")
+        return found
+
+    # Ranks may know the disk differently.
+    made = choose() if ranks.size == 1 else None
+    chunks = ranks.told(lambda: choose().chunks) if made is None else made.chunks
+    if made is None:
+        format, order = words.get("format") or "", words.get("order") or "C"
+        made = ResidentLayout(format, order, chunks and tuple(chunks), "as the first rank chose")
+    return made
+
+
+def _opened(src: Any, options: Mapping[str, Any]) -> DiskArray:
+    array: DiskArray = again(src) if isinstance(src, DiskArray) else open(src, **options)
+    return array
+
+
+def _is_text(name: object) -> bool:
+    return isinstance(name, str)
+
+
+def _dtype(wanted: DTypeLike) -> np.dtype[Any]:
+    kind = as_dtype(wanted, "the new array")
+    if kind.subdtype is not None:
+        raise UsageError(
+            f"dtype {kind} would add axes to the array; convert to {kind.base}", code="bad-dtype"
+        )
+    return kind

@@ -1,0 +1,697 @@
+"""
+Whole groups and files into another file, store or group.
+
+Problem. A file holds hundreds of arrays in nested groups, with attributes at each of them; converting it
+takes hours, and may stop anywhere.
+Idea. Each array is a conversion of its own (`outcore.compute.copies.convert`), which is resumable and
+keeps to the budget. Around them is a journal as that of every job (`outcore.compute.jobs.journal`),
+whose steps are the arrays. The new file grows under a name of its own, and takes its place at the end;
+in a file that is there already, arrays get their names one by one.
+
+Invariants. At the name of a new file is what was there, or all of it. What can be refused is refused
+before anything is made. Resuming never mixes two jobs, or two states of the source.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import math
+import os
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+from outcore import formats
+from outcore.arrays.groups import Group
+from outcore.base.hints import memory as promise
+from outcore.base.hints import nbytes
+from outcore.base.report import counted
+from outcore.base.report.progress import ProgressArgument, progress_of
+from outcore.compute.jobs.calls import encoded
+from outcore.compute.jobs.changed import Files, state
+from outcore.compute.jobs.journal import SUFFIX, Journal, gather, held
+from outcore.compute.jobs.left import removable
+from outcore.compute.jobs.target import WHOLE, discard
+from outcore.errors import (
+    AlreadyExistsError,
+    CollectiveError,
+    FormatError,
+    OutcoreError,
+    StorageError,
+    UnsupportedError,
+    UsageError,
+    callers_line,
+)
+from outcore.formats import durable, groups, hdf5_redo
+from outcore.formats.layout import ArrayInfo, Chunked, file_of, is_text
+from outcore.formats.paths import one_name
+from outcore.formats.zarr_tree import check_only_nodes
+from outcore.ranks.ranks import Ranks
+
+__all__ = ["convert_group", "holds_several"]
+
+Progress = Callable[[int, int], None]
+# What is said of one array cannot be said of all.
+_OF_ONE = (
+    "attrs",
+    "dims",
+    "fill_value",
+    "files",
+    "maxshape",
+    "parts",
+    "stripe",
+    "unlimited",
+    "where",
+)
+# Codes of attributes that a format cannot keep, and of arrays that do not fit beside others.
+_BAD_ATTRIBUTES, _NO_ROOM = ("bad-attribute", "bad-attributes"), ("bad-dims",)
+# Seconds that somebody who lists jobs may have the journal.
+_PATIENCE = 0.5
+# Arrays that a message names.
+_NAMED = 5
+
+
+def holds_several(
+    src: Any, dst: Any, format: str | None, source: Mapping[str, Any], whole: bool | None
+) -> bool:
+    """
+    Whether a path stands for a group that is converted with all that is in it.
+
+    So does one that names a group inside a file, and a file or store that holds several arrays; if
+    `whole` was said also one with a single array, or with none.
+    """
+    if isinstance(src, Group):
+        return True
+    if whole is False or not isinstance(src, str | os.PathLike) or set(source) - {"format"}:
+        return False
+    target = formats.format_of_new(one_name(dst), format)
+    if not (whole or groups.can_hold(target)):
+        return False
+    path = one_name(src)
+    known = formats.format_of(formats.split_path(path)[0], source.get("format"))
+    kind = groups.kind_of(path, known) if groups.can_hold(known) else "array"
+    if kind != "group":
+        if whole:
+            raise UsageError(
+                f"{path!r} is no group, and whole=True is about groups; leave it out",
+                code="bad-option",
+                path=path,
+            )
+        return False
+    if whole or formats.split_path(path)[1] not in (None, "/"):
+        return True
+    below = groups.members(path, format=known, deep=True)
+    return sum(kind == "array" for _, kind in below) > 1
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the new group goes, and where it grows."""
+
+    outer: str
+    inner: str
+    #: The file, or store, that grows; `outer` if the group is added to one that is there.
+    grows: str
+    journal: str
+    overwrite: bool
+    format: str
+
+    @classmethod
+    def of(cls, dst: str, source: str, overwrite: bool, format: str | None) -> _Place:
+        outer, inside = formats.split_path(dst.rstrip("/"))
+        if os.path.islink(outer):
+            outer = os.path.realpath(outer)  # the link stays, as with `create`
+        inner = (inside or "").strip("/")
+        name = formats.format_of_new(f"{outer}::/{inner}" if inner else outer, format)
+        if not groups.can_hold(name):
+            raise UnsupportedError(
+                f"{dst!r}: a file of the format {name} holds one array, not a group; convert to HDF5, "
+                "NetCDF4 or Zarr, or name one array",
+                code="cannot-keep",
+                path=dst,
+            )
+        folder = os.path.dirname(outer) or "."
+        with durable.os_errors("looking at the folder of the target,", folder):
+            os.stat(folder)
+        journal = durable.neighbour(
+            f"{outer}.{inner.replace('/', '.')}" if inner else outer, SUFFIX
+        )
+        grows = outer
+        if not (inner and os.path.lexists(outer)):
+            stem, suffix = os.path.splitext(outer)
+            grows = durable.neighbour(stem, f"{WHOLE}{suffix}")
+        found = cls(outer, inner, grows, journal, overwrite, name)
+        found._refuse_itself(source, dst)
+        return found
+
+    def _refuse_itself(self, source: str, dst: str) -> None:
+        outer, inner = formats.split_path(source)
+        if file_of(outer) != file_of(self.outer):
+            return
+        mine, theirs = f"/{self.inner}/", f"/{(inner or '').strip('/')}/".replace("//", "/")
+        if not self.inside or mine.startswith(theirs) or theirs.startswith(mine):
+            raise UsageError(
+                f"{dst!r} is, or holds, the group that is read, or lies in it; choose another name",
+                code="same-file",
+                path=dst,
+            )
+
+    @property
+    def inside(self) -> bool:
+        """The group is added to a file that is there already."""
+        return self.grows == self.outer
+
+    @property
+    def final(self) -> str:
+        """What opens it in the end."""
+        return f"{self.outer}::/{self.inner}" if self.inner else self.outer
+
+    def member(self, name: str) -> str:
+        """Where something grows that is in the group."""
+        parts = [part for part in (self.inner, name) if part]
+        return f"{self.grows}::/{'/'.join(parts)}" if parts else self.grows
+
+    def journal_of(self, name: str) -> str:
+        """Where the job of one array has its journal."""
+        inner = "/".join(part for part in (self.inner, name) if part)
+        return durable.neighbour(f"{self.grows}.{inner.replace('/', '.')}", SUFFIX)
+
+    def refuse_existing(self, *, resume: bool) -> None:
+        """Refuse to replace what is there, unless that was said."""
+        if self.inside:
+            kind = groups.kind_of(self.final, self.format)
+            there = kind is not None
+            if kind == "array":
+                raise UsageError(
+                    f"{self.final!r} is an array, and no group takes its place; choose another name",
+                    code="bad-name",
+                    path=self.final,
+                )
+        else:
+            there = os.path.lexists(self.outer)
+            if there and self.overwrite and os.path.isdir(self.outer):
+                check_only_nodes(self.outer)
+        if not there or self.overwrite:
+            return
+        way = "; pass overwrite=True to replace it"
+        if resume:
+            way = (
+                ", and there is no journal of an interrupted conversion to go on with. If it is the "
+                "result of this call, open it; if not, pass overwrite=True to make it again"
+            )
+        raise AlreadyExistsError(
+            f"{self.final!r} exists already{way}",
+            code="already-exists",
+            path=self.final,
+            errno=errno.EEXIST,
+        )
+
+    def begun(self) -> list[str]:
+        """Journals of arrays of this job that are half done."""
+        folder, name = os.path.split(self.grows)
+        stem = f"{name}.{self.inner.replace('/', '.')}.".replace("..", ".")
+        own = os.path.basename(self.journal)
+        with durable.os_errors("listing", folder or "."):
+            names = os.listdir(folder or ".")
+        return [
+            os.path.join(folder, one)
+            for one in names
+            if one.startswith(stem) and SUFFIX in one and not one.startswith(own)
+        ]
+
+    def remove(self) -> None:
+        """Remove what grew under a name of its own, and what is half done."""
+        if self.inside:
+            return
+        discard(self.grows, self.format)
+        for path in (*self.begun(), hdf5_redo.log_of(self.grows)):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def publish(self) -> None:
+        """Give the complete file its name."""
+        if self.inside or not os.path.lexists(self.grows):
+            return
+        if os.path.isdir(self.outer):
+            check_only_nodes(self.outer)  # hours have passed
+        formats.take_place(self.grows, self.outer, format=self.format, exclusive=not self.overwrite)
+
+
+def _text_in(path: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{path!r} holds text of variable length, which no conversion writes; read it and store it as "
+        "text of a fixed size ('U20')",
+        code="text-elements",
+        path=path,
+    )
+
+
+def _turn(leaf: str, dims: Any, used: Collection[str | None]) -> int:
+    """
+    When an array is made among the others.
+
+    First what dimensions are made of; last what has the name of one and is not what it is made of.
+    """
+    if tuple(dims or ())[:1] == (leaf,):
+        return 0
+    return 2 if leaf in used else 1
+
+
+@dataclass
+class _Source:
+    """The group that is read: what is in it, found out by the first rank."""
+
+    path: str
+    format: str
+    groups: list[str] = field(default_factory=list)
+    arrays: list[tuple[str, ArrayInfo]] = field(default_factory=list)
+    refused: list[tuple[str, OutcoreError]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, src: Any, options: Mapping[str, Any]) -> _Source:
+        """For what the caller gave."""
+        if isinstance(src, Group):
+            if src.closed:
+                src.check_open("convert")
+            return cls(src.location, src.format)
+        path = one_name(src)
+        format = formats.format_of(formats.split_path(path)[0], options.get("format"))
+        return cls(path, format)
+
+    def member(self, name: str) -> str:
+        """What opens something that is in it."""
+        outer, inner = formats.split_path(self.path)
+        return f"{outer}::/{'/'.join(part for part in ((inner or '').strip('/'), name) if part)}"
+
+    def look(self) -> None:
+        """Find out what there is; coordinates come first, so that dimensions are made of them."""
+        names: list[str] = []
+        for name, kind in groups.members(self.path, format=self.format, deep=True):
+            (names if kind == "array" else self.groups).append(name)
+        try:
+            infos: list[Any] = formats.open_infos(map(self.member, names), format=self.format)
+        except (FormatError, StorageError):
+            infos = [self._try(name) for name in names]
+        found = zip(names, infos, strict=True)
+        self.arrays = []
+        for name, info in found:
+            if info is not None and is_text(info):
+                self.refused.append((name, _text_in(self.member(name))))
+            elif info is not None:
+                self.arrays.append((name, info))
+        self.refused += groups.broken(self.path, format=self.format)
+        used = {dim for _, info in self.arrays for dim in info.dims or ()}
+        self.arrays.sort(key=lambda one: _turn(one[0].rpartition("/")[2], one[1].dims, used))
+
+    def _try(self, name: str) -> ArrayInfo | None:
+        try:
+            return formats.open_info(self.member(name), format=self.format)
+        except (FormatError, StorageError) as error:
+            self.refused.append((name, error))
+            return None
+
+    def refuse(self) -> None:
+        """Raise if there are arrays that cannot be opened."""
+        if not self.refused:
+            return
+        told = "; ".join(f"{name}: {error}" for name, error in self.refused[:_NAMED])
+        more = len(self.refused) - _NAMED
+        raise UnsupportedError(
+            f"{counted(len(self.refused), 'member')} of {self.path!r} cannot be read: {told}"
+            + (f"; and {more} more" if more > 0 else "")
+            + ". Pass skip=True to leave them out",
+            code=self.refused[0][1].code,
+            path=self.path,
+        )
+
+    def state(self, written: Files) -> str:
+        """What tells whether it is another one today than when a job was interrupted."""
+        told = [
+            (name, info.shape, info.dtype.str, state(SimpleNamespace(info=info), written))
+            for name, info in self.arrays
+        ]
+        text = json.dumps([self.groups, told], default=repr)
+        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+@dataclass
+class _Call:
+    """What the caller said."""
+
+    source: _Source
+    place: _Place
+    ranks: Ranks
+    memory: int
+    resume: bool
+    skip: bool
+    #: For all new arrays.
+    options: Mapping[str, Any]
+    #: The journal; the first rank holds it.
+    journal: Journal | None = None
+    going_on: bool = False
+
+    def said(self) -> dict[str, Any]:
+        """What makes two jobs the same, beside the state of the source."""
+        source, target = map(_absolute, (self.source.path, self.place.final))
+        options = {name: repr(value) for name, value in sorted(self.options.items())}
+        return {
+            "operation": "convert",
+            "source": source,
+            "target": target,
+            "of a whole group": True,
+            "skip": self.skip,
+            **options,
+        }
+
+    def kept(self) -> dict[str, Any]:
+        """What the journal keeps: what may be left, and the call that goes on."""
+        partial = [] if self.place.inside else [[_absolute(self.place.grows), self.place.format]]
+        try:
+            how = {name: encoded(value) for name, value in self.options.items()}
+        except TypeError:
+            return {"partial": partial, "call": None}
+        arguments = {
+            "src": _absolute(self.source.path),
+            "source": encoded({"format": self.source.format}),
+            "format": self.place.format,
+            "whole": True,
+            "skip": self.skip,
+        }
+        call = {
+            "function": "convert",
+            "inputs": [],
+            "in_names": [],
+            "out": [_absolute(self.place.final)],
+            "out_name": "dst",
+            "arguments": arguments,
+            "how": how,
+            "memory": self.memory,
+            "overwrite": self.place.overwrite,
+        }
+        return {"partial": partial, "call": call}
+
+    # What the first rank does
+
+    def begin(self) -> dict[str, Any] | None:
+        """Everything up to the first array: what is to be done, or None if all was done before."""
+        source, place = self.source, self.place
+        ended = self.resume and not os.path.exists(place.journal)
+        if ended or not self.resume:
+            place.refuse_existing(resume=ended)
+        source.look()
+        if not self.skip:
+            source.refuse()
+        self.journal = journal = held(place.journal, patience=_PATIENCE)
+        gather(journal)
+        written = Files({file_of(place.outer)}) if place.inside else Files()
+        job = {**self.said(), "source state": source.state(written)}
+        self.going_on = self.resume and journal.job is not None
+        last = len(source.arrays)
+        if self.going_on:
+            self._compare(job)
+            if last in journal.done and not place.inside and not os.path.lexists(place.grows):
+                journal.remove()  # it was given its name, and then somebody was killed
+                return None
+            if not place.inside:
+                durable.remove_begun(place.grows)  # the journal is ours: nobody makes it now
+        else:
+            place.refuse_existing(resume=False)
+            self._start_anew(journal, job, last + 1)
+        for name, error in source.refused:
+            _warn(f"{source.member(name)!r} is left out: {error}")
+        self._tell_aliases()
+        self._make_groups()
+        return {
+            "arrays": [
+                [
+                    name,
+                    math.prod(info.shape) * info.dtype.itemsize,
+                    *_own(info, place.format, self.options),
+                ]
+                for name, info in source.arrays
+            ],
+            "done": sorted(self._done(journal)),
+            "going on": self.going_on,
+        }
+
+    def _tell_aliases(self) -> None:
+        """What is read has names that the copy will not have; of external links, it has not the data."""
+        found = groups.aliases(self.source.path, format=self.source.format)
+        if found:
+            told = ", ".join(f"{name!r} is {how}" for name, how in found[:_NAMED])
+            more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            _warn(
+                f"{self.source.path!r}: each array is converted once and links are not followed: {told}"
+                f"{more}. Convert what an external link leads to by its name"
+            )
+
+    def _compare(self, job: Mapping[str, Any]) -> None:
+        assert self.journal is not None
+        if different := self.journal.differs(job):
+            raise UsageError(
+                f"{self.journal.path!r} belongs to another job: different {', '.join(different)}. "
+                "Repeat the call that was interrupted, or start again without resume",
+                code="other-job",
+                path=self.journal.path,
+            )
+
+    def _start_anew(self, journal: Journal, job: Mapping[str, Any], steps: int) -> None:
+        if journal.done:
+            given_up = counted(len(journal.done), "step")
+            _warn(
+                f"{self.place.final!r}: an interrupted job had done {given_up}, which are given up: "
+                "this call starts at the beginning; resume=True goes on where the same call stopped"
+            )
+        left = removable(journal)
+        journal.begin(job, self.kept(), steps)
+        for path, format in left:
+            discard(path, format)
+        self.place.remove()
+
+    def _done(self, journal: Journal) -> set[int]:
+        """Arrays that have their names: some may not have been recorded before somebody was killed."""
+        found = set(journal.done)
+        if self.going_on and not (self.place.inside and self.place.overwrite):
+            for number, (name, _) in enumerate(self.source.arrays):
+                # Who was killed when an array had its name, and a journal still, ends that job first.
+                if number not in found and not os.path.lexists(self.place.journal_of(name)):
+                    kind = groups.kind_of(self.place.member(name), self.place.format)
+                    found |= {number} if kind == "array" else set()
+        return found
+
+    def _make_groups(self) -> None:
+        for name in ("", *self.source.groups):
+            read = groups.info(
+                self.source.member(name) if name else self.source.path, format=self.source.format
+            )
+            self._make_group(self.place.member(name), dict(read.attrs), name)
+
+    def _make_group(self, path: str, attrs: Mapping[str, Any], name: str) -> None:
+        there = None
+        if os.path.lexists(self.place.grows):
+            there = groups.kind_of(path, self.place.format)
+        if there is None:
+            with contextlib.suppress(UsageError):
+                groups.create(path, format=self.place.format, attrs=attrs)
+                return
+            groups.create(path, format=self.place.format)
+        found = groups.info(path, format=self.place.format)
+        lost = []
+        for key, value in attrs.items():
+            try:
+                groups.set_attrs(found, {key: value}, ())
+            except UsageError as error:
+                if error.code not in _BAD_ATTRIBUTES:
+                    raise
+                lost.append(f"attribute {key!r}")
+        if lost:
+            told = self.source.member(name) if name else self.source.path
+            _warn(f"{self.place.final!r}: {found.format} cannot keep {', '.join(lost)} of {told!r}")
+
+    def commit(self, number: int) -> None:
+        """An array is done."""
+        if self.journal is not None:
+            self.journal.commit([number])
+
+    def finish(self, arrays: int) -> None:
+        """Give the file its name, and remove the journal."""
+        assert self.journal is not None
+        if not self.place.inside and os.path.lexists(self.place.grows):
+            groups.complete(self.place.grows, self.place.format)
+        self.journal.commit([arrays])
+        self.place.publish()
+        self.journal.remove()
+
+    def failed(self, error: BaseException, arrays: int | None) -> None:
+        """Say what stays, or remove what was begun."""
+        journal = self.journal
+        if journal is None or journal.job is None:
+            if journal is not None:
+                journal.remove()  # an empty one is nobody's
+            return
+        if arrays is None and self.going_on:
+            return  # it is another job, or cannot begin: what was done stays as it is
+        done = len(journal.done)
+        if done or self.going_on or self.place.begun():
+            of = "" if arrays is None else f" of {arrays}"
+            error.add_note(
+                f"{done}{of} arrays of {self.place.final!r} are done and stay; the same call with "
+                "resume=True goes on with the others"
+            )
+            return
+        with contextlib.suppress(OutcoreError):  # the first error is the one to tell
+            self.place.remove()
+        journal.remove()
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=callers_line())
+
+
+def _absolute(path: str) -> str:
+    outer, inner = formats.split_path(path)
+    return os.path.realpath(outer) + (f"::{inner}" if inner is not None else "")
+
+
+def _own(
+    info: ArrayInfo, target: str, options: Mapping[str, Any]
+) -> tuple[list[str], dict[str, Any]]:
+    """
+    What of that which was said of all arrays is not for this one, and the limits that it has besides.
+
+    Chunks with a length for each axis are for arrays with so many axes. What has no axes, or no element,
+    HDF5 keeps in one piece.
+    """
+    unfit = []
+    hdf5 = target in ("hdf5", "netcdf4")
+    whole = hdf5 and 0 in (*info.shape, len(info.shape))
+    for name, value in options.items():
+        lengths = (
+            value if name in ("chunks", "shards") and isinstance(value, tuple | list) else None
+        )
+        misfit = lengths is not None and len(lengths) != len(info.shape)
+        if misfit or (whole and name in ("chunks", "shards", "compression")):
+            unfit.append(name)
+    most = info.extra.get("maxshape")
+    if not hdf5 or not isinstance(info.layout, Chunked) or most is None:
+        return unfit, {}
+    if target == "hdf5" and len(most) == len(info.shape) and tuple(most) != info.shape:
+        return unfit, {"maxshape": list(most)}
+    names = zip(info.dims or (), most, strict=False)
+    endless = [name for name, length in names if length is None and name is not None]
+    return unfit, {"unlimited": endless} if target == "netcdf4" and endless else {}
+
+
+def convert_group(
+    src: Any,
+    dst: str,
+    source: Mapping[str, Any],
+    ranks: Ranks,
+    one: Callable[..., object],
+    *,
+    format: str | None,
+    memory: int | str | None,
+    progress: ProgressArgument,
+    resume: bool,
+    overwrite: bool,
+    skip: bool,
+    options: Mapping[str, Any],
+) -> None:
+    """
+    Convert a group with all that is in it. Collective over the ranks.
+
+    Parameters
+    ----------
+    src, dst, source
+        As of `convert`; `src` is a group, or the path of one.
+    ranks
+        Who does it.
+    one
+        Converts one array: `convert`, told to do so.
+    skip
+        Leave out what cannot be read, or kept.
+    options
+        For all new arrays.
+    """
+    for name in _OF_ONE:
+        if options.get(name) is not None:
+            raise UsageError(
+                f"{name}= is said of one array, and {dst!r} becomes a group of arrays; convert that "
+                "array by its name, or set it afterwards",
+                code="unknown-option",
+            )
+    given = {name: value for name, value in options.items() if value is not None}
+    limit = int(promise())
+    budget = limit if memory is None else min(nbytes(memory), limit)
+    reading = _Source.of(src, source)
+    place = _Place.of(dst, reading.path, overwrite, format)
+    call = _Call(reading, place, ranks, budget, resume, skip, given)
+    call.memory = ranks.alike(lambda: json.dumps(call.said()), budget)
+    arrays: int | None = None
+    try:
+        found = ranks.told(call.begin)
+        if found is None:
+            return
+        arrays = len(found["arrays"])
+        _carry(call, found, one, progress_of(progress, "convert", shows=ranks.first))
+        ranks.once(lambda: call.finish(len(found["arrays"])))
+    except BaseException as error:
+        if ranks.first:
+            call.failed(error, arrays)
+        raise
+    finally:
+        if call.journal is not None:
+            call.journal.close()
+
+
+def _carry(
+    call: _Call, found: Mapping[str, Any], one: Callable[..., object], progress: Progress
+) -> None:
+    """Convert all arrays that have no names yet. Collective over the ranks."""
+    ranks, done = call.ranks, set(found["done"])
+    total = sum(size for _, size, *_ in found["arrays"]) // ranks.size
+    before = 0
+    for number, (name, size, unfit, limits) in enumerate(found["arrays"]):
+        options = {key: value for key, value in call.options.items() if key not in unfit}
+        share = size // ranks.size
+        if number in done:
+            before += share
+            progress(before, total)
+            continue
+
+        def step(part: int, whole: int, before: int = before, share: int = share) -> None:
+            progress(before + (share * part // whole if whole else share), total)
+
+        try:
+            one(
+                call.source.member(name),
+                call.place.member(name),
+                source={"format": call.source.format},
+                format=call.place.format,
+                memory=call.memory,
+                progress=step,
+                resume=found["going on"],
+                overwrite=call.place.overwrite and call.place.inside,
+                comm=ranks.comm,
+                whole=False,
+                **{**options, **limits},
+            )
+        except (CollectiveError, UnsupportedError, UsageError) as error:
+            if not (call.skip and _cannot_be_kept(error)):
+                raise
+            if ranks.first:
+                _warn(f"{call.source.member(name)!r} is left out: {error}")
+        before += share
+        ranks.once(partial(call.commit, number))
+
+
+def _cannot_be_kept(error: OutcoreError) -> bool:
+    """Whether an array is none for the format of the target: all ranks are told the same."""
+    reason = error.__cause__ if isinstance(error, CollectiveError) else error
+    return isinstance(reason, UnsupportedError) or getattr(reason, "code", "") in _NO_ROOM

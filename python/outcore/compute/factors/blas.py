@@ -1,0 +1,383 @@
+"""
+BLAS and LAPACK on parts of blocks, in place.
+
+Problem. Kernels of factorisations change a few columns of a panel, below some row. What NumPy and SciPy
+offer in Python copies such parts first, as their columns do not follow each other in memory, and a copy
+of a block is memory that nobody has counted.
+Idea. SciPy publishes the routines themselves for compiled callers (`scipy.linalg.cython_blas` and
+`cython_lapack`). They are called with the address of the first element and the distance of the columns.
+
+Invariants. Matrices are two-dimensional, of the routine's dtype, with elements of a column next to each
+other; nothing is copied. Empty ones are not handed over.
+
+Reference: Anderson et al., "LAPACK Users' Guide", 3rd edition: names and arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.compute.needs import scipy
+from outcore.errors import InternalError
+
+__all__ = ["Routines", "Threads", "operations", "rate", "routines", "threads", "working_dtype"]
+
+Matrix = NDArray[Any]
+
+_LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
+
+
+def working_dtype(*dtypes: np.dtype[Any]) -> np.dtype[Any] | None:
+    """
+    The dtype in which `numpy.linalg` computes with arrays of these; None if it does not.
+
+    Parameters
+    ----------
+    dtypes
+        Of the operands.
+    """
+    native = [one.newbyteorder("=") for one in dtypes]
+    if any(
+        one.kind not in "biufc" or (one.kind in "fc" and one.char not in "fdFD") for one in native
+    ):
+        return None
+    found = [one if one.kind in "fc" else np.dtype(np.float64) for one in native]
+    return np.result_type(*found)
+
+
+def _address(a: Matrix) -> tuple[int, int]:
+    """Where the first element is, and how many elements its columns are apart."""
+    rows, columns = a.shape
+    if rows > 1 and a.strides[0] != a.itemsize:
+        raise InternalError(
+            f"a block with strides {a.strides} is no matrix by columns; please report",
+            code="broken-plan",
+        )
+    apart = a.strides[1] // a.itemsize if columns > 1 else rows
+    return a.__array_interface__["data"][0], max(apart, rows, 1)
+
+
+class Routines:
+    """
+    The routines for one dtype.
+
+    Parameters
+    ----------
+    dtype
+        ``float32``, ``float64``, ``complex64`` or ``complex128``.
+    what
+        The operation that needs them, for the message if SciPy is missing.
+    """
+
+    def __init__(self, dtype: np.dtype[Any], what: str) -> None:
+        self.dtype, self.complex = dtype, dtype.kind == "c"
+        letter = _LETTERS[dtype.char]
+        self._blas, self._lapack = (
+            scipy("linalg.cython_blas", what),
+            scipy("linalg.cython_lapack", what),
+        )
+        self._letter = letter
+        self._found: dict[str, Any] = {}
+
+    def _call(self, name: str, *arguments: Any) -> int:
+        """Call a routine; what LAPACK answers in ``info``, its last argument."""
+        function = self._found.get(name)
+        if function is None:
+            home = self._lapack if name in _LAPACK else self._blas
+            function = self._found[name] = _function(home, self._letter + name, len(arguments))
+        info = ctypes.c_int(0)
+        passed: list[Any] = []
+        for one in arguments:
+            if isinstance(one, str):
+                passed.append(ctypes.c_char_p(one.encode()))
+            elif one is _INFO:
+                passed.append(ctypes.byref(info))
+            elif isinstance(one, np.ndarray):
+                passed.append(ctypes.c_void_p(one.__array_interface__["data"][0]))
+            elif isinstance(one, _At):
+                passed.append(ctypes.c_void_p(one.address))
+            else:
+                passed.append(ctypes.byref(ctypes.c_int(one)))
+        function(*passed)
+        if info.value < 0:
+            raise InternalError(
+                f"LAPACK refuses argument {-info.value} of {self._letter}{name}; please report",
+                code="broken-plan",
+            )
+        return info.value
+
+    def _scalar(self, value: float, *, real: bool = False) -> NDArray[Any]:
+        return np.array([value], np.empty(0, self.dtype).real.dtype if real else self.dtype)
+
+    def gemm(
+        self, c: Matrix, a: Matrix, b: Matrix, ta: str = "N", tb: str = "N", *, add: bool = False
+    ) -> None:
+        """``c -= op(a) op(b)``, or ``+=``."""
+        inner = a.shape[1 if ta == "N" else 0]
+        if not c.size or not inner:
+            return
+        (at_a, lda), (at_b, ldb), (at_c, ldc) = _address(a), _address(b), _address(c)
+        sign, one = self._scalar(1.0 if add else -1.0), self._scalar(1.0)
+        m, n = c.shape
+        self._call(
+            "gemm", ta, tb, m, n, inner, sign, _At(at_a), lda, _At(at_b), ldb, one, _At(at_c), ldc
+        )
+
+    def herk(self, c: Matrix, a: Matrix) -> None:
+        """``c -= a a^H`` in the lower triangle of `c`."""
+        if not c.size or not a.size:
+            return
+        (at_a, lda), (at_c, ldc) = _address(a), _address(c)
+        sign, one = self._scalar(-1.0, real=True), self._scalar(1.0, real=True)
+        name = "herk" if self.complex else "syrk"
+        self._call(
+            name, "L", "N", c.shape[0], a.shape[1], sign, _At(at_a), lda, one, _At(at_c), ldc
+        )
+
+    def trsm(
+        self,
+        a: Matrix,
+        b: Matrix,
+        side: str = "L",
+        uplo: str = "L",
+        trans: str = "N",
+        diag: str = "N",
+    ) -> None:
+        """``b = op(a)^-1 b``, or ``b op(a)^-1`` with side ``"R"``, for a triangular `a`."""
+        if not b.size:
+            return
+        m, n = b.shape
+        if (side, uplo) == ("R", "L") and trans != "N" and n > _HALVED:
+            # By halves most of it is products, which are faster.
+            half = n // 2
+            left, right = b[:, :half], b[:, half:]
+            self.trsm(a[:half, :half], left, side, uplo, trans, diag)
+            self.gemm(right, left, a[half:, :half], tb=trans)
+            self.trsm(a[half:, half:], right, side, uplo, trans, diag)
+            return
+        (at_a, lda), (at_b, ldb) = _address(a), _address(b)
+        self._call(
+            "trsm", side, uplo, trans, diag, m, n, self._scalar(1.0), _At(at_a), lda, _At(at_b), ldb
+        )
+
+    def potrf(self, a: Matrix) -> int:
+        """Cholesky factor of the lower triangle; the order of the first minor that is not positive."""
+        at, lda = _address(a)
+        return self._call("potrf", "L", a.shape[0], _At(at), lda, _INFO) if a.size else 0
+
+    def getrf(self, a: Matrix, pivots: NDArray[np.int32]) -> int:
+        """LU factors; rows that were interchanged, from 0; the first pivot that is zero, from 1."""
+        if not a.size:
+            return 0
+        half = min(a.shape) // 2
+        if half < _FACTORED:
+            at, lda = _address(a)
+            with _threads_for(a.shape[1]):
+                zero = self._call("getrf", *a.shape, _At(at), lda, pivots, _INFO)
+            pivots -= np.int32(1)
+            return zero
+        # By halves, as LAPACK does it too, but with its routine for narrow ones only: it is slow where
+        # there are many more rows than columns.
+        left, right = a[:, :half], a[:, half:]
+        zero = self.getrf(left, pivots[:half])
+        self.laswp(right, pivots[:half])
+        self.eliminate(right, left)
+        later = self.getrf(right[half:], pivots[half:])
+        self.laswp(left[half:], pivots[half:])
+        pivots[half:] += np.int32(half)
+        return zero or (later and half + later)
+
+    def eliminate(self, columns: Matrix, factor: Matrix) -> None:
+        """Take away from `columns` what columns of L add, which begin with the diagonal."""
+        count = min(factor.shape)
+        self.trsm(factor[:count, :count], columns[:count], diag="U")
+        self.gemm(columns[count:], factor[count:, :count], columns[:count])
+
+    def laswp(self, a: Matrix, pivots: NDArray[np.int32], *, back: bool = False) -> None:
+        """Interchange row `i` with row ``pivots[i]`` (from 0), one after the other; or undo that."""
+        if not a.size or not pivots.size:
+            return
+        at, lda = _address(a)
+        order = pivots + np.int32(1)
+        self._call("laswp", a.shape[1], _At(at), lda, 1, pivots.size, order, -1 if back else 1)
+
+    def geqrf(self, a: Matrix, tau: NDArray[Any], work: NDArray[Any]) -> None:
+        """Householder vectors below the diagonal, R above it."""
+        at, lda = _address(a)
+        if a.size:
+            with _threads_for(a.shape[1]):
+                self._call("geqrf", *a.shape, _At(at), lda, tau, work, work.size, _INFO)
+
+    def ormqr(self, a: Matrix, tau: NDArray[Any], c: Matrix, work: NDArray[Any]) -> None:
+        """``c = Q c`` with the Q of `geqrf`."""
+        (at, lda), (at_c, ldc) = _address(a), _address(c)
+        name = "unmqr" if self.complex else "ormqr"
+        if a.size and c.size:
+            with _threads_for(max(a.shape[1], c.shape[1])):
+                self._call(
+                    name, "L", "N", *c.shape, a.shape[1], _At(at), lda, tau, _At(at_c), ldc, work,
+                    work.size, _INFO,
+                )  # fmt: skip
+
+    def qr_work(self, columns: int) -> int:
+        """Elements of `work` with which `geqrf` and `ormqr` of so many columns work by blocks."""
+        # Of this call alone: other threads may ask at the same time.
+        block, answer = np.empty((1, 1), self.dtype, order="F"), np.zeros(1, self.dtype)
+        at = _At(_address(block)[0])
+        most = max(columns, 1)
+        if not columns:
+            return most
+        rows = columns
+        name = "unmqr" if self.complex else "ormqr"
+        for call in (
+            ("geqrf", rows, columns, at, rows, answer, answer, -1, _INFO),
+            (name, "L", "N", rows, columns, columns, at, rows, answer, at, rows, answer, -1, _INFO),
+        ):
+            self._call(*call)
+            most = max(most, int(answer[0].real))
+        return most
+
+
+# Columns up to which a factorisation consists of many small operations: threads would wait for each
+# other longer than they compute.
+_NARROW = 512
+
+
+class Threads:
+    """The threads of the OpenBLAS that SciPy has; of another library nothing is known or changed."""
+
+    def __init__(self) -> None:
+        self._lock, self._calls, self._before = threading.Lock(), 0, 0
+        library = ctypes.CDLL(scipy("linalg.cython_blas", "a factorisation").__file__)
+        names = ("scipy_openblas_{}_num_threads{}", "openblas_{}_num_threads{}")
+        both = (
+            tuple(getattr(library, name.format(verb, end), None) for verb in ("get", "set"))
+            for name in names
+            for end in ("", "64_", "_64")
+        )
+        self._get, self._set = next((two for two in both if None not in two), (None, None))
+
+    @property
+    def count(self) -> int:
+        """Number of threads; 0 if it is not known."""
+        return int(self._get()) if self._get is not None else 0
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """Use one thread; the number is that of before when the last call of any thread ends."""
+        if self._get is None or self._set is None:
+            yield
+            return
+        with self._lock:
+            if not self._calls:
+                self._before = int(self._get())
+                self._set(1)
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+                if not self._calls:
+                    self._set(self._before)
+
+
+@functools.cache
+def threads() -> Threads:
+    """The threads of the library, found once."""
+    return Threads()
+
+
+def _threads_for(columns: int) -> contextlib.AbstractContextManager[None]:
+    return threads().one() if columns <= _NARROW else contextlib.nullcontext()
+
+
+# Columns up to which a routine of BLAS, and of LAPACK, is faster than its halves.
+_HALVED, _FACTORED = 64, 16
+
+_INFO = object()
+_LAPACK = {"potrf", "getrf", "laswp", "geqrf", "ormqr", "unmqr"}
+
+
+class _At:
+    """An address in memory, where a number would be an integer argument."""
+
+    __slots__ = ("address",)
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+
+def _function(home: Any, name: str, arguments: int) -> Any:
+    capsule = home.__pyx_capi__[name]
+    told, found = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    told.restype, told.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    found.restype, found.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    signature = told(capsule)
+    if signature.count(b"*") != arguments or b" int *" not in signature:
+        raise InternalError(
+            f"SciPy's {name} is {signature.decode()!r}, which this version of outcore does not know; "
+            "install another SciPy",
+            code="broken-plan",
+        )
+    # Called without the interpreter's lock.
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(found(capsule, signature))
+
+
+@functools.cache
+def _routines(letter: str, what: str) -> Routines:
+    return Routines(np.dtype(letter), what)
+
+
+def routines(dtype: np.dtype[Any], what: str) -> Routines:
+    """
+    The routines for a dtype.
+
+    Parameters
+    ----------
+    dtype
+        ``float32``, ``float64``, ``complex64`` or ``complex128``.
+    what
+        The operation that needs them.
+    """
+    return _routines(dtype.char, what)
+
+
+#: Of the product that is timed: rows and columns.
+_TIMED = 384
+
+
+@functools.cache
+def rate(letter: str) -> float:
+    """
+    Real operations per second of matrix products in memory, measured once in a process.
+
+    For predictions only: no plan follows from it.
+
+    Parameters
+    ----------
+    letter
+        ``dtype.char``.
+    """
+    a = np.ones((_TIMED, _TIMED), letter, order="F")
+    c = np.empty_like(a)
+    seconds = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        np.matmul(a, a, out=c)
+        seconds.append(time.perf_counter() - begin)
+    return operations(_TIMED**3, a.dtype) / max(min(seconds), 1e-9)
+
+
+def operations(multiplications: int, dtype: np.dtype[Any]) -> int:
+    """Real operations of so many multiplications with an addition each."""
+    return (8 if dtype.kind == "c" else 2) * multiplications

@@ -1,0 +1,119 @@
+"""Operands of linear algebra: which shapes and dtypes there are, and what is said of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.compute.factors.blas import working_dtype
+from outcore.errors import LinAlgError, UsageError
+
+__all__ = ["columns_finite", "computed", "finite", "fit", "matrix", "same", "square"]
+
+
+def same(given: np.dtype[Any], used: np.dtype[Any]) -> bool:
+    """Whether elements can be loaded as they are, but for the order of their bytes."""
+    return given.newbyteorder("=") == used
+
+
+def computed(name: str, *arrays: Any) -> np.dtype[Any]:
+    """
+    The dtype that an operation computes in.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    arrays
+        Its operands.
+    """
+    dtype = working_dtype(*(one.dtype for one in arrays))
+    if dtype is None:
+        told = ", ".join(str(one.dtype) for one in arrays)
+        raise UsageError(
+            f"{name} of {told}: linear algebra is done in float32, float64, complex64 and complex128; "
+            "convert the array (outcore.convert) first",
+            code="bad-dtype",
+        )
+    return dtype
+
+
+def finite(name: str, r: NDArray[Any]) -> None:
+    """Refuse what came of NaN and infinity: a small matrix that stands for the one on disk."""
+    if not np.isfinite(r).all():
+        raise LinAlgError(
+            f"{name}: an operand holds NaN or infinity, or elements so large that their squares "
+            "overflow. Replace or scale these elements first",
+            code="not-finite",
+        )
+
+
+def matrix(name: str, array: Any) -> tuple[int, int]:
+    """The shape of an operand that has to be a matrix."""
+    if array.ndim != 2:
+        raise LinAlgError(
+            f"{name}: {array.path!r} has {array.ndim} axes, a matrix has 2; stacks are done one by one",
+            code="bad-shape",
+            path=array.path,
+        )
+    rows, columns = array.shape
+    return int(rows), int(columns)
+
+
+def columns_finite(
+    name: str, what: str, block: NDArray[Any], first: tuple[int, int], *, turned: bool = False
+) -> None:
+    """
+    Refuse NaN and infinity in some columns, without memory for a mask of them all.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    what
+        What they are part of, for the message.
+    block
+        The columns.
+    first
+        Row and column of their first element.
+    turned
+        They are those of the transposed matrix.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(block.sum()):
+            return
+    for column in range(block.shape[1]):
+        found = np.isfinite(block[:, column])
+        if not found.all():
+            row = int(np.argmin(found))
+            place = first[0] + row, first[1] + column
+            raise LinAlgError(
+                f"{name}: element {place[::-1] if turned else place} of {what} is {block[row, column]}; "
+                "nothing is computed with NaN or infinity. Replace these elements first",
+                code="not-finite",
+            )
+
+
+def fit(name: str, rows: int, sides: Any) -> None:
+    """Refuse right-hand sides that are none of a matrix of so many rows."""
+    if sides.ndim not in (1, 2) or sides.shape[0] != rows:
+        raise LinAlgError(
+            f"{name}: right-hand sides of shape {tuple(sides.shape)} do not fit a matrix of {rows} "
+            f"rows; they have shape ({rows},) or ({rows}, k)",
+            code="bad-shape",
+            path=sides.path,
+        )
+
+
+def square(name: str, array: Any) -> np.dtype[Any]:
+    """The dtype that an operation on a square matrix computes in."""
+    rows, columns = matrix(name, array)
+    if rows != columns:
+        raise LinAlgError(
+            f"{name}: {array.path!r} has {rows} rows and {columns} columns; the matrix must be square",
+            code="not-square",
+            path=array.path,
+        )
+    return computed(name, array)

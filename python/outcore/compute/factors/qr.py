@@ -1,0 +1,421 @@
+"""
+QR, least squares and singular values of tall matrices on disk.
+
+Problem. Data with few columns and more rows than memory: regressions, principal components.
+Idea. All three are the tree of `outcore.compute.factors.tall` with another root: R itself; the least
+squares problem of R and of the right-hand sides, which are further columns; or the singular values of R.
+
+Reference: as `outcore.compute.factors.tall`; Golub, Van Loan, "Matrix Computations", 4th edition,
+sections 5.3 and 8.6.3 (singular values by R).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.compute.factors import matrices
+from outcore.compute.factors.blas import Routines, routines
+from outcore.compute.factors.panels import Face, larger
+from outcore.compute.factors.tall import Part, Root, Tall
+from outcore.compute.jobs import (
+    Bound,
+    Operation,
+    Program,
+    Result,
+    Source,
+    Terms,
+    collective,
+    complete,
+    opened,
+)
+from outcore.errors import UsageError
+
+__all__ = ["lstsq", "qr", "svd"]
+
+
+@collective
+def qr(a: Source, mode: str = "reduced", *, out: Any = None, **how: Any) -> Any:
+    """
+    QR factors of a tall matrix.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array, of shape ``(m, n)``. With more columns than half of the
+        rows it has to fit in memory.
+    mode
+        ``"reduced"``: Q and R, with ``k = min(m, n)`` columns and rows; ``"r"``: R only.
+    out
+        Where Q goes: a path, or an open array; or a tuple of this and where R goes; with mode ``"r"``
+        where R goes. By default a temporary array on disk, which goes away with its handle, and a NumPy
+        array.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new arrays;
+        see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    Q : DiskArray
+        Of shape ``(m, k)``, its columns orthonormal. Not with mode ``"r"``.
+    R : numpy.ndarray
+        Of shape ``(k, n)``, upper triangular. float32, float64, complex64 or complex128, as
+        `numpy.linalg.qr` chooses it. Signs of its rows are those of the tree, which depends on the
+        memory.
+
+    Raises
+    ------
+    LinAlgError
+        ``not-finite``: the matrix holds NaN or infinity. ``bad-shape``: it is no matrix.
+    UsageError
+        ``bad-dtype``: not a matrix that NumPy factors. ``bad-option``: an unknown mode.
+    UnsupportedError
+        ``needs-scipy``: SciPy is not installed.
+    BudgetError
+        Blocks of twice as many rows as columns do not fit.
+
+    Notes
+    -----
+    Memory: about ten times that of R. The rows are read once for R and once more for Q. Collective with
+    ``comm=``: ranks share the blocks of rows.
+
+    A tree of blocks: Demmel, Grigori, Hoemmen, Langou, "Communication-optimal parallel and sequential QR
+    and LU factorizations" (2012).
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("a.npy", np.array([[3.0], [0.0], [4.0]]))
+    >>> q, r = outcore.qr("a.npy")
+    >>> np.abs(r)
+    array([[5.]])
+    >>> (q[...] @ r).round(6).ravel().tolist() == [3, 0, 4]
+    True
+    """
+    if mode not in ("reduced", "r"):
+        raise UsageError(
+            f"qr: mode={mode!r} is none of 'reduced' (Q and R) and 'r'; all of Q ('complete') would be "
+            "a square of the rows",
+            code="bad-option",
+        )
+    with opened(a) as (matrix,):
+        m, n = matrices.matrix("qr", matrix)
+        dtype = matrices.computed("qr", matrix)
+        k = min(m, n)
+        small = Result((k, n), dtype, source=matrix.path, small=True)
+        large = Result((m, k), dtype, source=matrix.path)
+        both = mode == "reduced"
+        plan = _Plan("qr", (m, n), (matrix.dtype,), routines(dtype, "qr"), both)
+        results = (large, small) if both else (small,)
+        operation = Operation("qr", (matrix,), results, plan, {"mode": mode})
+        outs = (out, None) if both and out is not None and not isinstance(out, tuple) else out
+        return complete(operation, outs, how)
+
+
+@collective
+def svd(
+    a: Source,
+    full_matrices: bool = False,
+    compute_uv: bool = True,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> Any:
+    """
+    Singular values, and vectors, of a tall or a wide matrix.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array, of shape ``(m, n)``. With a side longer than half of the
+        other one it has to fit in memory.
+    full_matrices
+        Only False: ``min(m, n)`` vectors on each side.
+    compute_uv
+        Vectors too.
+    out
+        Where the longer side's vectors go: a path, or an open array; or a tuple for u, s and vh; without
+        vectors where s goes. By default temporary arrays on disk, which go away with their handles, and
+        NumPy arrays for what is small.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new arrays;
+        see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    u : DiskArray or numpy.ndarray
+        Of shape ``(m, k)`` with ``k = min(m, n)``; a NumPy array if the matrix is wide.
+    s : numpy.ndarray
+        Of shape ``(k,)``, descending.
+    vh : numpy.ndarray or DiskArray
+        Of shape ``(k, n)``; on disk if the matrix is wide.
+
+    Raises
+    ------
+    LinAlgError
+        ``not-finite``: the matrix holds NaN or infinity. ``bad-shape``: it is no matrix.
+    UsageError
+        ``bad-dtype``. ``bad-option``: ``full_matrices=True``.
+    UnsupportedError
+        ``needs-scipy``: SciPy is not installed.
+    BudgetError
+        Blocks of twice as many rows as columns do not fit.
+
+    Notes
+    -----
+    Memory: about sixteen times that of vh. The rows are read once for s and vh, and once more for u.
+    Collective with ``comm=``: ranks share the blocks of rows.
+
+    Singular values by R: Golub, Van Loan, "Matrix Computations", 4th edition, section 8.6.3; the tree of
+    blocks as `outcore.qr`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("a.npy", np.array([[3.0, 0.0], [0.0, 2.0], [4.0, 0.0]]))
+    >>> u, s, vh = outcore.svd("a.npy")
+    >>> s.round(6)
+    array([5., 2.])
+    >>> u.shape, vh.shape
+    ((3, 2), (2, 2))
+    """
+    if full_matrices:
+        raise UsageError(
+            "svd: full_matrices=True would make a square of the longer side; only False is done",
+            code="bad-option",
+        )
+    with opened(a) as (matrix,):
+        m, n = matrices.matrix("svd", matrix)
+        dtype = matrices.computed("svd", matrix)
+        k = min(m, n)
+        wide = m < n
+        results: tuple[Result, ...] = (
+            Result((m, k), dtype, source=matrix.path, small=wide),
+            Result((k,), _real(dtype), source=matrix.path, small=True),
+            Result((k, n), dtype, source=matrix.path, small=not wide),
+        )
+        if not compute_uv:
+            results = results[1:2]
+        plan = _Plan("svd", (m, n), (matrix.dtype,), routines(dtype, "svd"), bool(compute_uv))
+        arguments = {"full_matrices": False, "compute_uv": bool(compute_uv)}
+        operation = Operation("svd", (matrix,), results, plan, arguments)
+        if compute_uv and out is not None and not isinstance(out, tuple):
+            out = (None, None, out) if wide else (out, None, None)
+        return complete(operation, out, how)
+
+
+@collective
+def lstsq(a: Source, b: Source, rcond: float | None = None, *, out: Any = None, **how: Any) -> Any:
+    """
+    Least squares solution of a tall system of linear equations.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array, of shape ``(m, n)``. With more columns than half of the
+        rows it has to fit in memory.
+    b
+        Right-hand sides, of shape ``(m,)`` or ``(m, p)``, few of them.
+    rcond
+        Singular values below this times the largest one count as zero; by default the precision of the
+        dtype times ``max(m, n)``, and with -1 the precision.
+    out
+        Where the solution goes: a path, an open array, or a NumPy array. By default a NumPy array.
+    how
+        ``memory``, ``progress``, ``explain``; see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    x : numpy.ndarray
+        Of shape ``(n,)`` or ``(n, p)``: of all that make ``|b - a x|`` least the shortest one.
+    residuals : numpy.ndarray
+        Of shape ``(p,)`` or ``(1,)``: the squares of these; of shape ``(0,)`` if the rank is less than
+        `n`, or there are no more rows than columns.
+    rank : int
+        Of `a`.
+    s : numpy.ndarray
+        The singular values of `a`, of shape ``(min(m, n),)``.
+
+    Raises
+    ------
+    LinAlgError
+        ``not-finite``: an operand holds NaN or infinity. ``bad-shape``: not a matrix, or `b` does not
+        fit it.
+    UsageError
+        ``bad-dtype``: not operands that NumPy solves with.
+    UnsupportedError
+        ``needs-scipy``: SciPy is not installed.
+    BudgetError
+        Blocks of twice as many rows as `a` and `b` have columns do not fit.
+
+    Notes
+    -----
+    Memory: about ten times the square of the columns. The rows are read once. Collective with ``comm=``:
+    ranks share the blocks of rows. With ``explain=True`` `Planned.run` returns arrays of fixed shapes:
+    `rank` of shape ``(1,)``, and `residuals` in any case.
+
+    Least squares by R: Golub, Van Loan, "Matrix Computations", 4th edition, section 5.3; the tree of
+    blocks as `outcore.qr`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("a.npy", np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]))
+    >>> x, residuals, rank, s = outcore.lstsq("a.npy", np.array([1.0, 3.0, 5.0]))
+    >>> x.round(6), rank
+    (array([1., 2.]), 2)
+    """
+    with opened(a, b) as (matrix, sides):
+        m, n = matrices.matrix("lstsq", matrix)
+        dtype = matrices.computed("lstsq", matrix, sides)
+        matrices.fit("lstsq", m, sides)
+        p = sides.shape[1] if sides.ndim == 2 else 1
+        real = _real(dtype)
+        cut = float(np.finfo(real).eps) * max(m, n) if rcond is None else float(rcond)
+        results = (
+            Result((n, *sides.shape[1:]), dtype, source=matrix.path, small=True),
+            Result((p,), real, source=matrix.path, small=True),
+            Result((1,), np.dtype(np.int64), source=matrix.path, small=True),
+            Result((min(m, n),), real, source=matrix.path, small=True),
+        )
+        plan = _LeastSquares(
+            (m, n, p), sides.ndim == 1, (matrix.dtype, sides.dtype), routines(dtype, "lstsq"), cut
+        )
+        arguments = {"rcond": rcond}
+        operation = Operation("lstsq", (matrix, sides), results, plan, arguments)
+        if out is not None and not isinstance(out, tuple):
+            out = (out, None, None, None)
+
+        def of_rank(found: Any) -> tuple[Any, Any, int, Any]:
+            x, residuals, rank, s = found
+            count = int(rank[0])
+            return x, residuals if count == n < m else residuals[:0], count, s
+
+        return complete(operation, out, how, of_rank)
+
+
+def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.empty(0, dtype).real.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """QR or singular values. Arrays are the matrix and the results."""
+
+    name: str
+    shape: tuple[int, int]
+    given: tuple[np.dtype[Any]]
+    blas: Routines
+    vectors: bool
+
+    def __call__(self, terms: Terms) -> Program:
+        m, n = self.shape
+        if not m or not n:
+            # What the results hold then: nothing.
+            return Program((), "there is nothing to compute", Bound(0, "nothing"))
+        # A wide matrix has the singular values of its transposed one.
+        turned = self.name == "svd" and m < n
+        if turned:
+            m, n = n, m
+        blas, dtype, k = self.blas, self.blas.dtype, min(m, n)
+        if self.name == "qr":
+            root = Root(_copy, ((1 + self.vectors, (k, n), dtype),))
+            q = Face(1) if self.vectors else None
+        elif self.vectors:
+            # u and vh change places.
+            last = (1 if turned else 3, (k, k), dtype)
+            root = Root(_Singular(turned), ((2, (k,), _real(dtype)), last), 8 * k * k)
+            q = Face(3 if turned else 1, turned)
+        else:
+            root, q = Root(_singular_values, ((1, (k,), _real(dtype)),), 4 * k * k), None
+        names = ("matrix", *("Q", "R") * (self.name == "qr"), *("u", "s", "vh"))
+        count = {"qr": 2 + self.vectors, "svd": 2 + 2 * self.vectors}[self.name]
+        parts = (Part(Face(0, turned), self.given[0], (0, n)),)
+        tall = Tall(self.name, names[:count], terms, (m, n), blas, parts, root, q)
+        once = {0: m * n * self.given[0].itemsize}
+        if q is not None:
+            once[q.number] = m * k * dtype.itemsize
+        bound = larger(terms, once, 1, 0, "")
+        return Program(tall.phases(), tall.method, bound, tall.temporaries)
+
+
+@dataclass(frozen=True, slots=True)
+class _LeastSquares:
+    """Arrays are the matrix, the right-hand sides, and four small results."""
+
+    shape: tuple[int, int, int]
+    vector: bool
+    given: tuple[np.dtype[Any], np.dtype[Any]]
+    blas: Routines
+    rcond: float
+
+    def __call__(self, terms: Terms) -> Program:
+        m, n, p = self.shape
+        if not m or not n + p:
+            return Program((), "there is nothing to compute", Bound(0, "nothing"))
+        dtype = self.blas.dtype
+        real = _real(dtype)
+        both = (
+            Part(Face(0), self.given[0], (0, n)),
+            Part(Face(1), self.given[1], (n, n + p), self.vector),
+        )
+        # Without columns to solve with, what is left is all of the right-hand sides.
+        parts = tuple(one for one in both if one.columns[0] < one.columns[1])
+        root = Root(
+            self.solve,
+            (
+                (2, (n,) if self.vector else (n, p), dtype),
+                (3, (p,), real),
+                (4, (1,), np.dtype(np.int64)),
+                (5, (min(m, n),), real),
+            ),
+            8 * (n + p) * (n + p),
+        )
+        names = ("matrix", "right-hand sides", "solution", "residuals", "rank", "singular values")
+        tall = Tall("lstsq", names, terms, (m, n + p), self.blas, parts, root, None)
+        once = {0: m * n * self.given[0].itemsize, 1: m * p * self.given[1].itemsize}
+        bound = larger(terms, once, 1, 0, "")
+        return Program(tall.phases(), tall.method, bound, tall.temporaries)
+
+    def solve(self, r: NDArray[Any], small: list[NDArray[Any]], above: NDArray[Any] | None) -> None:
+        """The same problem with R for the matrix: lengths are as before."""
+        x, residuals, rank, s = small
+        matrices.finite("lstsq", r)
+        _, n, p = self.shape
+        found = np.linalg.lstsq(r[:n, :n], r[:n, n:], rcond=self.rcond)
+        x[...] = found[0].reshape(x.shape)
+        rank[0], s[...] = found[2], found[3]
+        left = np.abs(r[n:, n:])
+        residuals[...] = (left * left).sum(axis=0) if left.size else np.zeros(p)
+
+
+def _copy(r: NDArray[Any], small: list[NDArray[Any]], above: NDArray[Any] | None) -> None:
+    matrices.finite("qr", r)
+    small[0][...] = r
+
+
+def _singular_values(
+    r: NDArray[Any], small: list[NDArray[Any]], above: NDArray[Any] | None
+) -> None:
+    matrices.finite("svd", r)
+    small[0][...] = np.linalg.svd(r, compute_uv=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Singular:
+    """Singular values of R; the vectors before it go before Q."""
+
+    turned: bool
+
+    def __call__(
+        self, r: NDArray[Any], small: list[NDArray[Any]], above: NDArray[Any] | None
+    ) -> None:
+        matrices.finite("svd", r)
+        u, s, vh = np.linalg.svd(r, full_matrices=False)
+        assert above is not None
+        above[...] = u
+        small[0][...] = s
+        small[1][...] = vh.T if self.turned else vh

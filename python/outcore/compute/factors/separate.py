@@ -1,0 +1,261 @@
+"""
+LU factors of a matrix on disk as arrays of their own.
+
+Problem. `outcore.lu_factor` gives both factors in one array and interchanges of rows, as LAPACK does;
+who wants L, U and the permutation would have to cut them apart by hand, with rows in their final order.
+Idea. The columns are factored into a temporary array, where rows of L stay as they were when their group
+was factored. A last phase reads each column once, brings its rows into their final order, and stores
+what is above the diagonal in one array and what is below it in another.
+
+Invariants. Pivots and the temporary array are durable before the last phase begins.
+
+Reference: Golub, Van Loan, "Matrix Computations", 4th edition, section 3.4: P A = L U.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.compute.factors import matrices
+from outcore.compute.factors.blas import Routines, routines
+from outcore.compute.factors.lu import BOUND, PIVOT, Factoring, elements_again
+from outcore.compute.factors.panels import NOTHING, Face, Span, larger, span
+from outcore.compute.jobs import (
+    Operation,
+    Program,
+    Result,
+    Source,
+    Terms,
+    TooLittle,
+    complete,
+    opened,
+)
+from outcore.errors import UsageError
+
+__all__ = ["lu"]
+
+
+def lu(
+    a: Source, permute_l: bool = False, *, p_indices: bool = False, out: Any = None, **how: Any
+) -> Any:
+    """
+    LU factors of a matrix with partial pivoting, as arrays of their own.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array, of shape ``(m, n)``.
+    permute_l
+        Return ``p l`` in the place of both: a matrix whose rows are in the order of those of `a`.
+    p_indices
+        Return the permutation as indices of rows, with ``a = l[p] u``, not as a matrix of ``m`` rows and
+        columns. `permute_l` goes before it.
+    out
+        Where results go: None, or a tuple with a path, an open array or None for each of them. By
+        default temporary arrays on disk, which go away with their handles; indices are a NumPy array.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new arrays;
+        see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    p : DiskArray or numpy.ndarray
+        The permutation, ``a = p l u``: of shape ``(m, m)``, real, or indices of shape ``(m,)``. Not with
+        `permute_l`.
+    l : DiskArray
+        Lower triangular with a diagonal of ones, or its rows permuted; of shape ``(m, min(m, n))``.
+    u : DiskArray
+        Upper triangular, of shape ``(min(m, n), n)``.
+
+    Raises
+    ------
+    LinAlgError
+        ``not-finite``: the matrix holds NaN or infinity. ``bad-shape``: it is no matrix.
+    UsageError
+        ``bad-dtype``: not a matrix that NumPy factors. ``bad-out``: not one place for
+        each result.
+    UnsupportedError
+        ``needs-scipy``: SciPy is not installed.
+    BudgetError
+        Not even three columns fit.
+
+    Warns
+    -----
+    RuntimeWarning
+        A pivot is zero: the matrix is singular. The factors are right, as those of SciPy are.
+
+    Notes
+    -----
+    Memory: three columns at least. A temporary array on disk takes as much as `a`. Serial.
+
+    Left-looking panels: Toledo, Gustavson 1996 (see `outcore.lu_factor`).
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("a.npy", np.array([[1.0, 2.0], [4.0, 4.0]]))
+    >>> p, l, u = outcore.lu("a.npy", p_indices=True)
+    >>> p, l[...], u[...]
+    (array([1, 0], dtype=int32), array([[1.  , 0.  ],
+           [0.25, 1.  ]]), array([[4., 4.],
+           [0., 1.]]))
+    """
+    with opened(a) as (matrix,):
+        m, n = matrices.matrix("lu", matrix)
+        dtype = matrices.computed("lu", matrix)
+        k, columns = min(m, n), {"order": "F"}
+        rows = m if k else 0  # as SciPy has it: nothing was interchanged
+        parts = (
+            Result((m, k), dtype, kept=columns, source=matrix.path),
+            Result((k, n), dtype, kept=columns, source=matrix.path),
+        )
+        real = np.empty(0, dtype).real.dtype
+        results: tuple[Result, ...]
+        if permute_l:
+            results = parts
+        elif p_indices:
+            results = (Result((rows,), PIVOT, source=matrix.path, small=True), *parts)
+        else:
+            results = (Result((rows, rows), real, kept=columns, source=matrix.path), *parts)
+        if out is not None and not (isinstance(out, tuple) and len(out) == len(results)):
+            raise UsageError(
+                f"lu: out={out!r} is no tuple with a place, or None, for each of {len(results)} arrays",
+                code="bad-out",
+            )
+        plan = _Plan((m, n), matrix.dtype, routines(dtype, "lu"), tuple(r.shape for r in results))
+        arguments = {"permute_l": bool(permute_l), "p_indices": bool(p_indices)}
+        return complete(Operation("lu", (matrix,), results, plan, arguments), out, how)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Arrays are the matrix, the results; columns and pivots between the phases."""
+
+    shape: tuple[int, int]
+    given: np.dtype[Any]
+    blas: Routines
+    results: tuple[tuple[int, ...], ...]
+
+    def __call__(self, terms: Terms) -> Program:
+        (m, n), dtype, results = self.shape, self.blas.dtype, len(self.results)
+        if not m or not n:
+            return NOTHING
+        between = Face(1 + results)
+        arrays = ("matrix", *("p", "l", "u")[3 - results :], "columns", "pivots")
+        work = Factoring.planned(
+            "lu", terms, (m, n), self.blas, self.given, Face(0), between, between, 2 + results, arrays
+        )  # fmt: skip
+        parts = _Parts(self, work, terms.room)
+        sizes = [int(np.prod(shape)) for shape in self.results]
+        widths = [dtype.itemsize] * results
+        if results == 3:
+            widths[0] = parts.permutation.itemsize
+        moved = {0: m * n * self.given.itemsize}
+        moved |= {
+            1 + i: size * width for i, (size, width) in enumerate(zip(sizes, widths, strict=True))
+        }
+        bound = larger(
+            terms,
+            moved,
+            dtype.itemsize,
+            elements_again(min(m, n), terms.room / dtype.itemsize),
+            BOUND,
+        )
+        temporaries = (Result((m, n), dtype, {"order": "F"}), Result((min(m, n),), PIVOT))
+        method = f"{work.method}; in the end rows of L go into their order, and both factors apart"
+        return Program((work.schedule(), parts.schedule()), method, bound, temporaries)
+
+
+class _Parts:
+    """
+    Columns of L and U, with rows in their final order, and the permutation. Buffers: pivots, the
+    order of rows, columns as they were factored, and of each result.
+    """
+
+    def __init__(self, plan: _Plan, work: Factoring, room: int) -> None:
+        self.work, self.results = work, plan.results
+        m, n = work.shape
+        size, least = work.blas.dtype.itemsize, work.least
+        self.permutes = len(plan.results) == 3
+        self.matrix = self.permutes and len(plan.results[0]) == 2
+        real = np.empty(0, work.blas.dtype).real.dtype
+        self.permutation = real if self.matrix else PIVOT
+        column = m * size + m * size + least * size + (m * real.itemsize if self.matrix else 0)
+        once = (least + 3 * m) * PIVOT.itemsize
+        self.copies = 2 if once + 2 * column <= room else 1
+        if once + column > room:
+            raise TooLittle(once + column)
+        self.all = max(n, m if self.matrix else 0)
+        self.width = min((room - once) // (self.copies * column), self.all)
+
+    def schedule(self) -> Schedule:
+        m, width, least, copies = self.work.shape[0], self.width, self.work.least, self.copies
+        dtype = self.work.blas.dtype
+        # Pivots; rows as they are interchanged, and the inverse; the permutation as a result.
+        buffers = [Buffer(least, PIVOT), Buffer(2 * m, PIVOT), Buffer(m, PIVOT)]
+        buffers += [Buffer(rows * width, dtype, "F", copies=copies) for rows in (m, m, least)]
+        if self.matrix:
+            buffers.append(Buffer(m * width, self.permutation, "F", copies=copies))
+        steps = -(-self.all // width)
+        return Schedule(
+            "lu", self.work.arrays, tuple(buffers), steps, self.step, (self.part,), reading=copies
+        )
+
+    def step(self, number: int) -> Step:
+        (m, n), least = self.work.shape, self.work.least
+        results = len(self.results)
+        start, stop = number * self.width, min((number + 1) * self.width, self.all)
+        columns = min(start, n), min(stop, n)
+        left = min(start, least), min(stop, least)
+        wide, narrow = columns[1] - columns[0], left[1] - left[0]
+        blocks = [Block(0, (least,)), Block(1, (2, m)), Block(3, (m, wide)), Block(4, (m, narrow)),
+                  Block(5, (least, wide))]  # fmt: skip
+        loads = [Load(self.work.pivots, (span(0, least),), 0)]
+        stores = []
+        if wide:
+            loads.append(self.work.lower.load((0, m), columns, 2))
+            stores.append(Face(results).store((0, least), columns, 4))
+        if narrow:
+            stores.append(Face(results - 1).store((0, m), left, 3))
+        permuted = min(start, m), min(stop, m)
+        if self.matrix and permuted[0] < permuted[1]:
+            blocks.append(Block(6, (m, permuted[1] - permuted[0])))
+            stores.append(Face(1).store((0, m), permuted, 5))
+        elif self.permutes and not self.matrix and number == 0:
+            blocks.append(Block(2, (m,)))
+            stores.append(Store(1, (span(0, m),), 5))
+        return Step(tuple(blocks), tuple(loads), tuple(stores), 0, (columns, permuted))
+
+    def part(self, blocks: Sequence[NDArray[Any]], columns: Span, permuted: Span) -> None:
+        """Rows in their order; what is above the diagonal, and what is below it."""
+        pivots, (rows, places), came, low, up = blocks[:5]
+        rows[:] = np.arange(rows.size)
+        for i, other in enumerate(pivots.tolist()):
+            if other != i:
+                rows[i], rows[other] = rows[other], rows[i]
+        places[rows] = np.arange(rows.size)
+        self.work.reorder(came, pivots, columns)
+        start, least = columns[0], pivots.size
+        for j in range(came.shape[1]):
+            above = min(start + j + 1, least)
+            up[:above, j] = came[:above, j]
+            up[above:, j] = 0
+            if j < low.shape[1]:
+                # The column itself becomes one of L.
+                came[: above - 1, j] = 0
+                came[above - 1, j] = 1
+                if self.permutes:
+                    low[:, j] = came[:, j]
+                else:
+                    np.take(came[:, j], places, out=low[:, j], mode="clip")
+        if len(blocks) > 5 and self.matrix:
+            blocks[5][...] = 0
+            blocks[5][rows[slice(*permuted)], np.arange(permuted[1] - permuted[0])] = 1
+        elif len(blocks) > 5:
+            blocks[5][...] = places

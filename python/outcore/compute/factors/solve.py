@@ -1,0 +1,371 @@
+"""
+Systems of linear equations: from a matrix, or from its factors.
+
+Problem. Equations as large as the disk.
+Idea. Left-looking LU into temporary arrays, and then both triangles come by once for each panel of
+right-hand sides. L stays in the order of rows that it had when it was factored: rows of the right-hand
+sides are interchanged as it comes by, so no phase has to bring it into its final order.
+
+Reference: as `outcore.compute.factors.lu` and `outcore.compute.factors.triangular`.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from outcore.compute.factors import matrices
+from outcore.compute.factors.blas import Routines, routines
+from outcore.compute.factors.lu import BOUND, PIVOT, Factoring, elements_again
+from outcore.compute.factors.panels import NOTHING, Face, larger
+from outcore.compute.factors.triangular import Rows, Solving, Sweep
+from outcore.compute.jobs import (
+    Operation,
+    Program,
+    Result,
+    Source,
+    Terms,
+    collective,
+    complete,
+    opened,
+)
+from outcore.errors import LinAlgError, UsageError
+
+__all__ = ["cho_solve", "lu_solve", "solve"]
+
+_ARRAYS = ("matrix", "right-hand sides", "solution", "factors", "pivots")
+
+
+@collective
+def solve(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
+    """
+    Solve a system of linear equations.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array, of shape ``(n, n)``.
+    b
+        Right-hand sides, of shape ``(n,)`` or ``(n, k)``; as `a` on disk or in memory.
+    out
+        Where the solution goes: a path, or an open array. By default a temporary array on disk, which
+        goes away with its handle; a NumPy array if `b` has one axis.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
+        see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    DiskArray or numpy.ndarray
+        ``x`` with ``a x = b``, of the shape of `b`, in the dtype of `numpy.linalg.solve`.
+
+    Raises
+    ------
+    LinAlgError
+        ``singular-matrix``, ``not-square``; ``not-finite``: an operand holds NaN or infinity;
+        ``bad-shape``: not a matrix, or `b` does not fit it.
+    UsageError
+        ``bad-dtype``: not dtypes that NumPy solves with.
+    UnsupportedError
+        ``needs-scipy``: SciPy is not installed.
+    BudgetError
+        Not even two columns fit.
+
+    Notes
+    -----
+    Memory: two columns at least. Temporary arrays on disk take as much as `a`. Collective with
+    ``comm=``: a panel needs those before it, so one rank at a time has work.
+
+    Gaussian elimination with partial pivoting, left-looking: Toledo, Gustavson 1996 (see
+    `outcore.lu_factor`).
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("a.npy", np.array([[1.0, 2.0], [4.0, 4.0]]))
+    >>> outcore.solve("a.npy", np.array([5.0, 12.0]))
+    array([1., 2.])
+    """
+    with opened(a, b) as (matrix, sides):
+        matrices.square("solve", matrix)
+        dtype = matrices.computed("solve", matrix, sides)
+        matrices.fit("solve", matrix.shape[0], sides)
+        result = _solution(sides, dtype)
+        plan = _Plan(matrix.shape[0], sides.shape, (matrix.dtype, sides.dtype),
+                     routines(dtype, "solve"))  # fmt: skip
+        return complete(Operation("solve", (matrix, sides), (result,), plan), out, how)
+
+
+def _solution(sides: Any, dtype: np.dtype[Any]) -> Result:
+    return Result(
+        tuple(sides.shape),
+        dtype,
+        kept={"order": sides.order} if sides.ndim == 2 else {},
+        source=sides.path,
+        small=sides.ndim == 1,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Arrays are the matrix, the right-hand sides, the solution; factors and pivots between phases."""
+
+    n: int
+    sides: tuple[int, ...]
+    given: tuple[np.dtype[Any], np.dtype[Any]]
+    blas: Routines
+
+    def __call__(self, terms: Terms) -> Program:
+        n, dtype = self.n, self.blas.dtype
+        columns = self.sides[1] if len(self.sides) > 1 else 1
+        if not n or not columns:
+            return NOTHING
+        factors = Face(3)
+        work = Factoring.planned(
+            "solve",
+            terms,
+            (n, n),
+            self.blas,
+            self.given[0],
+            Face(0),
+            factors,
+            factors,
+            4,
+            _ARRAYS,
+            strict=True,
+        )
+        sweeps = (Sweep(factors, True, unit=True, group=work.cut.group), Sweep(factors, False))
+        solving = Solving(
+            "solve",
+            n,
+            self.sides,
+            self.blas,
+            (self.given[1], dtype, dtype),
+            1,
+            2,
+            sweeps,
+            Rows(4),
+            _ARRAYS,
+            known=True,
+        )
+        size = dtype.itemsize
+        bound = larger(
+            terms,
+            {
+                0: n * n * self.given[0].itemsize,
+                1: n * columns * self.given[1].itemsize,
+                2: n * columns * size,
+            },
+            size,
+            elements_again(n, terms.room / size),
+            BOUND,
+        )
+        temporaries = (Result((n, n), dtype, {"order": "F"}), Result((n,), PIVOT))
+        method = f"{work.method}; then both triangles come by the right-hand sides"
+        return Program((work.schedule(), solving.schedule(terms)), method, bound, temporaries)
+
+
+@collective
+def lu_solve(
+    lu_and_piv: tuple[Source, Source], b: Source, trans: int = 0, *, out: Any = None, **how: Any
+) -> Any:
+    """
+    Solve a system of linear equations with the factors of its matrix.
+
+    Parameters
+    ----------
+    lu_and_piv
+        What `outcore.lu_factor` gives, or `scipy.linalg.lu_factor`: factors of shape ``(n, n)`` and
+        pivots of shape ``(n,)``, each a path, an open array, or a NumPy array.
+    b
+        Right-hand sides, of shape ``(n,)`` or ``(n, k)``.
+    trans
+        0: solve ``a x = b``; 1: ``a^T x = b``; 2: ``a^H x = b``.
+    out
+        Where the solution goes, as for `outcore.solve`.
+    how
+        As for `outcore.solve`.
+
+    Returns
+    -------
+    DiskArray or numpy.ndarray
+        The solution, of the shape of `b`.
+
+    Raises
+    ------
+    LinAlgError
+        ``singular-matrix``, ``not-square``, ``not-finite``, ``bad-shape``.
+    UsageError
+        ``bad-dtype``; ``bad-value``: pivots that are no rows, or an unknown `trans`.
+    UnsupportedError
+        ``needs-scipy``: SciPy is not installed.
+    BudgetError
+        Not even two columns fit.
+
+    Notes
+    -----
+    Memory: two columns at least. The factors are read once for each panel of right-hand sides that fits.
+    Collective with ``comm=``: ranks share the panels of right-hand sides.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> factors = outcore.lu_factor(np.array([[1.0, 2.0], [4.0, 4.0]]))
+    >>> outcore.lu_solve(factors, np.array([5.0, 12.0]))
+    array([1., 2.])
+    """
+    kind = operator.index(trans)
+    if kind not in (0, 1, 2):
+        raise UsageError(
+            f"lu_solve: trans={trans!r} is none of 0 (a x = b), 1 (transposed) and 2 (and conjugate)",
+            code="bad-value",
+        )
+    lu, piv = lu_and_piv
+    with opened(lu, piv, b) as (matrix, pivots, sides):
+        matrices.square("lu_solve", matrix)
+        matrices.fit("lu_solve", matrix.shape[0], sides)
+        n = matrix.shape[0]
+        if tuple(pivots.shape) != (n,) or pivots.dtype.kind not in "iu":
+            raise LinAlgError(
+                f"lu_solve: pivots have shape {tuple(pivots.shape)} and dtype {pivots.dtype}; factors "
+                f"of {n} rows have {n} integers",
+                code="bad-shape",
+                path=pivots.path,
+            )
+        order = np.asarray(pivots[...])
+        if n and not (order.min() >= 0 and order.max() < n):
+            raise UsageError(
+                f"lu_solve: pivots from {order.min()} to {order.max()} are no rows of {n}; they are "
+                "counted from 0, as lu_factor gives them",
+                code="bad-value",
+                path=pivots.path,
+            )
+        with opened(order.astype(PIVOT)) as (rows,):
+            if kind == 0:
+                sweeps = [(True, "N", True), (False, "N", False)]
+            else:
+                word = "T" if kind == 1 else "C"
+                sweeps = [(False, word, False), (True, word, True)]
+            return _with_factors("lu_solve", matrix, rows, sides, sweeps, {"trans": kind}, out, how)
+
+
+@collective
+def cho_solve(c_and_lower: tuple[Source, bool], b: Source, *, out: Any = None, **how: Any) -> Any:
+    """
+    Solve a system of linear equations with the Cholesky factor of its matrix.
+
+    Parameters
+    ----------
+    c_and_lower
+        The factor, of shape ``(n, n)``, as `outcore.cholesky` gives it, and whether it is the lower one.
+        The other triangle is not used.
+    b
+        Right-hand sides, of shape ``(n,)`` or ``(n, k)``.
+    out
+        Where the solution goes, as for `outcore.solve`.
+    how
+        As for `outcore.solve`.
+
+    Returns
+    -------
+    DiskArray or numpy.ndarray
+        The solution, of the shape of `b`.
+
+    Raises
+    ------
+    LinAlgError
+        ``singular-matrix``, ``not-square``, ``not-finite``, ``bad-shape``.
+    UsageError
+        ``bad-dtype``.
+    UnsupportedError
+        ``needs-scipy``: SciPy is not installed.
+    BudgetError
+        Not even two columns fit.
+
+    Notes
+    -----
+    Memory: two columns at least. The factor is read twice for each panel of right-hand sides that fits.
+    Collective with ``comm=``: ranks share the panels of right-hand sides.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> factor = outcore.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
+    >>> outcore.cho_solve((factor, True), np.array([8.0, 12.0]))
+    array([1., 2.])
+    """
+    factor, lower = c_and_lower
+    with opened(factor, b) as (matrix, sides):
+        matrices.square("cho_solve", matrix)
+        matrices.fit("cho_solve", matrix.shape[0], sides)
+        sweeps = [(True, "N", False), (True, "C", False)]
+        if not lower:
+            sweeps = [(False, "C", False), (False, "N", False)]
+        return _with_factors(
+            "cho_solve", matrix, None, sides, sweeps, {"lower": bool(lower)}, out, how
+        )
+
+
+def _with_factors(
+    name: str,
+    matrix: Any,
+    pivots: Any,
+    sides: Any,
+    sweeps: list[tuple[bool, str, bool]],
+    arguments: dict[str, Any],
+    out: Any,
+    how: dict[str, Any],
+) -> Any:
+    """Triangles of one matrix, one after the other."""
+    dtype = matrices.computed(name, matrix, sides)
+    inputs = (matrix, sides) if pivots is None else (matrix, sides, pivots)
+    result = _solution(sides, dtype)
+    n, target = matrix.shape[0], len(inputs)
+    words = ("matrix", "right-hand sides", "pivots")[:target]
+    before = sweeps[0][2]
+    rows = None if pivots is None else Rows(2, before=before, after=not before)
+    plan = _WithFactors(
+        Solving(
+            name,
+            n,
+            tuple(sides.shape),
+            routines(dtype, name),
+            (sides.dtype, *[matrix.dtype] * len(sweeps)),
+            1,
+            target,
+            tuple(Sweep(Face(0), *one) for one in sweeps),
+            rows,
+            (*words, "solution"),
+        ),
+        matrix.dtype.itemsize,
+    )
+    operation = Operation(name, inputs, (result,), plan, arguments, repeatable=False)
+    return complete(operation, out, how)
+
+
+@dataclass(frozen=True, slots=True)
+class _WithFactors:
+    solving: Solving
+    itemsize: int
+
+    def __call__(self, terms: Terms) -> Program:
+        solving = self.solving
+        n, columns = solving.n, solving.columns
+        if not n or not columns:
+            return NOTHING
+        parts = {
+            0: n * (n + 1) // 2 * self.itemsize,
+            1: n * columns * solving.given[0].itemsize,
+            solving.target: n * columns * solving.blas.dtype.itemsize,
+        }
+        if solving.rows is not None:
+            parts[0] = n * n * self.itemsize
+        bound = larger(terms, parts, 1, 0, "")
+        # Of a matrix by rows the transposed triangles come by.
+        turned = terms.order(0) == "C"
+        schedule = (solving.turned() if turned else solving).schedule(terms)
+        method = "triangles come by the right-hand sides" + (", by rows" if turned else "")
+        return Program((schedule,), method, bound)

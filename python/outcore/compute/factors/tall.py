@@ -1,0 +1,345 @@
+"""
+Tall matrices: QR by a tree of blocks of rows.
+
+Problem. A matrix with many more rows than fit, but few columns: its R is small, and Householder vectors
+column by column would read all rows once for each column.
+Idea. Each block of rows has a QR of its own in memory. The small R of all blocks, one below the
+other, are a tall matrix again, with far fewer rows; in the end one block is left, and its R is that
+of all. Back down the tree, the Q of a block is its own Q times the part of the Q above that belongs
+to its R. The blocks' own Q are not stored but computed again, from rows that have to be read in any
+case.
+
+Invariants. All rows are read once for R, and once more for Q, which is written once. A step depends on
+no other step of its phase: an interrupted job goes on with the block that was under way.
+
+Reference: Demmel, Grigori, Hoemmen, Langou, "Communication-optimal parallel and sequential QR and LU
+factorizations" (2012).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.compute.factors import matrices
+from outcore.compute.factors.blas import Routines, operations, rate
+from outcore.compute.factors.panels import Face, Span, multiple, span
+from outcore.compute.jobs import Result, Terms, TooLittle
+
+__all__ = ["Part", "Root", "Tall"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """
+    Columns of the tall matrix, as one array has them.
+
+    Parameters
+    ----------
+    face
+        The array.
+    given
+        Its dtype.
+    columns
+        Of the tall matrix.
+    vector
+        The array has one axis.
+    """
+
+    face: Face
+    given: np.dtype[Any]
+    columns: Span
+    vector: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """
+    What is done with the last block.
+
+    Parameters
+    ----------
+    kernel
+        Called as ``kernel(r, small, above)``: R (of as many rows as the block, or as many as it has
+        columns), an array for each of the small results, and an array for the factor that stands before
+        R, or None.
+    results
+        Numbers and shapes of the small results.
+    scratch
+        Elements that `kernel` holds.
+    """
+
+    kernel: Callable[[NDArray[Any], list[NDArray[Any]], NDArray[Any] | None], None]
+    results: tuple[tuple[int, tuple[int, ...], np.dtype[Any]], ...]
+    scratch: int = 0
+
+
+class Tall:
+    """
+    The phases.
+
+    Parameters
+    ----------
+    name, arrays
+        Of the operation, and of its inputs and results.
+    terms
+        With the memory.
+    shape
+        Of the tall matrix.
+    blas
+        For the dtype that is computed in.
+    parts
+        Where it is.
+    root
+        What is done with R.
+    q
+        Where Q goes (of as many columns as R has rows); None: it is not wanted.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arrays: tuple[str, ...],
+        terms: Terms,
+        shape: tuple[int, int],
+        blas: Routines,
+        parts: tuple[Part, ...],
+        root: Root,
+        q: Face | None,
+    ) -> None:
+        self.name, self.shape, self.blas, self.parts = name, shape, blas, parts
+        self.root, self.q, self.n = root, q, shape[1]
+        self.plain = all(matrices.same(one.given, blas.dtype) and not one.vector for one in parts)
+        self.work = blas.qr_work(self.n)
+        self.rows = self._rows(terms)
+        # Rows of each level of the tree: all, then those of the R of its blocks.
+        self.levels = [shape[0]]
+        while self.levels[-1] > self.rows:
+            self.levels.append(-(-self.levels[-1] // self.rows) * self.n)
+        first = len(arrays)
+        above = range(1, len(self.levels))
+        self.stacks = {level: Face(first + level - 1) for level in above}
+        more = first + len(self.stacks)
+        self.factors = {level: Face(more + level - 1) for level in above} if q else {}
+        self.arrays = (
+            *arrays,
+            *(f"R of level {level}" for level in self.stacks),
+            *(f"Q of level {level}" for level in self.factors),
+        )
+
+    @property
+    def temporaries(self) -> tuple[Result, ...]:
+        """Arrays between the phases."""
+        sizes = [*self.stacks, *self.factors]
+        return tuple(Result((self.levels[level], self.n), self.blas.dtype) for level in sizes)
+
+    def _buffers(self, rows: int, *, whole: bool) -> list[Buffer]:
+        """Of all phases: a block, Q of it, R (or the factor above), and what LAPACK needs."""
+        dtype, n = self.blas.dtype, self.n
+        buffers = [
+            Buffer(rows * n, dtype, "F", copies=1 if whole else 2),
+            Buffer(rows * min(n, rows) if self.q else 0, dtype, "F", copies=1 if whole else 2),
+            Buffer(n * n, dtype, "F", copies=1 if whole else 2),
+            Buffer(n + self.work, dtype),
+        ]
+        for part in self.parts if not self.plain else ():
+            width = part.columns[1] - part.columns[0]
+            buffers.append(Buffer(rows * width, part.given.newbyteorder("="), "F"))
+        buffers += [Buffer(int(np.prod(shape)), dt) for _, shape, dt in self.root.results]
+        buffers.append(Buffer(self.root.scratch, dtype))
+        return buffers
+
+    def _held(self, rows: int, *, whole: bool) -> int:
+        return sum(buffer.nbytes for buffer in self._buffers(rows, whole=whole))
+
+    def _rows(self, terms: Terms) -> int:
+        """Rows of a block: all, or as many as fit: twice as many as columns at least."""
+        (m, n), room = self.shape, terms.room
+        faces = [one.face for one in self.parts if not one.vector] + ([self.q] if self.q else [])
+        if self._held(m, whole=True) <= room:
+            self.whole = True
+            return m
+        self.whole = False
+        least = min(2 * n, m)
+        if self._held(least, whole=False) > room:
+            one = self._held(m, whole=True)
+            raise TooLittle(one if m <= n else min(one, self._held(least, whole=False)))
+        if m <= 2 * n:
+            raise TooLittle(self._held(m, whole=True))
+        low, high = least, m
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = self._held(middle, whole=False) <= room
+            low, high = (middle, high) if fits else (low, middle - 1)
+        # Chunks are read and written whole, if that is possible.
+        of = max((multiple(terms, face.across) for face in faces), default=1)
+        return low // of * of if least <= low // of * of else low
+
+    @property
+    def method(self) -> str:
+        """In words."""
+        if self.whole:
+            return "all rows at once"
+        again = "; rows are read again for Q" if self.q else ""
+        return f"a tree of {len(self.levels)} levels, of blocks of {self.rows} rows{again}"
+
+    def phases(self) -> tuple[Schedule, ...]:
+        """Up the tree, and down again if Q is wanted."""
+        top = len(self.levels) - 1
+        up = [self._schedule(level, self._up) for level in range(top)]
+        down = [self._schedule(level, self._down) for level in reversed(range(top))]
+        root = self._schedule(top, self._root)
+        return (*up, root, *(down if self.q else ()))
+
+    def _schedule(self, level: int, make: Callable[[int, int], Step]) -> Schedule:
+        return Schedule(
+            name=self.name,
+            arrays=self.arrays,
+            buffers=tuple(self._buffers(self.rows, whole=self.whole)),
+            steps=-(-self.levels[level] // self.rows),
+            make=lambda number: make(level, number),
+            kernels=(self.up, self.down, self.top),
+            reading=2,
+            rate=rate(self.blas.dtype.char),
+        )
+
+    def _block(self, level: int, number: int) -> tuple[Span, list[Block], list[Load], int]:
+        """Rows of a block, and how they come into memory; how many blocks are for that."""
+        rows = number * self.rows, min((number + 1) * self.rows, self.levels[level])
+        height = rows[1] - rows[0]
+        blocks, loads = [Block(0, (height, self.n))], []
+        if level:
+            loads.append(self.stacks[level].load(rows, (0, self.n), 0))
+            return rows, blocks, loads, 0
+        for k, part in enumerate(self.parts):
+            width = part.columns[1] - part.columns[0]
+            if self.plain:
+                at = (span(0, height), span(*part.columns))
+                loads.append(part.face.load(rows, (0, width), 0, at))
+                continue
+            blocks.append(Block(4 + k, (height,) if part.vector else (height, width)))
+            if part.vector:
+                loads.append(Load(part.face.number, (span(*rows),), 1 + k))
+            else:
+                loads.append(part.face.load(rows, (0, width), 1 + k))
+        return rows, blocks, loads, len(blocks) - 1
+
+    def _up(self, level: int, number: int) -> Step:
+        rows, blocks, loads, raw = self._block(level, number)
+        blocks += [Block(2, (self.n, self.n)), Block(3, (self.n + self.work,))]
+        at = number * self.n, (number + 1) * self.n
+        store = self.stacks[level + 1].store(at, (0, self.n), 1 + raw)
+        return Step(
+            tuple(blocks),
+            tuple(loads),
+            (store,),
+            0,
+            (raw,),
+            work=self._operations(rows[1] - rows[0], 1),
+        )
+
+    def _down(self, level: int, number: int) -> Step:
+        rows, blocks, loads, raw = self._block(level, number)
+        height = rows[1] - rows[0]
+        blocks += [
+            Block(2, (self.n, self.n)),
+            Block(3, (self.n + self.work,)),
+            Block(1, (height, self.n)),
+        ]
+        above = number * self.n, (number + 1) * self.n
+        loads.append(self.factors[level + 1].load(above, (0, self.n), 1 + raw))
+        target = self.factors[level] if level else self.q
+        assert target is not None
+        store = target.store(rows, (0, self.n), 3 + raw)
+        return Step(
+            tuple(blocks),
+            tuple(loads),
+            (store,),
+            1,
+            (raw,),
+            work=self._operations(height, 3),
+        )
+
+    def _root(self, level: int, number: int) -> Step:
+        rows, blocks, loads, raw = self._block(level, number)
+        height, n = rows[1] - rows[0], self.n
+        least = min(height, n)
+        blocks += [Block(2, (least, n)), Block(3, (n + self.work,))]
+        stores: list[Store] = []
+        target = (self.factors[level] if level else self.q) if self.q else None
+        if target is not None:
+            blocks.append(Block(1, (height, least)))
+            stores.append(target.store(rows, (0, least), len(blocks) - 1))
+        first = 4 + (0 if self.plain else len(self.parts))
+        for k, (array, shape, _) in enumerate(self.root.results):
+            blocks.append(Block(first + k, shape))
+            everything = tuple(span(0, length) for length in shape)
+            stores.append(Store(array, everything, len(blocks) - 1))
+        return Step(
+            tuple(blocks),
+            tuple(loads),
+            tuple(stores),
+            2,
+            (raw, target is not None),
+            work=self._operations(height, 3 if target else 1),
+        )
+
+    def _operations(self, rows: int, times: int) -> int:
+        return times * operations(rows * self.n * min(rows, self.n), self.blas.dtype)
+
+    # Kernels
+
+    def _factored(
+        self, blocks: Sequence[NDArray[Any]], raw: int
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """The block with Householder vectors below R; their factors; memory for LAPACK."""
+        block, room = blocks[0], blocks[2 + raw]
+        for one, part in zip(blocks[1 : 1 + raw], self.parts, strict=False):
+            rows = one[:, None] if part.vector else one
+            np.copyto(block[:, slice(*part.columns)], rows, casting="unsafe")
+        tau, work = room[: self.n], room[self.n :]
+        self.blas.geqrf(block, tau, work)
+        return block, tau, work
+
+    def up(self, blocks: Sequence[NDArray[Any]], raw: int) -> None:
+        """R of a block."""
+        block, _, _ = self._factored(blocks, raw)
+        _upper(block, blocks[1 + raw])
+
+    def down(self, blocks: Sequence[NDArray[Any]], raw: int) -> None:
+        """Q of a block, times what belongs to it above."""
+        block, tau, work = self._factored(blocks, raw)
+        above, q = blocks[1 + raw], blocks[3 + raw]
+        least = min(block.shape)
+        q[:least] = above[:least]
+        q[least:] = 0
+        self.blas.ormqr(block[:, :least], tau, q, work)
+
+    def top(self, blocks: Sequence[NDArray[Any]], raw: int, wanted: bool) -> None:
+        """R of all; Q of the last block, with what the root puts before it."""
+        block, tau, work = self._factored(blocks, raw)
+        r = blocks[1 + raw]
+        _upper(block, r)
+        least = min(block.shape)
+        results = list(blocks[3 + raw + wanted :])
+        if not wanted:
+            self.root.kernel(r, results, None)
+            return
+        q = blocks[3 + raw]
+        q[...] = 0
+        np.fill_diagonal(q[:least], 1)
+        self.root.kernel(r, results, q[:least])
+        self.blas.ormqr(block[:, :least], tau, q, work)
+
+
+def _upper(block: NDArray[Any], r: NDArray[Any]) -> None:
+    """The upper trapezoid of the first rows of a block, and zeros."""
+    r[...] = 0
+    for column in range(r.shape[1]):
+        stop = min(column + 1, block.shape[0])
+        r[:stop, column] = block[:stop, column]

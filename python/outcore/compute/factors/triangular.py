@@ -1,0 +1,426 @@
+"""
+Triangular systems on disk, one after the other, for many right-hand sides.
+
+Problem. A solution needs every column of each triangle once, and the triangle does not fit.
+Idea. Right-hand sides stay in memory, as many columns of them as there is room for; the columns of a
+triangle come by, downwards or upwards, and with each unit of them some unknowns are eliminated. Several
+triangles follow each other (L, then U) without the solution leaving memory.
+
+Invariants. Each triangle is read once for each panel of right-hand sides. A panel depends on no other.
+
+Reference: Golub, Van Loan, "Matrix Computations", 4th edition, section 3.1: column and row versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.base import assumed_costs
+from outcore.compute.factors import matrices
+from outcore.compute.factors.blas import Routines, operations, rate
+from outcore.compute.factors.panels import Face, Span, span
+from outcore.compute.jobs import Terms, TooLittle
+from outcore.errors import LinAlgError
+
+__all__ = ["Rows", "Solving", "Sweep"]
+
+_PIVOT = np.dtype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """
+    One triangle.
+
+    Parameters
+    ----------
+    face
+        The matrix that it is part of.
+    lower
+        The lower triangle, else the upper one.
+    trans
+        ``"N"``, ``"T"`` (transposed) or ``"C"`` (and conjugate).
+    unit
+        The diagonal is one, whatever is stored there.
+    group
+        Rows of right-hand sides are interchanged before each so many columns, by the pivots of these; 0:
+        they are not.
+    conjugate
+        Of the matrix, the conjugate.
+    """
+
+    face: Face
+    lower: bool
+    trans: str = "N"
+    unit: bool = False
+    group: int = 0
+    conjugate: bool = False
+
+    def turned(self) -> Sweep:
+        """The same equations, with the transposed matrix."""
+        return replace(
+            self,
+            face=replace(self.face, turned=not self.face.turned),
+            lower=not self.lower,
+            trans={"N": "T", "T": "N", "C": "N"}[self.trans],
+            conjugate=self.trans == "C",
+        )
+
+    @property
+    def upwards(self) -> bool:
+        """Whether the last unknowns come first."""
+        return self.lower != (self.trans == "N")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """
+    Interchanges of rows.
+
+    Parameters
+    ----------
+    pivots
+        Number of their array.
+    before, after
+        All of them are done before the first triangle; all are undone after the last one.
+    """
+
+    pivots: int
+    before: bool = False
+    after: bool = False
+
+
+@dataclass(frozen=True)
+class Solving:
+    """
+    The steps. Buffers: right-hand sides, columns of triangles, pivots, elements of another dtype.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    n
+        Order of the triangles.
+    sides
+        Shape of the right-hand sides: ``(n,)`` or ``(n, k)``.
+    blas
+        For the dtype that is computed in.
+    given
+        Dtypes on disk: of the right-hand sides, and of each sweep's matrix.
+    source, target
+        Numbers of the arrays of right-hand sides and solution.
+    sweeps
+        One after the other.
+    rows
+        Interchanges, if there are any.
+    arrays
+        Names of all arrays, for people.
+    known
+        Triangles hold no NaN and no infinity.
+    """
+
+    name: str
+    n: int
+    sides: tuple[int, ...]
+    blas: Routines
+    given: tuple[np.dtype[Any], ...]
+    source: int
+    target: int
+    sweeps: tuple[Sweep, ...]
+    rows: Rows | None
+    arrays: tuple[str, ...]
+    known: bool = False
+
+    @property
+    def columns(self) -> int:
+        """How many right-hand sides there are."""
+        return self.sides[1] if len(self.sides) > 1 else 1
+
+    def turned(self) -> Solving:
+        """The same with the transposed matrices."""
+        return replace(self, sweeps=tuple(sweep.turned() for sweep in self.sweeps))
+
+    def schedule(self, terms: Terms) -> Schedule:
+        """Within this memory."""
+        return _Steps(self, *self._cut(terms)).schedule()
+
+    def _cut(self, terms: Terms) -> tuple[int, int, int]:
+        """Columns of right-hand sides in memory, of triangles that come by, and copies of these."""
+        best: tuple[float, int, int, int] | None = None
+        for unit in (1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 1024):
+            for copies in (2, 1):
+                if unit > self.n or (copies == 1 and unit > 1):
+                    continue
+                width = self._widest(terms.room, unit, copies)
+                if width < 1:
+                    continue
+                panels = -(-self.columns // width)
+                size = self.blas.dtype.itemsize
+                words = panels * len(self.sweeps) * self.n * self.n / 2
+                moving = terms.disk.seconds(int(panels * self.n), int(words * size))
+                steps = panels * len(self.sweeps) * self.n / unit
+                speed = assumed_costs.estimate_triangle_rate(terms.cores, unit)
+                work = operations(self.n * self.n * self.columns, self.blas.dtype)
+                waiting = steps * assumed_costs.TRIANGLE_STEP_SECONDS
+                seconds = max(moving, work / speed) + waiting
+                if best is None or seconds < best[0]:
+                    best = seconds, width, unit, copies
+        if best is None:
+            raise TooLittle(self._held(1, 1, 1))
+        return best[1:]
+
+    def _held(self, width: int, unit: int, copies: int) -> int:
+        size, n = self.blas.dtype.itemsize, self.n
+        raw = 0 if self.is_same(0) else self.given[0].itemsize
+        other = max(
+            (
+                self.given[k + 1].itemsize
+                for k in range(len(self.sweeps))
+                if not self.is_same(k + 1)
+            ),
+            default=0,
+        )
+        pivots = _PIVOT.itemsize * self.pivot_count
+        come_by = n * unit * (copies * size + other)
+        return n * width * (size + raw) + come_by + copies * pivots
+
+    def _widest(self, room: int, unit: int, copies: int) -> int:
+        low, high = 0, self.columns
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = self._held(middle, unit, copies) <= room
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return low
+
+    def is_same(self, k: int) -> bool:
+        """
+        Return whether an array has the type with which the factorisation computes.
+
+        Parameters
+        ----------
+        k
+            Number of the array.
+        """
+        return matrices.same(self.given[k], self.blas.dtype)
+
+    @property
+    def pivot_count(self) -> int:
+        """Elements of the buffer of pivots."""
+        if self.rows is None:
+            return 0
+        if self.rows.before or self.rows.after:
+            return self.n
+        return max(sweep.group for sweep in self.sweeps)
+
+
+class _Steps:
+    def __init__(self, of: Solving, width: int, unit: int, copies: int) -> None:
+        self.of, self.width, self.unit, self.copies = of, width, unit, copies
+        self.cast, self.uncast = of.is_same(0), all(map(of.is_same, range(1, len(of.given))))
+        # Units of a sweep do not cross the columns that were pivoted together.
+        self.units = [self._count(sweep) for sweep in of.sweeps]
+        self.ends = np.cumsum([1, *self.units]).tolist()
+        self.each = self.ends[-1] + 1
+
+    def _count(self, sweep: Sweep) -> int:
+        group = sweep.group or self.of.n
+        whole, rest = divmod(self.of.n, group)
+        return int(whole * -(-group // self.unit) + -(-rest // self.unit))
+
+    def _unit(self, sweep: Sweep, number: int) -> tuple[Span, Span]:
+        """Columns of a unit, and of the group that it is part of."""
+        group = sweep.group or self.of.n
+        which, within = divmod(number, -(-group // self.unit))
+        start, stop = which * group, min((which + 1) * group, self.of.n)
+        first = start + within * self.unit
+        return (first, min(first + self.unit, stop)), (start, stop)
+
+    def schedule(self) -> Schedule:
+        of, n, dtype = self.of, self.of.n, self.of.blas.dtype
+        buffers = [
+            Buffer(n * self.width, dtype, "F", kept=True),
+            Buffer(n * self.unit, dtype, "F", copies=self.copies),
+            Buffer(of.pivot_count, _PIVOT, copies=self.copies),
+        ]
+        self.raw: dict[int, int] = {}
+        if not of.is_same(0):
+            self.raw[0] = len(buffers)
+            buffers.append(Buffer(n * self.width, of.given[0].newbyteorder("="), "F"))
+        others = [k for k in range(1, len(of.given)) if not of.is_same(k)]
+        if others:
+            most = max(others, key=lambda k: of.given[k].itemsize)
+            for k in others:
+                self.raw[k] = len(buffers)
+            buffers.append(Buffer(n * self.unit, of.given[most].newbyteorder("="), "F"))
+        return Schedule(
+            name=of.name,
+            arrays=of.arrays,
+            buffers=tuple(buffers),
+            steps=self.each * -(-of.columns // self.width),
+            make=self.step,
+            kernels=(self.begin, self.eliminate, self.end),
+            reading=2,
+            rate=rate(dtype.char),
+        )
+
+    def step(self, number: int) -> Step:
+        panel, k = divmod(number, self.each)
+        columns = panel * self.width, min((panel + 1) * self.width, self.of.columns)
+        if k == 0:
+            return self._begin(columns)
+        if k == self.each - 1:
+            return self._end(columns)
+        sweep = next(s for s, end in enumerate(self.ends[1:]) if k < end)
+        return self._come_by(sweep, k - self.ends[sweep], columns)
+
+    @property
+    def kept(self) -> Block:
+        n = self.of.n
+        return Block(0, (n, self.width) if len(self.of.sides) > 1 else (n,))
+
+    def _sides(self, columns: Span) -> tuple[Section, Section]:
+        """Where right-hand sides are in their array, and in memory."""
+        rows = span(0, self.of.n)
+        if len(self.of.sides) == 1:
+            return (rows,), (rows,)
+        return (rows, span(*columns)), (rows, span(0, columns[1] - columns[0]))
+
+    def _pivots(self, start: int, stop: int, block: int) -> tuple[Block, Load]:
+        assert self.of.rows is not None
+        load = Load(self.of.rows.pivots, (span(start, stop),), block)
+        return Block(2, (stop - start,)), load
+
+    def _begin(self, columns: Span) -> Step:
+        section, at = self._sides(columns)
+        blocks, loads = [self.kept], []
+        if 0 in self.raw:
+            shape = tuple(part.stop - part.start for part in at)
+            blocks.append(Block(self.raw[0], shape))
+            loads.append(Load(self.of.source, section, 1))
+        else:
+            loads.append(Load(self.of.source, section, 0, at))
+        interchanged = self.of.rows is not None and self.of.rows.before
+        if interchanged:
+            block, load = self._pivots(0, self.of.n, len(blocks))
+            blocks.append(block)
+            loads.append(load)
+        return Step(tuple(blocks), tuple(loads), (), 0, (columns, interchanged))
+
+    def _come_by(self, s: int, k: int, columns: Span) -> Step:
+        sweep, n = self.of.sweeps[s], self.of.n
+        number = self.units[s] - 1 - k if sweep.upwards else k
+        unit, group = self._unit(sweep, number)
+        rows = (unit[0], n) if sweep.lower else (0, unit[1])
+        shape = (rows[1] - rows[0], unit[1] - unit[0])
+        blocks, loads = [self.kept, Block(1, shape)], []
+        cast = s + 1 in self.raw
+        if cast:
+            blocks.append(Block(self.raw[s + 1], shape))
+        loads.append(sweep.face.load(rows, unit, 2 if cast else 1))
+        pivoted = bool(sweep.group) and unit[0] == group[0]
+        if pivoted:
+            block, load = self._pivots(*group, len(blocks))
+            blocks.append(block)
+            loads.append(load)
+        width = columns[1] - columns[0]
+        ends = (sweep.conjugate and k == 0, sweep.conjugate and k == self.units[s] - 1)
+        return Step(
+            tuple(blocks),
+            tuple(loads),
+            (),
+            1,
+            (s, unit, columns, cast, pivoted, ends),
+            continues=True,
+            work=operations(shape[0] * shape[1] * width, self.of.blas.dtype),
+        )
+
+    def _end(self, columns: Span) -> Step:
+        section, at = self._sides(columns)
+        stores = (Store(self.of.target, section, 0, at),)
+        if self.of.rows is None or not self.of.rows.after:
+            return Step((self.kept,), (), stores, continues=True)
+        block, load = self._pivots(0, self.of.n, 1)
+        return Step((self.kept, block), (load,), stores, 2, (columns,), continues=True)
+
+    # Kernels
+
+    def _matrix(self, kept: NDArray[Any], columns: Span) -> NDArray[Any]:
+        return kept[:, None] if kept.ndim == 1 else kept[:, : columns[1] - columns[0]]
+
+    def begin(self, blocks: Sequence[NDArray[Any]], columns: Span, interchanged: bool) -> None:
+        sides = self._matrix(blocks[0], columns)
+        if 0 in self.raw:
+            raw = blocks[1]
+            np.copyto(sides, raw[:, None] if raw.ndim == 1 else raw, casting="unsafe")
+        matrices.columns_finite(self.of.name, "the right-hand sides", sides, (0, columns[0]))
+        if interchanged:
+            self.of.blas.laswp(sides, blocks[-1])
+
+    def end(self, blocks: Sequence[NDArray[Any]], columns: Span) -> None:
+        self.of.blas.laswp(self._matrix(blocks[0], columns), blocks[1], back=True)
+
+    def eliminate(
+        self,
+        blocks: Sequence[NDArray[Any]],
+        s: int,
+        unit: Span,
+        columns: Span,
+        cast: bool,
+        pivoted: bool,
+        ends: tuple[bool, bool],
+    ) -> None:
+        sweep, blas = self.of.sweeps[s], self.of.blas
+        sides, came = self._matrix(blocks[0], columns), blocks[1]
+        if cast:
+            np.copyto(came, blocks[2], casting="unsafe")
+        start, stop = unit
+        if pivoted:
+            blas.laswp(sides[start:], blocks[-1] - _PIVOT.type(start))
+        width = stop - start
+        diagonal = came[:width] if sweep.lower else came[start:]
+        beside = came[width:] if sweep.lower else came[:start]
+        others = sides[stop:] if sweep.lower else sides[:start]
+        if not self.of.known:
+            self._check(sweep, diagonal, beside, unit)
+        if not sweep.unit:
+            zero = np.flatnonzero(diagonal.diagonal() == 0)
+            if zero.size:
+                raise LinAlgError(
+                    f"{self.of.name}: element {start + int(zero[0])} of the diagonal is exactly zero, "
+                    "the matrix is singular; there is outcore.lstsq for a solution that is nearest",
+                    code="singular-matrix",
+                )
+        # Instead of the matrix, both sides are conjugate while its triangle comes by.
+        if ends[0]:
+            np.conjugate(sides, out=sides)
+        solved = sides[start:stop]
+        triangle = {"uplo": "L" if sweep.lower else "U", "diag": "U" if sweep.unit else "N"}
+        if sweep.trans == "N":
+            blas.trsm(diagonal, solved, trans="N", **triangle)
+            blas.gemm(others, beside, solved)
+        else:
+            blas.gemm(solved, beside, others, ta=sweep.trans)
+            blas.trsm(diagonal, solved, trans=sweep.trans, **triangle)
+        if ends[1]:
+            np.conjugate(sides, out=sides)
+
+    def _check(
+        self, sweep: Sweep, diagonal: NDArray[Any], beside: NDArray[Any], unit: Span
+    ) -> None:
+        """No NaN and no infinity: of the diagonal, in the triangle that is used."""
+        start, stop = unit
+        name, turned = self.of.name, sweep.face.turned
+        place = stop if sweep.lower else 0, start
+        matrices.columns_finite(name, "the factor", beside, place, turned=turned)
+        for k in range(stop - start):
+            first = k + sweep.unit if sweep.lower else 0
+            last = None if sweep.lower else k + (not sweep.unit)
+            column = diagonal[first:last, k : k + 1]
+            place = start + first, start + k
+            matrices.columns_finite(name, "the factor", column, place, turned=turned)

@@ -1,0 +1,200 @@
+"""
+What a call of a Fourier transform means: transforms along single axes, and what NumPy refuses.
+
+Invariants. Transforms are in NumPy's order: from the last axis to the first, and back for real results.
+An operation has the arguments of the function that was called, with nothing left to defaults: an
+interrupted job goes on by them.
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Literal, SupportsIndex
+
+import numpy as np
+
+from outcore.arrays.disk import DiskArray
+from outcore.compute.copies.copying import copying
+from outcore.compute.fourier.kernels import Stage, transform
+from outcore.compute.fourier.plan import Transform, planned
+from outcore.compute.jobs import Operation, Result, complete
+from outcore.errors import UsageError
+
+__all__ = ["Axes", "Lengths", "Norm", "along_one", "along_some"]
+
+Norm = Literal["backward", "ortho", "forward"] | None
+Lengths = Sequence[SupportsIndex | None] | None
+Axes = Sequence[SupportsIndex] | None
+
+_SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+
+
+def along_one(
+    name: str,
+    kind: str,
+    source: Any,
+    n: SupportsIndex | None,
+    axis: SupportsIndex,
+    norm: Any,
+    out: Any,
+    how: dict[str, Any],
+    *,
+    forward: bool = True,
+    conj: bool = False,
+) -> DiskArray:
+    """A transform along one axis, as NumPy means it; `conj`: of the conjugate, the other way round."""
+    along = _axis(name, source, axis)
+    there = source.shape[along]
+    length = (2 * (there - 1) if kind == "c2r" else there) if n is None else _index(name, "n", n)
+    word = _norm(name, norm)
+    one = Transform(kind, along, length, forward, _SWAPPED[word] if conj else word, conj)
+    again = {"n": length, "axis": along, "norm": word}
+    return _complete(name, source, [one], again, out, how)
+
+
+def along_some(
+    name: str,
+    kind: str,
+    source: Any,
+    s: Lengths,
+    axes: Axes,
+    norm: Any,
+    out: Any,
+    how: dict[str, Any],
+    *,
+    forward: bool = True,
+) -> DiskArray:
+    """Transforms along several axes, in NumPy's order."""
+    sizes = None if s is None else [-1 if n is None else _index(name, "s", n) for n in s]
+    if axes is not None:
+        found = [_axis(name, source, axis) for axis in axes]
+    else:
+        count = source.ndim if sizes is None else len(sizes)
+        found = [_axis(name, source, axis) for axis in range(-count, 0)]
+    none_last = s is None or not s or s[-1] is None
+    if sizes is None:
+        sizes = [-1] * len(found)
+    if kind == "c2r" and found and none_last and len(sizes) == len(found):
+        sizes[-1] = 2 * (source.shape[found[-1]] - 1)
+    if len(sizes) != len(found):
+        raise UsageError(
+            f"{name}: s has {len(sizes)} lengths for {len(found)} axes; give one for each",
+            code="bad-value",
+        )
+    sizes = [source.shape[k] if n == -1 else n for n, k in zip(sizes, found, strict=True)]
+    if not found and kind != "c2c":
+        raise UsageError(
+            f"{name} of no axes: there is none that could be halved; name one in axes=",
+            code="bad-axis",
+        )
+    word = _norm(name, norm)
+    # NumPy's order: from the last axis to the first, and back.
+    pairs = list(zip(found, sizes, strict=True))
+    ones = [Transform("c2c", axis, n, forward, word) for axis, n in pairs]
+    if kind == "r2c":
+        axis, n = pairs[-1]
+        ones = [Transform("r2c", axis, n, forward, word), *ones[-2::-1]]
+    elif kind == "c2r":
+        axis, n = pairs[-1]
+        ones[-1] = Transform("c2r", axis, n, forward, word)
+    else:
+        ones = ones[::-1]
+    again = {"s": tuple(sizes), "axes": tuple(found), "norm": word}
+    return _complete(name, source, ones, again, out, how)
+
+
+def _complete(
+    name: str,
+    source: Any,
+    transforms: list[Transform],
+    again: dict[str, Any],
+    out: Any,
+    how: dict[str, Any],
+) -> DiskArray:
+    """The computation; `again` has the keywords that ask for the same one."""
+    dtype = source.dtype.newbyteorder("=")
+    real = any(one.kind == "r2c" for one in transforms)
+    if dtype.kind not in "biufc" or dtype.char in "gG":
+        raise UsageError(
+            f"{name}: {source.path!r} has elements of dtype {source.dtype}; numbers of at most double "
+            "precision can be transformed (outcore.convert with dtype= makes such)",
+            code="bad-dtype",
+        )
+    if real and dtype.kind == "c":
+        raise UsageError(
+            f"{name}: {source.path!r} is complex ({source.dtype}), and {name} takes real input; call "
+            f"{name.replace('rfft', 'fft').replace('ihfft', 'ifft')}",
+            code="bad-dtype",
+        )
+    for one in transforms:
+        if one.length < 1:
+            raise UsageError(
+                f"{name}: invalid number of points ({one.length}) along axis {one.axis}; at least 1",
+                code="bad-value",
+            )
+    single = dtype.kind in "fc" and dtype.itemsize <= (4 if dtype.kind == "f" else 8)
+    between: np.dtype[Any] = np.dtype("c8" if single else "c16")
+    shape = list(source.shape)
+    for one in transforms:
+        shape[one.axis] = one.made
+    made = between
+    if transforms and transforms[-1].kind == "c2r":
+        made = np.dtype("f4" if single else "f8")
+    if not transforms:
+        made = source.dtype
+    result = Result(tuple(shape), made, source=source.path)
+    if transforms:
+        dtypes = (source.dtype, between, made)
+        plan = planned(name, source.shape, dtypes, transforms, _rate())
+    else:
+        plan = copying(name, source.shape, (source.dtype, made))
+    operation = Operation(name, (source,), (result,), plan, again)
+    return complete(operation, out, how)  # type: ignore[no-any-return]
+
+
+def _axis(name: str, source: Any, axis: SupportsIndex) -> int:
+    number = _index(name, "axis", axis)
+    if not -source.ndim <= number < source.ndim:
+        raise UsageError(
+            f"{name}: axis {number} of an array with {source.ndim} axes; choose one of "
+            f"{-source.ndim} to {source.ndim - 1}"
+            if source.ndim
+            else f"{name}: {source.path!r} has no axes; a transform is along one",
+            code="bad-axis",
+        )
+    return number % int(source.ndim)
+
+
+def _index(name: str, argument: str, value: SupportsIndex) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise UsageError(
+            f"{name}: {argument}={value!r} is no integer; give one", code="bad-value"
+        ) from None
+    return number
+
+
+def _norm(name: str, norm: Any) -> str:
+    if norm is None:
+        return "backward"
+    if norm not in _SWAPPED:
+        raise UsageError(
+            f'{name}: invalid norm {norm!r}; it is "backward", "ortho" or "forward"',
+            code="bad-value",
+        )
+    return str(norm)
+
+
+@cache
+def _rate() -> float:
+    """Floating-point operations that a processor does in a second, for predictions."""
+    block = np.ones((64, 1024), "c8")
+    stages = (Stage("c2c", 1, 1024),)
+    transform([block], stages, (0, 0), 1)
+    begun = time.perf_counter()
+    transform([block], stages, (0, 0), 1)
+    return 5 * block.size * 10 / max(time.perf_counter() - begun, 1e-6)

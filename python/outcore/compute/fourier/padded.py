@@ -1,0 +1,174 @@
+"""
+Lines whose length cannot be divided: a transform as a convolution of another length.
+
+Problem. A line that does not fit in memory is transformed as a matrix of N1 rows and N2 columns; a prime
+length, or one with a large prime factor, has no such matrix that would fit.
+Idea. Bluestein's: since ``2 j k = j^2 + k^2 - (k - j)^2``, a transform of length n is a convolution
+with a chirp, between two products with chirps. Convolutions may be longer than they have to: this one
+has a length N1 N2 whose factors are small. Its three passes are columns forward (with the chirp
+before), rows forward, times the transform of the other chirp, and back, and columns back (with the
+chirp after). Since the product is element by element, nobody has to put frequencies in order between
+the passes: what the second one makes is where the third one wants it. The rows are counted in the
+order of the line, so it is read and written where it is, as rows of which the last one is not whole.
+The chirp that it is convolved with is made by a kernel: its columns are transformed once, its rows
+beside those of the lines.
+
+Invariants. Angles of chirps are reduced as integers, so that long lines lose no digits.
+
+References: Bluestein, "A linear filtering approach to the computation of discrete Fourier transform",
+IEEE Trans. Audio Electroacoustics 18 (1970); Bailey, "FFTs in external or hierarchical memory", J.
+Supercomputing 4 (1990).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from outcore.compute.fourier.kernels import Stage
+from outcore.compute.fourier.transforms import Transforms
+from outcore.compute.jobs import Terms, TooLittle
+
+__all__ = ["Works", "sizes", "works"]
+
+Shape = tuple[int, ...]
+# How uneven the two parts of a length may be.
+_UNEVEN = 64
+
+
+class Works(NamedTuple):
+    """What the passes do: over the chirp, then over the lines."""
+
+    chirp: Transforms
+    columns: Transforms
+    rows: Transforms
+    back: Transforms
+
+
+def works(
+    line: Stage,
+    conj: bool,
+    dtypes: Sequence[np.dtype[Any]],
+    parts: Shape,
+    axes: Shape,
+    made: int,
+    count: int,
+) -> Works:
+    """
+    What is done with the blocks of each pass.
+
+    Parameters
+    ----------
+    line
+        The transform: its length, direction and norm.
+    conj
+        Whether the result is conjugated.
+    dtypes
+        Of what is read, of complex elements, and of the result.
+    parts
+        Rows of a line, and elements of a row.
+    axes
+        The two axes of a line that is divided.
+    made
+        Elements of the result.
+    count
+        Elements of the line that count; others are 0.
+    """
+    (n1, n2), (down, along) = parts, axes
+    read, between, written = dtypes
+    whole, n = n1 * n2, line.length
+    chirp = Stage("chirp", down, n, line.forward, "backward", along, n2, count)
+    chirp = chirp if line.forward else replace(chirp, norm="forward")
+    columns = Stage("c2c", down, n1)
+    twiddle = Stage("twiddle", down, whole, other=along)
+    wave = Stage("filter", down, n, line.forward, other=along, row=n2, count=made)
+    first: tuple[Stage, ...] = (chirp, columns, twiddle)
+    blocks: tuple[np.dtype[Any], ...] = (between,)
+    if read != between:
+        first, blocks = (Stage("cast"), *first), (read, between)
+    rows = (
+        Stage("c2c", along, n2),
+        Stage("product", along, n2),
+        Stage("c2c", along, n2, False),
+        Stage("twiddle", along, whole, False, other=down),
+    )
+    last: tuple[Stage, ...] = (
+        Stage("c2c", down, n1, False),
+        replace(chirp, norm=line.norm, count=made),
+    )
+    if conj:
+        last = (*last, Stage("conj"))
+    ends: tuple[np.dtype[Any], ...] = (between,)
+    if written != between:
+        last, ends = (*last, Stage("real")), (between, written)
+    return Works(
+        Transforms((between,), ({down: n1},), stages=(wave, columns, twiddle)),
+        Transforms(blocks, ({down: n1},) * len(blocks), stages=first),
+        Transforms((between,), ({along: n2},), stages=rows, beside=True),
+        Transforms(ends, ({down: n1},) * len(ends), stages=last),
+    )
+
+
+def sizes(
+    line: Stage, conj: bool, dtypes: Sequence[np.dtype[Any]], made: int, terms: Terms
+) -> Shape:
+    """
+    Rows and columns of the longer line, of which one column and one row fit.
+
+    Parameters
+    ----------
+    line, conj, dtypes, made
+        As for `works`; as if all of the line were there.
+    terms
+        What it is planned with.
+
+    Raises
+    ------
+    TooLittle
+        With the bytes that would do.
+    """
+    wanted = line.length + made - 1
+    itemsize, cores = dtypes[1].itemsize, terms.cores
+    fits: list[tuple[bool, float, Shape]] = []
+    least: list[int] = []
+    for n1, n2 in _matrices(wanted):
+        done = works(line, conj, dtypes, (n1, n2), (0, 1), made, line.length)
+        needed = max(one.least(cores) for one in done)
+        least.append(needed)
+        if needed > terms.room:
+            continue
+        busy = all(one.most(terms.room, cores, busy=True) for one in done)
+        most = [one.most(terms.room, cores, busy=busy) for one in done]
+        wide, high = min(most[0], most[1], most[3], n2), min(most[2], n1)
+        # The line is read and written in pieces of rows; between the passes are tiles, twice each.
+        requests = 2 * line.length / wide + 5 * n1 * n2 / (wide * high)
+        seconds = terms.disk.seconds(int(requests), 5 * n1 * n2 * itemsize)
+        fits.append((not busy, seconds, (n1, n2)))
+    if not fits:
+        raise TooLittle(min(least))
+    return min(fits)[2]
+
+
+def _matrices(wanted: int) -> Iterator[Shape]:
+    """Pairs of smooth numbers whose product is as many or a few more."""
+    smooth = _smooth((math.isqrt(wanted) + 1) * 2 * _UNEVEN)
+    low, high = math.isqrt(wanted) // _UNEVEN, math.isqrt(wanted) * _UNEVEN
+    for n1 in smooth[bisect_left(smooth, max(low, 2)) : bisect_left(smooth, max(high, 3))]:
+        yield n1, smooth[bisect_left(smooth, max(-(-wanted // n1), 2))]
+
+
+@cache
+def _smooth(most: int) -> list[int]:
+    """Numbers without a prime factor above 5: up to twice as many, so that one follows."""
+    found = [1]
+    for p in (2, 3, 5):
+        for n in found:  # grows
+            if n * p <= 2 * most:
+                found.append(n * p)
+    return sorted(found)

@@ -1,0 +1,799 @@
+"""
+Fourier transforms of arrays larger than memory: from transforms along axes to passes over disk.
+
+Problem. A transform needs whole lines. Lines of one axis are scattered over the lines of another one,
+and one line alone may be larger than memory.
+Idea. Each pass transforms the axes that fit together and reads and writes everything once; between two
+passes is a temporary array with the panels of the next one (`places`). A line of N = N1 N2 elements
+that does not fit is a matrix of N1 rows: its columns are transformed, multiplied with twiddle factors,
+then its rows, and what comes out is its transposed (the four-step transform). Input and result are seen
+with that axis divided, so that neither is copied for it, unless the input is longer or shorter than the
+line, or half of it, or in chunks: then one more pass puts it where it can be seen so. Where N has no
+such divisors, the line is transformed as a convolution of another length (`padded`).
+
+A line that fits is divided all the same where that is cheaper. The columns of a matrix in rows reach
+across all of it: held whole, a few at a time, they are short runs of every row, or are copied once more.
+Divided, the first pass takes every N2-th row, the second one every N1-th row of the result, and both
+move whole rows.
+
+Invariants. What is done with a line that is not divided does not depend on memory. How lines are divided
+follows from memory and the figures of the disk, and the last bits of the result with it.
+
+References: Bailey, "FFTs in external or hierarchical memory", J. Supercomputing 4 (1990); Hong and Kung,
+"I/O complexity: the red-blue pebble game" (1981), for the bound; PASSION, section 4.3.1, whose 2-D
+transform moves everything three times (transform, transpose, transform), this one twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from outcore.arrays.tiling import Side
+from outcore.base.report import human
+from outcore.compute.fourier.half import Half
+from outcore.compute.fourier.kernels import Stage
+from outcore.compute.fourier.padded import sizes, works
+from outcore.compute.fourier.transforms import Transforms
+from outcore.compute.jobs import Bound, Program, Result, Terms, TooLittle, View
+from outcore.compute.passes.places import Made, Panels, Place, Plain, Rows, Source
+from outcore.compute.passes.work import Pass
+from outcore.formats.layout import ArrayInfo, Strided
+
+__all__ = ["Transform", "planned"]
+
+Shape = tuple[int, ...]
+# Of the room, for operations on arrays, if there is much.
+_LEFT = 1 << 18
+# A line that fits is divided if that takes less than this part of the time; and how many ways are tried.
+_WORTH, _WAYS = 0.8, 3
+
+
+@dataclass(frozen=True)
+class Transform:
+    """
+    A transform along one axis.
+
+    Parameters
+    ----------
+    kind
+        ``c2c``, ``r2c`` (real input, half of the result) or ``c2r`` (back).
+    axis
+        Along which.
+    length
+        Of the (complex, or whole real) line: input is cropped or padded with zeros.
+    forward, norm
+        As for `numpy.fft`.
+    conj
+        What is complex is conjugated: before a ``c2r``, after an ``r2c``.
+    """
+
+    kind: str
+    axis: int
+    length: int
+    forward: bool = True
+    norm: str = "backward"
+    conj: bool = False
+
+    @property
+    def wanted(self) -> int:
+        """Elements of the input along the axis that count."""
+        return self.length // 2 + 1 if self.kind == "c2r" else self.length
+
+    @property
+    def made(self) -> int:
+        """Elements of the result along the axis."""
+        return self.length // 2 + 1 if self.kind == "r2c" else self.length
+
+    @property
+    def stage(self) -> Stage:
+        """The same, with all elements complex."""
+        return Stage("c2c", self.axis, self.length, self.forward, self.norm)
+
+
+def planned(
+    name: str,
+    shape: Shape,
+    dtypes: tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any]],
+    transforms: Sequence[Transform],
+    rate: float,
+) -> Callable[[Terms], Program]:
+    """
+    How to plan transforms that follow each other.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    shape
+        Of the input.
+    dtypes
+        Of the input, of complex elements between, and of the result.
+    transforms
+        At least one.
+    rate
+        Floating-point operations that the kernels do in a second.
+    """
+
+    def plan(terms: Terms) -> Program:
+        # Operations on arrays that have very little memory of their own make tiny requests: they get
+        # what is left of the room, unless nothing fits then.
+        less = replace(terms, room=terms.room - min(terms.room // 4, _LEFT))
+        try:
+            best = _Planning(name, shape, dtypes, tuple(transforms), rate, less)
+            program = best.program()
+        except TooLittle:
+            return _Planning(name, shape, dtypes, tuple(transforms), rate, terms).program()
+        if len(best.passes) < 2:
+            return program
+        # Lines that fit may still be divided, so that all that is moved is in long runs.
+        limit = best.seconds * _WORTH
+        for divided in best.divisions():
+            other = _Planning(name, shape, dtypes, tuple(transforms), rate, less, divided)
+            with contextlib.suppress(TooLittle):
+                changed = other.program()
+                if other.seconds < limit:
+                    limit, program = other.seconds, changed
+        return program
+
+    return plan
+
+
+@dataclass
+class _Axes:
+    """The axes of the arrays as axes of the transforms: a long one is two."""
+
+    ndim: int
+    long: dict[int, Shape]
+
+    @property
+    def parts(self) -> list[Shape]:
+        """For each axis of the arrays, which ones it is."""
+        found, n = [], 0
+        for axis in range(self.ndim):
+            count = 2 if axis in self.long else 1
+            found.append(tuple(range(n, n + count)))
+            n += count
+        return found
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.ndim + len(self.long)
+
+
+@dataclass
+class _State:
+    """An array with the axes of the transforms: input, result, or a temporary one."""
+
+    number: int
+    lengths: Shape
+    dtype: np.dtype[Any]
+    order: str = "C"
+    info: ArrayInfo | None = None
+
+    @property
+    def strided(self) -> bool:
+        """Whether it can be seen with axes divided."""
+        return self.info is None or isinstance(self.info.layout, Strided)
+
+    def place(self, *, written: bool = False) -> Plain:
+        """As it is."""
+        axes = tuple(range(len(self.lengths)))
+        fast = axes if self.order == "F" else axes[::-1]
+        place = Plain(self.number, self.lengths, axes, fast, self.dtype.itemsize)
+        if self.info is not None:
+            side = Side.of(self.info)
+            grid = (side.shards if written else None) or side.chunks
+            place = replace(place, chunks=grid, whole=side.whole)
+        return place
+
+
+@dataclass
+class _Chain:
+    """Passes from one array to another, what of these is seen otherwise, and what that costs."""
+
+    passes: list[Pass]
+    views: list[tuple[Plain, View]]
+    seconds: float
+
+
+@dataclass
+class _Planning:
+    name: str
+    shape: Shape
+    dtypes: tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any]]
+    transforms: tuple[Transform, ...]
+    rate: float
+    terms: Terms
+    #: Axes whose lines fit, and that are divided all the same.
+    divided: Mapping[int, Shape] = field(default_factory=dict)
+    passes: list[Pass] = field(default_factory=list)
+    temporaries: list[Result] = field(default_factory=list)
+    views: list[tuple[Plain, View]] = field(default_factory=list)
+    #: How lines are divided that are transformed as longer ones.
+    longer: list[Shape] = field(default_factory=list)
+
+    @property
+    def complex(self) -> np.dtype[Any]:
+        return self.dtypes[1]
+
+    @property
+    def real(self) -> np.dtype[Any]:
+        return np.dtype("f4" if self.complex.itemsize == 8 else "f8")
+
+    def program(self) -> Program:
+        lengths = list(self.shape)
+        for one in self.transforms:
+            lengths[one.axis] = one.made
+        terms = self.terms
+        if not math.prod(lengths):
+            return Program((), "there is nothing to do", self.bound(tuple(lengths)))
+        native = self.dtypes[0].newbyteorder("=")
+        source = _State(0, self.shape, native, terms.order(0), terms.infos[0])
+        target = _State(1, tuple(lengths), self.dtypes[2], terms.order(1), terms.infos[1])
+        segments = self.segments()
+        for n, (segment, long) in enumerate(segments):
+            source = self.do(segment, long, source, target if n == len(segments) - 1 else None)
+        first = 2 + len(self.temporaries)
+        for n, (place, _) in enumerate(self.views):
+            place.number = first + n
+        names = ("source", "target", *(f"temporary {n + 1}" for n in range(len(self.temporaries))))
+        names += tuple(f"{names[view.array]} in {_rows(view)}" for _, view in self.views)
+        schedules = tuple(p.schedule(self.name, names, terms.cores, self.rate) for p in self.passes)
+        return Program(
+            schedules,
+            self.method(),
+            self.bound(tuple(lengths)),
+            tuple(self.temporaries),
+            tuple(view for _, view in self.views),
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Of all passes, by the figures of the disk."""
+        return sum(one.cost(self.terms) for one in self.passes)
+
+    def divisions(self) -> list[dict[int, Shape]]:
+        """Axes that fit and might be divided all the same, those with the most even parts first."""
+        given = [one.axis for one in self.transforms]
+        fast = 0 if self.terms.order(0) == "F" else len(self.shape) - 1
+        found: list[dict[int, Shape]] = []
+        for one in self.transforms:
+            if one.kind == "c2c" and one.axis != fast and given.count(one.axis) == 1:
+                ways = sorted(
+                    _divisors(one.length), key=lambda n: abs(math.log(n * n / one.length))
+                )
+                found += [{one.axis: (n, one.length // n)} for n in ways[:_WAYS]]
+        return found
+
+    # What can be done together
+
+    def segments(self) -> list[tuple[tuple[Transform, ...], dict[int, Shape]]]:
+        """Transforms that follow each other without a copy between, and the long axes among them."""
+        segments: list[tuple[tuple[Transform, ...], dict[int, Shape]]] = []
+        now: list[Transform] = []
+        long: dict[int, Shape] = {}
+
+        def end() -> None:
+            if now:
+                segments.append((tuple(now), dict(long)))
+            now.clear()
+            long.clear()
+
+        for one in self.ordered():
+            split = self.split(one)
+            if split and (one.kind == "c2r" or _is_padded(one, split)):
+                end()
+            if any(t.axis == one.axis for t in now) and (split or one.axis in long):
+                end()
+            now.append(one)
+            if split:
+                long[one.axis] = split
+                if one.kind != "c2c" or _is_padded(one, split):
+                    end()
+        end()
+        return segments
+
+    def ordered(self) -> Sequence[Transform]:
+        """Complex transforms of different axes in the order that suits the input: fastest axis first."""
+        given = self.transforms
+        axes = [one.axis for one in given]
+        if len(set(axes)) < len(axes):
+            return given
+        fast = self.terms.order(0) == "F"
+        return sorted(
+            given,
+            key=lambda t: (
+                {"r2c": 0, "c2c": 1, "c2r": 2}[t.kind],
+                t.axis if fast else -t.axis,
+            ),
+        )
+
+    def split(self, one: Transform) -> Shape | None:
+        """
+        How to divide an axis that does not fit, or is to be divided; None if it is not.
+
+        If it has no divisors that would do, the parts are those of a longer line.
+        """
+        if one.axis in self.divided:
+            return self.divided[one.axis]
+        room, cores = self.terms.room, self.terms.cores
+        alone = self.work((one,), (self.dtype_of(one), self.dtype_after(one)), None)
+        if alone.least(cores) <= room:
+            return None
+        # Its real input may have to be loaded beside it.
+        kind = self.dtypes[0].newbyteorder("=")
+        fits: list[tuple[bool, float, int]] = []
+        least = alone.least(cores)
+        for n1 in _divisors(one.length):
+            n2 = one.length // n1
+            parts = [
+                self.column(n1, (kind, self.complex)),
+                self.column(n2, (self.complex, self.dtypes[2])),
+            ]
+            needed = max(p.least(cores) for p in parts)
+            least = min(least, needed)
+            if needed <= room:
+                busy = min(p.most(room, cores, busy=True) for p in parts) > 0
+                w, r = (p.most(room, cores, busy=busy) for p in parts)
+                # Runs that are read and written.
+                requests = 1 / min(w, n2) + 1 / min(r, n1)
+                fits.append((not busy, requests, n1))
+        if not fits:
+            read = kind if one == self.ordered()[0] and one.kind != "c2r" else self.complex
+            try:
+                return sizes(one.stage, one.conj, self.between(one, read), one.made, self.terms)
+            except TooLittle as error:
+                raise TooLittle(min(least, error.needed)) from None
+        n1 = min(fits)[2]
+        return n1, one.length // n1
+
+    def column(self, n: int, dtypes: Sequence[np.dtype[Any]]) -> Transforms:
+        """A pass over the columns, or the rows, of a line that is divided."""
+        kinds = [d for d in dtypes if d != self.complex]
+        blocks = (self.complex, *kinds[:1])
+        stages = (Stage("c2c", 0, n), Stage("twiddle", 0, n, other=1))
+        return Transforms(blocks, ({0: n},) * len(blocks), stages=stages)
+
+    def dtype_of(self, one: Transform) -> np.dtype[Any]:
+        """What a transform reads: the input's dtype if it is the first."""
+        if one == self.ordered()[0]:
+            return self.dtypes[0].newbyteorder("=")
+        return self.complex
+
+    def dtype_after(self, one: Transform) -> np.dtype[Any]:
+        return self.real if one.kind == "c2r" else self.complex
+
+    def between(
+        self, one: Transform, read: np.dtype[Any]
+    ) -> tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any]]:
+        """Of a line that is transformed as a longer one: what is read, is complex, and is stored."""
+        return read, self.complex, self.dtype_after(one)
+
+    # Segments
+
+    def do(
+        self,
+        segment: tuple[Transform, ...],
+        long: dict[int, Shape],
+        source: _State,
+        target: _State | None,
+    ) -> _State:
+        """Passes of a segment; `target` is the result if it is the last one. Where elements are then."""
+        if any(_is_padded(one, long.get(one.axis)) for one in segment):
+            return self.padded(segment[0], long, source, target)
+        lengths = list(source.lengths)
+        for one in segment:
+            lengths[one.axis] = one.made
+        if long:
+            source = self.made_divisible(segment, long, source)
+        whole = list(lengths)
+        for one in segment:
+            if one.axis in long:
+                whole[one.axis] = one.length
+        copied = bool(long) and target is not None and (not target.strided or whole != lengths)
+        dtype = self.dtype_after(segment[-1])
+        while True:
+            count = len(self.temporaries)
+            end = self.temporary(tuple(whole), dtype) if copied or target is None else target
+            chain = self.chain(segment, long, source, end)
+            if not isinstance(chain, str):
+                break
+            del self.temporaries[count:]
+            if chain == "source":
+                source = self.copy(source, source.lengths, source.dtype)
+            copied = copied or chain == "target"
+        self.adopt(chain)
+        if copied and target is not None:
+            end = self.copy(end, target.lengths, dtype, target)
+        return replace(end, lengths=tuple(lengths))
+
+    def padded(
+        self, one: Transform, long: dict[int, Shape], source: _State, target: _State | None
+    ) -> _State:
+        """Passes of a line that is transformed as a longer one."""
+        axis, parts = one.axis, long[one.axis]
+        lengths = list(source.lengths)
+        lengths[axis] = one.made
+        if one.kind == "c2r":
+            source = self.made_divisible((one,), long, source)
+        elif not source.strided:
+            there = [*source.lengths]
+            there[axis] = min(there[axis], one.length)
+            source = self.copy(source, tuple(there), source.dtype)
+        dtype = self.dtype_after(one)
+        end = target if target and target.strided else self.temporary(tuple(lengths), dtype)
+        axes = _Axes(len(lengths), long)
+        count = min(source.lengths[axis], one.length)
+        conj = one.conj and one.kind == "r2c"
+        dtypes = self.between(one, source.dtype)
+        done = works(one.stage, conj, dtypes, parts, axes.parts[axis], one.made, count)
+        if (least := max(work.least(self.terms.cores) for work in done)) > self.terms.room:
+            raise TooLittle(least)
+        here, read = self.rows(source, axes, axis, count)
+        there_, written = self.rows(end, axes, axis, one.made)
+        chain = self.linked([done.columns, done.rows, done.back], here, there_, [*read, *written])
+        assert not isinstance(chain, str)  # no side has chunks
+        columns, rows, back = chain.passes
+        # The chirp is one line, whatever there is of others.
+        only = tuple(n if v in axes.parts[axis] else 1 for v, n in enumerate(here.lengths))
+        panels = Panels(-1, only, rows.reader, only, here.fast, self.complex.itemsize)
+        chirp = Pass.fitted(done.chirp, Made(only, here.fast), panels, self.terms)
+        assert chirp is not None
+        panels = replace(panels, writer=chirp.writer)
+        chain.passes = [
+            replace(chirp, target=panels),
+            columns,
+            replace(rows, beside=panels),
+            back,
+        ]
+        self.adopt(chain)
+        self.longer.append(parts)
+        if target is not None and end is not target:
+            end = self.copy(end, target.lengths, dtype, target)
+        return end
+
+    def rows(
+        self, state: _State, axes: _Axes, axis: int, count: int
+    ) -> tuple[Rows, list[tuple[Plain, View]]]:
+        """The first elements of an axis in rows, and the views that this needs."""
+        _, row = axes.long[axis]
+        views = []
+        for rows, columns in ((count // row, row), (1, count)):
+            _, view = self.seen(state, _Axes(axes.ndim, {axis: (rows, columns)}), (), back=False)
+            assert view is not None
+            views.append(view)
+        (body, _), (line, _) = views
+        lengths = list(line.lengths)
+        for part, n in zip(axes.parts[axis], axes.long[axis], strict=True):
+            lengths[part] = n
+        if not body.lengths[axes.parts[axis][0]]:
+            return Rows(None, line, tuple(lengths), axes.parts[axis][0]), views[1:]
+        return Rows(body, line, tuple(lengths), axes.parts[axis][0]), views
+
+    def made_divisible(
+        self, segment: tuple[Transform, ...], long: dict[int, Shape], source: _State
+    ) -> _State:
+        """The input of a segment with all of its long axes, in one piece."""
+        lengths = list(source.lengths)
+        stages: list[Stage] = []
+        place: Plain | None = None
+        for one in segment:
+            if one.axis not in long:
+                continue
+            there = lengths[one.axis]
+            lengths[one.axis] = one.length
+            if one.kind == "c2r":
+                if one.conj:
+                    stages.append(Stage("conj"))
+                there = min(there, one.wanted)
+                held = [*source.lengths]
+                held[one.axis] = there
+                plain = replace(source.place(), lengths=tuple(held))
+                place = Half(**vars(plain), axis=one.axis, whole_length=one.length)
+                stages.append(Stage("mirror", one.axis, one.length, other=there))
+            elif there < one.length:
+                stages.append(Stage("zero", one.axis, there))
+        if not stages and source.strided:
+            return source
+        dtype = self.complex if place is not None else source.dtype
+        return self.copy(source, tuple(lengths), dtype, None, stages, place)
+
+    def copy(
+        self,
+        source: _State,
+        lengths: Shape,
+        dtype: np.dtype[Any],
+        target: _State | None = None,
+        stages: Sequence[Stage] = (),
+        place: Plain | None = None,
+    ) -> _State:
+        """One more pass: to where elements can be seen as they have to be."""
+        target = self.temporary(lengths, dtype) if target is None else target
+        dtypes: tuple[np.dtype[Any], ...] = (source.dtype,)
+        if source.dtype != dtype:
+            dtypes, stages = (source.dtype, dtype), (Stage("cast"), *stages)
+        work = Transforms(dtypes, ({},) * len(dtypes), stages=tuple(stages))
+        here = source.place() if place is None else place
+        if place is None:
+            ends = zip(here.lengths, lengths, strict=True)
+            here = replace(here, lengths=tuple(min(n, m) for n, m in ends))
+        there = target.place(written=True)
+        fitted = Pass.fitted(work, here, there, self.terms)
+        if fitted is None:
+            raise TooLittle(self.chunks(work, here, there))
+        self.passes.append(fitted)
+        return target
+
+    def chunks(self, work: Transforms, source: Place, target: Place) -> int:
+        """Bytes with which a chunk fits."""
+        chunks = target.chunks or source.chunks or ()
+        return math.prod(chunks) * work.each((1,) * len(work.dtypes)) + work.scratch(
+            math.prod(chunks), self.terms.cores
+        )
+
+    def temporary(self, lengths: Shape, dtype: np.dtype[Any]) -> _State:
+        self.temporaries.append(Result(lengths, dtype))
+        return _State(1 + len(self.temporaries), lengths, dtype)
+
+    def chain(
+        self,
+        segment: tuple[Transform, ...],
+        long: dict[int, Shape],
+        source: _State,
+        target: _State,
+    ) -> _Chain | str:
+        """Passes, each with panels for the next one; or the side whose chunks do not fit."""
+        axes = _Axes(len(source.lengths), long)
+        groups = self.grouped(segment, axes, source.dtype)
+        works = []
+        dtype = source.dtype
+        for n, group in enumerate(groups):
+            after = target.dtype if n == len(groups) - 1 else self.complex
+            works.append(self.work(group, (dtype, after), axes))
+            dtype = after
+        for work in works:
+            if work.least(self.terms.cores) > self.terms.room:
+                raise TooLittle(work.least(self.terms.cores))
+        # Where a pass would move short runs, one more that copies may be cheaper.
+        before, after_ = self.copying(source.dtype), self.copying(works[-1].dtypes[-1])
+        tried: list[_Chain | str] = []
+        for first in ((), (before,)):
+            for last in ((), (after_,)):
+                here, read = self.seen(source, axes, segment, back=False)
+                there, written = self.seen(target, axes, segment, back=True)
+                views = [one for one in (read, written) if one is not None]
+                tried.append(self.linked([*first, *works, *last], here, there, views))
+        chains = [one for one in tried if not isinstance(one, str)]
+        return min(chains, key=lambda one: one.seconds) if chains else tried[0]
+
+    def copying(self, dtype: np.dtype[Any]) -> Transforms:
+        """A pass that only copies."""
+        return Transforms((dtype,), ({},), stages=())
+
+    def linked(
+        self,
+        works: Sequence[Transforms],
+        here: Source,
+        there: Place,
+        views: list[tuple[Plain, View]],
+    ) -> _Chain | str:
+        """Passes with these tasks, one after the other."""
+        lengths = [here.lengths]
+        for work in works:
+            lengths.append(tuple(work.whole[-1].get(v, n) for v, n in enumerate(lengths[-1])))
+        passes: list[Pass] = []
+        end: Place = there
+        for n in range(len(works) - 1, -1, -1):
+            known, work = lengths[n], works[n]
+            padded = [
+                Stage("zero", axis, known[axis])
+                for axis, length in work.whole[0].items()
+                if known[axis] < length
+            ]
+            work = replace(work, stages=(*padded, *work.stages))
+            # Any panel will be one request.
+            panels = Panels(-1, known, known, known, here.fast, work.dtypes[0].itemsize)
+            fitted = Pass.fitted(work, panels if n else here, end, self.terms)
+            if fitted is None:
+                return "target" if end.whole else "source"
+            if isinstance(end, Panels):
+                # The tiles of both are known now.
+                joint = replace(end, writer=fitted.writer)
+                fitted = replace(fitted, target=joint)
+                passes[0] = replace(passes[0], source=joint)
+            passes.insert(0, fitted)
+            if n:
+                end = replace(panels, reader=fitted.reader)
+        return _Chain(passes, views, sum(one.cost(self.terms) for one in passes))
+
+    def adopt(self, chain: _Chain) -> None:
+        """These are the next passes."""
+        for one in chain.passes[:-1]:
+            assert isinstance(one.target, Panels)
+            self.temporaries.append(Result(one.target.shape, one.work.dtypes[-1]))
+            one.target.number = 1 + len(self.temporaries)
+        self.views += chain.views
+        self.passes += chain.passes
+
+    def seen(
+        self, state: _State, axes: _Axes, segment: tuple[Transform, ...], *, back: bool
+    ) -> tuple[Plain, tuple[Plain, View] | None]:
+        """An array with its long axes divided, less what is cropped anyway."""
+        place = state.place(written=back)
+        if not axes.long:
+            return (place if back else replace(place, lengths=_cropped(place, segment))), None
+        dims: list[int] = []
+        lengths: list[tuple[int, ...]] = []
+        shape = [0] * axes.count
+        for axis, n in enumerate(state.lengths):
+            parts = axes.parts[axis]
+            if len(parts) == 1:
+                dims.append(parts[0])
+                lengths.append((n,))
+                shape[parts[0]] = n
+                continue
+            # The result counts the other way: its rows are the columns.
+            along, sizes = (
+                (parts[::-1], axes.long[axis][::-1]) if back else (parts, axes.long[axis])
+            )
+            dims += along
+            lengths.append(tuple(sizes))
+            for part, size in zip(along, sizes, strict=True):
+                shape[part] = size
+        fast = tuple(dims) if state.order == "F" else tuple(reversed(dims))
+        if state.order == "F":
+            # Within a divided axis the second part runs faster.
+            fast = tuple(
+                d
+                for axis in range(len(state.lengths))
+                for d in reversed([d for d in dims if d in axes.parts[axis]])
+            )
+        seen = Plain(-1, tuple(shape), tuple(dims), fast, state.dtype.itemsize)
+        if not back:
+            short = [t for t in segment if t.axis not in axes.long]
+            moved = [replace(t, axis=axes.parts[t.axis][0]) for t in short]
+            seen.lengths = _cropped(seen, moved)
+        return seen, (seen, View(state.number, tuple(lengths)))
+
+    def grouped(
+        self, segment: tuple[Transform, ...], axes: _Axes, dtype: np.dtype[Any]
+    ) -> list[tuple[tuple[Transform, int], ...]]:
+        """Transforms that are done in one pass: as many as fit, and of different axes."""
+        parts = [(t, part) for t in segment for part in range(len(axes.parts[t.axis]))]
+        groups: list[tuple[tuple[Transform, int], ...]] = []
+        for one in parts:
+            if groups:
+                more = (*groups[-1], one)
+                first = dtype if len(groups) == 1 else self.complex
+                different = len({axes.parts[t.axis][k] for t, k in more}) == len(more)
+                both = any(t is one[0] for t, _ in groups[-1])
+                if different and not both:
+                    work = self.work(more, (first, self.dtype_after(one[0])), axes)
+                    if work.least(self.terms.cores) <= self.terms.room:
+                        groups[-1] = more
+                        continue
+            groups.append((one,))
+        return groups
+
+    def work(
+        self,
+        group: Sequence[Any],
+        dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+        axes: _Axes | None,
+    ) -> Transforms:
+        """What is done with a block in a pass."""
+        stages: list[Stage] = []
+        blocks = [dtypes[0]]
+        pairs = [one if isinstance(one, tuple) else (one, 0) for one in group]
+        where = [(t, k, axes.parts[t.axis] if axes else (t.axis,)) for t, k in pairs]
+        lengths: dict[int, int] = {}
+        for t, k, parts in where:
+            divided = axes is not None and t.axis in axes.long
+            lengths[parts[k]] = axes.long[t.axis][k] if axes and divided else t.wanted
+        whole = [dict(lengths)]
+
+        def into(stage: Stage, dtype: np.dtype[Any]) -> None:
+            stages.append(stage)
+            blocks.append(dtype)
+            whole.append(dict(lengths))
+
+        for t, k, parts in where:
+            axis, divided = parts[k], len(parts) > 1
+            if t.kind == "r2c" and not divided:
+                if blocks[-1] != self.real:
+                    into(Stage("cast"), self.real)
+                lengths[axis] = t.made
+                into(Stage("r2c", axis, t.length, t.forward, t.norm), self.complex)
+                if t.conj:
+                    stages.append(Stage("conj"))
+                continue
+            if blocks[-1] != self.complex:
+                into(Stage("cast"), self.complex)
+            if divided and axes is not None:
+                n = axes.long[t.axis][k]
+                stages.append(Stage("c2c", axis, n, t.forward, t.norm))
+                if k == 0:
+                    stages.append(Stage("twiddle", axis, t.length, t.forward, other=parts[-1]))
+                elif t.kind == "r2c" and t.conj:
+                    stages.append(Stage("conj"))
+            elif t.kind == "c2c":
+                stages.append(Stage("c2c", axis, t.length, t.forward, t.norm))
+            else:
+                if t.conj:
+                    stages.append(Stage("conj"))
+                lengths[axis] = t.made
+                into(Stage("c2r", axis, t.length, t.forward, t.norm), self.real)
+        if dtypes[1].kind != "c" and blocks[-1].kind == "c":
+            into(Stage("real"), self.real)
+        return Transforms(tuple(blocks), tuple(whole), stages=tuple(stages))
+
+    # What is told
+
+    def method(self) -> str:
+        """In one sentence."""
+        parts = []
+        for one in self.passes:
+            tile = " x ".join(
+                map(str, (one.work.whole[0].get(v, n) for v, n in enumerate(one.tile)))
+            )
+            what = "copies" if not one.work.whole[0] else "transforms"
+            parts.append(f"{what} tiles of {tile}")
+        count = len(parts)
+        divided = " of a line that is divided into columns and rows" if self.views else ""
+        if self.longer:
+            lengths = ", ".join(f"{a * b} = {a} x {b}" for a, b in self.longer)
+            divided = f" of a line that is transformed as one of length {lengths} (Bluestein)"
+        return f"{count} {'pass' if count == 1 else 'passes'}{divided}: " + ", then ".join(parts)
+
+    def bound(self, made: Shape) -> Bound:
+        """Input and result; and what is known about how often they have to be moved."""
+        wanted = list(self.shape)
+        seen: set[int] = set()
+        for one in self.transforms:
+            if one.axis not in seen:
+                wanted[one.axis] = min(wanted[one.axis], one.wanted)
+            seen.add(one.axis)
+        infos = self.terms.infos
+        sizes = [
+            math.prod(wanted) * self.dtypes[0].itemsize,
+            math.prod(made) * self.dtypes[2].itemsize,
+        ]
+        certain = sum(size for size, info in zip(sizes, infos, strict=True) if info is not None)
+        points = math.prod(one.length for one in self.transforms)
+        room = max(self.terms.room // self.complex.itemsize, 2)
+        passes = math.log(max(points, 2)) / math.log(room)
+        order = f"order N log N / log M: {human(int(certain * max(passes, 1)))}"
+        once = dict(enumerate(sizes))
+        return Bound(certain, f"input and result once; {order}, Hong and Kung", once)
+
+
+def _rows(view: View) -> str:
+    """What a divided axis is seen as."""
+    single = any(len(parts) > 1 and parts[0] == 1 for parts in view.lengths)
+    return "one row" if single else "rows"
+
+
+def _is_padded(one: Transform, parts: Shape | None) -> bool:
+    """Whether a line is transformed as a longer one."""
+    return parts is not None and math.prod(parts) != one.length
+
+
+def _cropped(place: Plain, transforms: Sequence[Transform]) -> Shape:
+    """Lengths of the axes without what the first transform along each drops."""
+    lengths = list(place.lengths)
+    for one in reversed(transforms):
+        lengths[one.axis] = min(place.lengths[one.axis], one.wanted)
+    return tuple(lengths)
+
+
+def _divisors(n: int) -> list[int]:
+    """Those that divide it in two parts, none of them 1."""
+    small = [d for d in range(2, math.isqrt(n) + 1) if n % d == 0]
+    return sorted({*small, *(n // d for d in small)})

@@ -1,0 +1,58 @@
+"""What the passes of a transform do with their blocks: a list of stages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from outcore.compute.fourier.kernels import Stage, scratch, transform
+from outcore.compute.passes.work import Shape, Work
+
+__all__ = ["Transforms"]
+
+
+@dataclass(frozen=True)
+class Transforms(Work):
+    """
+    Stages, one after the other, on blocks of whole lines.
+
+    Parameters
+    ----------
+    stages
+        In order. For a ``product`` there is a block `beside`.
+    """
+
+    stages: tuple[Stage, ...] = field(kw_only=True)
+
+    @property
+    def kernels(self) -> tuple[Callable[..., None], ...]:
+        """The kernel, if there is a stage."""
+        return (transform,) if self.stages else ()
+
+    def arguments(self, origin: Shape, cores: int) -> tuple[Any, ...]:
+        """The stages, and where the block begins."""
+        return (self.stages, origin, cores)
+
+    def scratch(self, most: int, cores: int) -> int:
+        """Bytes that stages take besides, for so many elements of the axes that are cut."""
+        itemsize = max((dtype.itemsize for dtype in self.dtypes if dtype.kind == "c"), default=16)
+        return max(
+            (scratch(s, max(self._lines(s, most), 1), itemsize, cores) for s in self.stages),
+            default=0,
+        )
+
+    def operations(self, cut: int) -> int:
+        """Floating-point operations, for so many elements of the axes that are cut."""
+        total = 0.0
+        for stage in self.stages:
+            if stage.kind in ("c2c", "r2c", "c2r", "product"):
+                half = 2 if stage.kind in ("r2c", "c2r") else 1
+                levels = math.log2(max(stage.length, 2))
+                total += 5 / half * self._lines(stage, cut) * stage.length * levels
+        return int(total)
+
+    def _lines(self, stage: Stage, cut: int) -> int:
+        largest = max(math.prod(whole.values()) for whole in self.whole)
+        return cut * largest // max(stage.length, 1)

@@ -1,0 +1,146 @@
+"""
+Calls as text: what a journal keeps, so that a job can go on without the program that began it.
+
+Idea. Everything in a call that JSON can hold, and dtypes and small arrays beside it. An operation
+says by its arguments which keywords would make it again; its inputs come first, and its results go
+where they went.
+
+Invariants. A call that cannot be written down as a whole is not written down.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from outcore.arrays.disk import DiskArray
+from outcore.compute.jobs.operation import Operation
+from outcore.ranks.ranks import Ranks
+
+__all__ = ["decoded", "encoded", "repeated", "written"]
+
+# Elements of an array that is written down.
+_MOST = 10_000
+
+
+def written(
+    operation: Operation,
+    outs: Sequence[str | None],
+    budget: int,
+    options: Mapping[str, Any],
+    *,
+    overwrite: bool,
+) -> dict[str, Any] | None:
+    """
+    A call as values that JSON can hold; None if it cannot be written down.
+
+    Parameters
+    ----------
+    operation
+        What is computed.
+    outs
+        The paths of its results; None for one that has no name.
+    budget
+        Bytes that it may hold.
+    options
+        For the new arrays.
+    overwrite
+        They replace what is there.
+    """
+    if not operation.repeatable or None in outs:
+        return None
+    inputs = []
+    for array in operation.inputs:
+        if not isinstance(array, DiskArray):
+            return None
+        inputs.append({"path": array.handle.location, "options": dict(array.handle.options)})
+    try:
+        return {
+            "function": operation.name,
+            "inputs": [encoded(one) for one in inputs],
+            "out": list(outs),
+            "out_name": operation.out_name,
+            "in_names": list(operation.in_names),
+            "arguments": {k: encoded(v) for k, v in operation.arguments.items()},
+            "how": {k: encoded(v) for k, v in options.items()},
+            "memory": budget,
+            "overwrite": overwrite,
+        }
+    except TypeError:
+        return None
+
+
+def repeated(call: Mapping[str, Any], ranks: Ranks, **words: Any) -> Any:
+    """Make a call again, with further keywords. Collective over the ranks."""
+    outcore = importlib.import_module("outcore")
+    inputs = [decoded(one) for one in call["inputs"]]
+    arrays: list[DiskArray] = []
+
+    def open_inputs() -> None:
+        arrays.extend(outcore.open(one["path"], **one["options"]) for one in inputs)
+
+    try:
+        # A rank that cannot open them must not leave the others waiting.
+        ranks.together(open_inputs)
+        outs, names = call["out"], call.get("in_names", [])
+        first = len(arrays) - len(names)
+        how = {
+            **dict(zip(names, arrays[first:], strict=True)),
+            **{k: decoded(v) for k, v in call["arguments"].items()},
+            **{k: decoded(v) for k, v in call["how"].items()},
+            call["out_name"]: outs[0] if len(outs) == 1 else tuple(outs),
+            "memory": call["memory"],
+            "overwrite": call.get("overwrite", False),
+            "comm": ranks.comm,
+        }
+        return getattr(outcore, call["function"])(*arrays[:first], **{**how, **words})
+    finally:
+        for array in arrays:
+            array.close()
+
+
+def encoded(value: Any) -> Any:
+    """A value as JSON can hold it; `TypeError` if it cannot."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, slice):
+        return {"slice": [encoded(v) for v in (value.start, value.stop, value.step)]}
+    if isinstance(value, np.dtype):
+        return {"dtype": encoded(np.lib.format.dtype_to_descr(value))}
+    if isinstance(value, np.generic | np.ndarray):
+        if value.size > _MOST or value.dtype.hasobject:
+            raise TypeError(f"{value.size} elements of {value.dtype}")
+        return {"array": encoded(value.tolist()), "of": value.dtype.str}
+    if isinstance(value, Mapping):
+        return {"mapping": [[encoded(k), encoded(v)] for k, v in value.items()]}
+    if isinstance(value, tuple):
+        return {"tuple": [encoded(v) for v in value]}
+    if isinstance(value, list):
+        return [encoded(v) for v in value]
+    raise TypeError(type(value).__qualname__)
+
+
+def decoded(value: Any) -> Any:
+    """The value that `encoded` wrote down."""
+    if isinstance(value, list):
+        return [decoded(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    kind = next(iter(value), "mapping")
+    inner = value[kind]
+    if kind == "complex":
+        return complex(*inner)
+    if kind == "slice":
+        return slice(*(decoded(v) for v in inner))
+    if kind == "dtype":
+        return np.lib.format.descr_to_dtype(decoded(inner))
+    if kind == "array":
+        return np.array(decoded(inner), value["of"])[()]
+    if kind == "tuple":
+        return tuple(decoded(v) for v in inner)
+    return {decoded(k): decoded(v) for k, v in inner}

@@ -1,0 +1,358 @@
+"""
+The phases of a program, run one after the other.
+
+Problem. Steps that were done before a kill are not done again, those that are done now must be recorded
+when they are durable, and the ranks of a job share all of them.
+Idea. Each phase is divided (`outcore.arrays.schedule.divide`): a rank runs its part of a round, stored
+steps go to its journal by checkpoints, and the ranks synchronise. What a phase stores is durable before
+the next one begins, if the job can be resumed.
+
+Invariants. All ranks go through the same phases and rounds, also if one of them has nothing to do there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.schedule import Run, Schedule, Section, Step, divided, elements, left
+from outcore.compute.jobs.checkpoints import Checkpoints
+from outcore.compute.jobs.journal import Journal, Steps
+from outcore.compute.jobs.operation import Array, Disk, Phase, Program
+from outcore.compute.jobs.report import Measured, spread
+from outcore.ranks.collective.many import read_all
+from outcore.ranks.ranks import Ranks
+
+__all__ = ["Carrier", "Progress", "repeated"]
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Carrier:
+    """
+    What runs a program.
+
+    Parameters
+    ----------
+    program, arrays
+        What is to be done, and with which handles.
+    ranks, disk
+        Who shares the steps, and the figures by which they are weighed.
+    journal
+        Where this rank records steps; None if the job cannot be resumed.
+    done
+        Steps of all phases that are durable since before.
+    lost_results
+        Numbers of the results that are gone with the process that stored them.
+    progress
+        Who is told how far it is.
+    begin_late
+        Called when the shapes of all results are known (`Program.known`), with the number of the next
+        step: puts the results that are made then among `arrays`, and gives their numbers. Collective.
+    schedules
+        Takes the schedule of each phase that is run, by the number of its first step.
+    """
+
+    program: Program
+    arrays: Sequence[Array]
+    ranks: Ranks
+    disk: Disk
+    journal: Journal | None
+    done: Steps
+    lost_results: frozenset[int]
+    progress: Progress
+    begin_late: Callable[[int], Sequence[int]] = lambda first: ()
+    schedules: dict[int, Schedule] = field(default_factory=dict)
+    measured: Measured = field(default_factory=Measured)
+    beside: list[tuple[DiskArray, dict[str, int]]] = field(default_factory=list)
+
+    def run(self) -> None:
+        """All phases. Collective over the ranks."""
+        clock = time.monotonic()
+        before = {n: a.stats() for n, a in self.on_disk()}
+        _core.reset_memory_peak()
+        checkpoints = None
+        if self.journal is not None:
+            targets = [a for _, a in self.on_disk() if a.writable]
+            checkpoints = Checkpoints(targets, self.journal)
+        try:
+            counts: list[_Count] = []
+            self.ranks.finished(lambda: counts.append(_Count(self)))
+            first = 0
+            for number, phase in enumerate(self.program.phases):
+                if self.program.shapes is not None and number == self.program.known:
+                    made = set(self.begin_late(first))
+                    new = [(n, a) for n, a in self.on_disk() if n in made]
+                    before |= {n: a.stats() for n, a in new}
+                    if checkpoints is not None:
+                        checkpoints.watch([a for _, a in new])
+                if not self.is_done(phase, first):
+                    self.phase(phase, first, checkpoints, counts[0])
+                first += phase.steps
+            self.ranks.finished(counts[0].finish)
+        except BaseException:
+            # All ranks raise at the same synchronisation. What they stored until then is not lost, and
+            # nothing is removed while one of them still sees to that; the first failure is the one to
+            # tell.
+            if checkpoints is not None:
+                with contextlib.suppress(Exception):
+                    self.ranks.finished(checkpoints.finish)
+            raise
+        if checkpoints is not None:
+            self.ranks.finished(checkpoints.finish)
+        self.measured.seconds = time.monotonic() - clock
+        self.measured.peak_bytes = _core.memory_state()[2]
+        for n, array in self.on_disk():
+            self.measure(array, before[n])
+
+    def on_disk(self) -> Iterator[tuple[int, DiskArray]]:
+        """The arrays that are on disk, with their numbers."""
+        return ((n, a) for n, a in enumerate(self.arrays) if isinstance(a, DiskArray))
+
+    def is_done(self, phase: Phase, first: int) -> bool:
+        """Whether nothing is left of a phase."""
+        if self.journal is None or self.lost_results:
+            return False
+        return all(first + k in self.done for k in range(phase.steps))
+
+    def phase(
+        self, phase: Phase, first: int, checkpoints: Checkpoints | None, count: _Count
+    ) -> None:
+        """What is left of one phase, whose first step has this number among all."""
+        made: list[Schedule] = []
+
+        def planned() -> str:
+            # What LAPACK works in decides how many rows a block has, and other machines may have
+            # another library: together they would compute with some rows twice.
+            blocks = [one.nbytes for one in made[0].buffers]
+            return f"{made[0].name} in {made[0].steps} steps with blocks of {blocks} bytes"
+
+        self.ranks.finished(
+            lambda: made.append(phase if isinstance(phase, Schedule) else phase.make(self.arrays)),
+            planned,
+        )
+        schedule = self.schedules[first] = made[0]
+        if not schedule.buffers:
+            return  # nothing is left to do, which all ranks know; nor does anybody who goes on have to
+        with self.common(schedule) as common:
+            # What is in memory each rank has. Each has measured the rate of kernels for itself: steps
+            # are divided by that of the first, or some would be nobody's.
+            rate = self.ranks.told(partial(getattr, schedule, "rate"))
+            schedule = replace(schedule, common=frozenset(common), rate=rate)
+            for parts in self.rounds(schedule):
+                run = partial(self.part, schedule, parts, first, checkpoints, count, common)
+                self.ranks.finished(run, partial("{}, divided as {}".format, schedule.name, parts))
+        if checkpoints is not None and len(self.program.phases) > 1:
+            self.ranks.finished(checkpoints.finish)
+
+    def rounds(self, schedule: Schedule) -> Iterator[tuple[range, ...]]:
+        """The steps of each rank, after each of which they synchronise."""
+        if self.ranks.size == 1:
+            return iter([(range(schedule.steps),)])
+        return divided(schedule, self.ranks.size, lambda step: self.seconds(schedule, step))
+
+    @contextlib.contextmanager
+    def common(self, schedule: Schedule) -> Iterator[Mapping[int, DiskArray]]:
+        """Of what ranks read together, handles that they have opened together."""
+        with contextlib.ExitStack() as stack:
+            opened: dict[int, DiskArray] = {}
+            for n in sorted(schedule.common) if self.ranks.size > 1 else ():
+                array = self.arrays[n]
+                if isinstance(array, DiskArray):
+                    opened[n] = stack.enter_context(self.ranks.again(array))
+                    self.beside.append((opened[n], opened[n].stats()))
+            yield opened
+            for array, before in self.beside:
+                self.measure(array, before)
+            self.beside.clear()
+
+    def seconds(self, schedule: Schedule, step: Step) -> float:
+        """What a step takes, by the figures: the longer one of its transfers and its kernel."""
+        transfers = (*step.loads, *step.stores)
+        nbytes = sum(
+            elements(one.section) * self.arrays[one.array].dtype.itemsize for one in transfers
+        )
+        kernel = step.work / schedule.rate if schedule.rate else 0.0
+        return max(self.disk.seconds(len(transfers), nbytes), kernel)
+
+    def part(
+        self,
+        schedule: Schedule,
+        parts: Sequence[range],
+        first: int,
+        checkpoints: Checkpoints | None,
+        count: _Count,
+        common: Mapping[int, DiskArray],
+    ) -> None:
+        """The steps of this rank in one round."""
+        steps = parts[self.ranks.rank]
+        recorded = _Recorded(schedule, first, checkpoints)
+        done: Container[int] = ()
+        if self.journal is not None:
+            done = _Shifted(self.done, first)
+            if self.lost_results:
+                done = _Lasting(done, schedule, self.lost_results)
+
+        def stored(number: int) -> None:
+            recorded.stored(number)
+            if number not in done:
+                count.stored(schedule, number)
+
+        turns = 0
+
+        def together(wanted: Sequence[tuple[int, Section, NDArray[Any]]]) -> None:
+            nonlocal turns
+            turns += 1
+            read_all([(common[n], *one) for n, *one in wanted], comm=self.ranks.group)
+
+        with Run(
+            schedule,
+            self.arrays,
+            done=done,
+            stored=stored,
+            steps=steps,
+            together=together if common else None,
+        ) as run:
+            run.finish()
+        recorded.finish()
+        if common:
+            # Others have more to do, and need all ranks for it.
+            for _ in range(max(sum(1 for _ in left(schedule, done, one)) for one in parts) - turns):
+                together(())
+
+    def measured_by_all(self) -> Measured:
+        """What all ranks moved together. Collective."""
+        if self.ranks.size == 1:
+            return self.measured
+        mine = self.measured
+        moved = self.ranks.sums([mine.read_bytes, mine.written_bytes, mine.requests])
+        return replace(mine, read_bytes=moved[0], written_bytes=moved[1], requests=moved[2])
+
+    def measure(self, array: DiskArray, old: dict[str, int]) -> None:
+        """Add what was moved of an array."""
+        new, measured = array.stats(), self.measured
+        measured.read_bytes += new["read_bytes"] - old["read_bytes"]
+        measured.written_bytes += new["written_bytes"] - old["written_bytes"]
+        stored = new["mapped_written_bytes"] - old["mapped_written_bytes"]
+        measured.written_bytes += stored
+        measured.read_bytes += new["mapped_bytes"] - old["mapped_bytes"] - stored
+        measured.requests += new["reads"] + new["writes"] - old["reads"] - old["writes"]
+
+
+def repeated(program: Program, done: Steps, schedules: Mapping[int, Schedule]) -> int:
+    """
+    Return how many of the steps that are done an interrupted program does again.
+
+    Parameters
+    ----------
+    program, done
+        The program, and its steps that are durable.
+    schedules
+        Of the phases that ran, by the number of their first step.
+    """
+    found = first = 0
+    for phase in program.phases:
+        inside = _Shifted(done, first)
+        last = max((k - first for k in done if 0 <= k - first < phase.steps), default=None)
+        schedule = phase if isinstance(phase, Schedule) else schedules.get(first)
+        if schedule is not None and last is not None:
+            # Nothing behind the last step that is done is done again, and there may be no end of it.
+            due = left(schedule, inside, range(schedule.steps))
+            due = itertools.takewhile(lambda one: one.number <= last, due)  # noqa: B023
+            found += sum(one.number in inside for one in due)
+        first += phase.steps
+    return found
+
+
+class _Count:
+    """Progress of this rank, in bytes that are loaded: of several ranks each has about its share."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self.arrays, self.progress = carrier.arrays, carrier.progress
+        phases, ranks = carrier.program.phases, carrier.ranks
+
+        def share(nbytes: int) -> int:
+            return nbytes * (ranks.rank + 1) // ranks.size - nbytes * ranks.rank // ranks.size
+
+        self.total = share(sum(self._bytes(phase) for phase in phases))
+        done = first = 0
+        for phase in phases:
+            if carrier.journal is not None and isinstance(phase, Schedule):
+                inside = range(first, first + phase.steps)
+                done += sum(self._step(phase, k - first) for k in carrier.done if k in inside)
+            first += phase.steps
+        self.done = min(share(done), self.total)
+        self.progress(self.done, self.total)
+
+    def stored(self, schedule: Schedule, number: int) -> None:
+        """A step of `schedule` was stored."""
+        self.done = min(self.done + self._step(schedule, number), self.total)
+        self.progress(self.done, self.total)
+
+    def finish(self) -> None:
+        """All is stored."""
+        if self.done < self.total:
+            self.progress(self.total, self.total)
+
+    def _bytes(self, phase: Any) -> int:
+        if not isinstance(phase, Schedule):
+            return 0 if phase.seldom else int(phase.loaded)
+        return sum(self._step(phase, k) * times for k, times in spread(phase))
+
+    def _step(self, schedule: Schedule, number: int) -> int:
+        loads = schedule.step(number).loads
+        return sum(elements(one.section) * self.arrays[one.array].dtype.itemsize for one in loads)
+
+
+class _Recorded:
+    """Steps for the journal: those that store nothing go with the next one that stores something."""
+
+    def __init__(self, schedule: Schedule, first: int, checkpoints: Checkpoints | None) -> None:
+        self.schedule, self.first, self.checkpoints = schedule, first, checkpoints
+        self.waiting: list[int] = []
+
+    def stored(self, number: int) -> None:
+        """A step was handed to the system."""
+        self.waiting.append(self.first + number)
+        if self.schedule.step(number).stores:
+            self.finish()
+
+    def finish(self) -> None:
+        """Record what waits."""
+        for step in self.waiting:
+            if self.checkpoints is not None:
+                self.checkpoints.written(step)
+        self.waiting.clear()
+
+
+class _Shifted(Container[int]):
+    """The steps of one phase among those of all."""
+
+    def __init__(self, done: Container[int], first: int) -> None:
+        self._done, self._first = done, first
+
+    def __contains__(self, step: object) -> bool:
+        return isinstance(step, int) and self._first + step in self._done
+
+
+class _Lasting(Container[int]):
+    """Of the steps that are done those whose results are still there."""
+
+    def __init__(self, done: Container[int], schedule: Schedule, lost: Container[int]) -> None:
+        self._done, self._schedule, self._lost = done, schedule, lost
+
+    def __contains__(self, step: object) -> bool:
+        return step in self._done and not any(
+            store.array in self._lost
+            for store in self._schedule.step(step).stores  # type: ignore[arg-type]
+        )

@@ -1,0 +1,185 @@
+"""
+Whether an input is another one today than when a job was interrupted.
+
+Problem. Who goes on after days must not mix results of two inputs, and nobody wants to read all
+inputs once more to find out. The time of a file says enough, unless the job writes to that file itself.
+Idea. Of files which the job only reads, times and lengths count: of the file, or of all files of the
+array's folder. Of an array inside a file that holds a result too (HDF5, NetCDF4), what was stored
+counts: where, how much, and the bytes themselves, of a long array at evenly spread places.
+
+Invariants. What the job itself does changes none of this. Nothing is decoded, and little is held.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.compute.jobs.memory import InMemory
+from outcore.formats import durable
+from outcore.formats.layout import (
+    ArrayInfo,
+    Chunked,
+    FileSource,
+    ShardSource,
+    Strided,
+    TableSource,
+    VirtualSource,
+    file_of,
+    virtual_source,
+)
+
+__all__ = ["Files", "containers", "state"]
+
+#: Bytes that are looked at in one place, and at how many places at most.
+PIECE, PIECES = 64 << 10, 1024
+# Files of a folder whose times are looked at, about, if there are more.
+_LOOKED_AT = 100_000
+# From here on places are in the log of a change that is not complete.
+_IN_LOG = 2**62
+# Elements of an array in memory that are put in order at once.
+_ORDERED = 1 << 16
+
+#: Files, as `outcore.formats.layout.file_of` tells them.
+Files = frozenset[tuple[int, int] | str]
+
+
+def containers(array: Any) -> Files:
+    """Files that may hold elements of several arrays, one of which is this one."""
+    files = _files(array.info) if isinstance(array, DiskArray) else ()
+    return frozenset(map(file_of, files))
+
+
+def state(array: Any, written: Files) -> tuple[str, Any]:
+    """
+    What tells whether an input has changed, and what kind of a thing that is.
+
+    Parameters
+    ----------
+    array
+        On disk, or in memory.
+    written
+        Files to which the job writes.
+
+    Returns
+    -------
+    tuple of str and object
+        ``"time"`` or ``"bytes"``, and something that JSON can say.
+    """
+    if isinstance(array, InMemory):
+        return "bytes", _digest(_in_order(array))
+    layout = array.info.layout
+    if isinstance(layout, Chunked) and isinstance(layout.source, FileSource | ShardSource):
+        return "time", _of_folder(layout.source.root, math.prod(_grid(array.info, layout)))
+    files = _files(array.info)
+    if virtual_source(array.info) is not None or written.isdisjoint(map(file_of, files)):
+        times = [[found.st_mtime_ns, found.st_size] for found in map(_stat, files)]
+        return "time", times[0] if len(times) == 1 else _digest([repr(times).encode()])
+    return "bytes", _digest(_sampled(array.info))
+
+
+def _digest(pieces: Iterable[bytes]) -> str:
+    found = hashlib.sha256()
+    for piece in pieces:
+        found.update(piece)
+    return found.hexdigest()[:16]
+
+
+def _in_order(array: InMemory) -> Iterator[bytes]:
+    flags = ("external_loop", "buffered", "zerosize_ok")
+    blocks = np.nditer(array.data, flags, order="C", buffersize=_ORDERED)  # type: ignore[call-overload]
+    return (block.tobytes() for block in blocks)
+
+
+def _stat(path: str) -> os.stat_result:
+    with durable.os_errors("looking at", path):
+        return os.stat(path)
+
+
+def _files(info: ArrayInfo) -> list[str]:
+    """Files at whose places elements are; none if there is a file for each chunk."""
+    if isinstance(info.layout, Strided):
+        return list(dict.fromkeys(part.path for part in info.layout.parts))
+    source = info.layout.source
+    if isinstance(source, VirtualSource):
+        return [source.path, *dict.fromkeys(path for path, _ in source.places())]
+    return [source.path] if isinstance(source, TableSource) else []
+
+
+def _grid(info: ArrayInfo, layout: Chunked) -> tuple[int, ...]:
+    return tuple(-(-n // c) for n, c in zip(info.shape, layout.chunks, strict=False))
+
+
+def _of_folder(root: str, chunks: int) -> list[Any]:
+    """Names, times and lengths of its files: of so many that it does not take long, always the same."""
+    one_of, seen, total = max(chunks // _LOOKED_AT, 1), 0, 0
+    folders = [(root, "")]
+    while folders:
+        folder, above = folders.pop()
+        with durable.os_errors("looking at", folder), os.scandir(folder) as entries:
+            for entry in entries:
+                name = f"{above}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append((entry.path, f"{name}/"))
+                    continue
+                if entry.name.startswith(".") and entry.name.endswith("tmp"):
+                    continue  # what a killed writer left, which any writer may remove
+                told = name
+                if zlib.crc32(os.fsencode(name)) % one_of == 0:
+                    status = entry.stat()
+                    told = f"{name} {status.st_mtime_ns} {status.st_size}"
+                seen += 1
+                # In whatever order the system lists them.
+                word = hashlib.blake2b(os.fsencode(told), digest_size=8).digest()
+                total = (total + int.from_bytes(word)) % 2**64
+    return [f"{total:016x}", seen]
+
+
+def _sampled(info: ArrayInfo) -> Iterator[bytes]:
+    """What says where the elements are, and their bytes at some places, as they are stored."""
+    extents: list[tuple[str, int, int]]
+    if isinstance(info.layout, Strided):
+        extents = [(part.path, part.offset, part.nbytes) for part in info.layout.parts]
+        yield repr([extent[1:] for extent in extents]).encode()
+        step = max(-(-sum(n for _, _, n in extents) // PIECES), PIECE)
+    else:
+        source = info.layout.source
+        assert isinstance(source, TableSource)
+        grid = _grid(info, info.layout)
+        places = source.stored((0,) * len(grid), grid)
+        with _core.Reservation("places of chunks", places.nbytes):
+            yield places.tobytes()
+            extents = _some_chunks(source, grid, places)
+        yield repr([extent[1:] for extent in extents]).encode()
+        # A chunk that is encoded anew has another length, as good as always.
+        yield repr(source.nbytes() if source.nbytes is not None else None).encode()
+        step = max(-(-sum(n for _, _, n in extents) // PIECES), PIECE)
+    for path, begin, nbytes in extents:
+        with durable.os_errors("looking at", path):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                for at in range(0, nbytes, step):
+                    yield durable.read_at(fd, min(PIECE, nbytes - at), begin + at)
+            finally:
+                os.close(fd)
+
+
+def _some_chunks(
+    source: TableSource, grid: tuple[int, ...], places: np.ndarray[Any, np.dtype[np.int64]]
+) -> list[tuple[str, int, int]]:
+    """Where chunks are, evenly spread, the last one among them."""
+    found = []
+    for place in places[:: -max(-(-len(places) // PIECES), 1)]:
+        cell = tuple(int(n) for n in np.unravel_index(int(place), grid))
+        ((offset, nbytes, _),) = source.fetch(cell, (1,) * len(grid)).tolist()
+        if 0 <= offset < _IN_LOG:
+            found.append((source.path, offset, nbytes))
+    return found

@@ -1,0 +1,84 @@
+"""
+Inputs of an operation: paths, open arrays, and arrays in memory.
+
+Invariants. An array that the user has opened stays open, and the hints for it hold; what was opened
+here is closed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.opening import open
+from outcore.compute.jobs.memory import InMemory
+from outcore.errors import UnsupportedError, UsageError
+from outcore.formats.paths import one_name
+from outcore.formats.texts import Texts
+
+__all__ = ["Source", "again", "opened"]
+
+#: What an operation reads.
+Source = str | os.PathLike[str] | DiskArray | ArrayLike
+
+
+@contextlib.contextmanager
+def opened(*sources: Source) -> Iterator[tuple[Any, ...]]:
+    """
+    Inputs, as arrays with handles of their own: `DiskArray` and `InMemory`.
+
+    Parameters
+    ----------
+    sources
+        Paths, open arrays, and whatever NumPy can make an array of.
+    """
+    with contextlib.ExitStack() as stack:
+        found: list[Any] = []
+        for source in sources:
+            one = _opened(source)
+            stack.callback(one.close)
+            found.append(one)
+        yield tuple(found)
+
+
+def again(array: Any) -> Any:
+    """Another handle on an input."""
+    if isinstance(array, InMemory):
+        return array
+    return DiskArray(array.info, "r", array.hints, array.handle.options)
+
+
+def _text(path: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{path!r} holds text of variable length, with which nothing is computed, and which is not "
+        "converted; read it, and go on with NumPy",
+        code="text-elements",
+        path=path,
+    )
+
+
+def _opened(source: Source) -> Any:
+    if isinstance(source, DiskArray):
+        source.handle.check_open()
+        return again(source)
+    if isinstance(getattr(source, "info", None), Texts):
+        raise _text(str(getattr(source, "path", "")))
+    if isinstance(source, str | os.PathLike):
+        found = open(one_name(source))
+        if isinstance(found.info, Texts):
+            found.close()
+            raise _text(found.path)
+        return found
+    data = np.asarray(source)
+    if data.dtype.hasobject:
+        raise UsageError(
+            f"an array of dtype {data.dtype} cannot be an input; give numbers, or the path of an array",
+            code="bad-dtype",
+        )
+    return InMemory(data, f"an array of shape {data.shape} in memory")

@@ -1,0 +1,482 @@
+"""
+One job, from the first step to the last rename.
+
+Problem. Hours of work must not be lost, and must not be mixed with those of another job.
+Idea. The journal keeps what makes two jobs the same, what the program follows from, and which steps are
+durable. A job that resumes finds the unfinished arrays and continues with the missing steps, planned as
+before. A job that does not resume starts from scratch.
+
+Invariants. A journal is removed only when the results have their names, or when it holds nothing worth
+resuming; then what was begun is removed too. A phase begins when what the phases before it stored is
+durable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from outcore import formats
+from outcore.arrays.opening import open
+from outcore.base.hints import memory as promise
+from outcore.base.report import counted
+from outcore.compute.jobs.carry import Carrier, Progress, repeated
+from outcore.compute.jobs.estimates import (
+    check_result_sizes,
+    explain,
+    make_report,
+    settle_task,
+    shortage_error,
+)
+from outcore.compute.jobs.journal import Journal, Steps, gather, held, of_rank, of_ranks
+from outcore.compute.jobs.late_results import LateResults
+from outcore.compute.jobs.left import removable, temporaries
+from outcore.compute.jobs.memory import InMemory
+from outcore.compute.jobs.outputs import Named
+from outcore.compute.jobs.report import ComputeReport, Measured
+from outcore.compute.jobs.shares import Cut, Settled
+from outcore.compute.jobs.state import JobState, Stage, expect_flushes, open_handles, open_views
+from outcore.compute.jobs.target import discard
+from outcore.compute.jobs.task import Task
+from outcore.compute.jobs.turns import turn
+from outcore.errors import (
+    AlreadyExistsError,
+    BudgetError,
+    StorageError,
+    UsageError,
+    callers_line,
+)
+from outcore.formats import durable
+
+__all__ = ["Job", "Progress"]
+
+# Seconds for which a process that lists jobs may hold the journal.
+_PATIENCE = 0.5
+
+
+class Job:
+    """
+    A computation on one or several ranks.
+
+    Parameters
+    ----------
+    task
+        What is computed, where the results are stored, and within which budget.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def explain(self) -> ComputeReport:
+        """Report what the job would do. Collective over the ranks."""
+        task = self._task
+        task.agree(explain=True)
+        report: ComputeReport | dict[str, Any] = task.ranks.told(lambda: explain(task))
+        return report if isinstance(report, ComputeReport) else ComputeReport(**report)
+
+    def run(self, resume: bool, progress: Progress) -> ComputeReport:
+        """
+        Run the job. Collective over the ranks.
+
+        Parameters
+        ----------
+        resume
+            Run only the steps that the journal of an interrupted job lacks.
+        progress
+            Called with the number of steps that are done, and of all steps.
+
+        Returns
+        -------
+        ComputeReport
+            What was planned, and what was measured.
+        """
+        task = self._task
+        task.agree(resume=resume)
+        with contextlib.ExitStack() as stack:
+            # Ranks that are threads of one process must run at the same time.
+            if task.ranks.size == 1:
+                touch = stack.enter_context(turn(task.budget, int(promise())))
+                progress = partial(_touch_and_report, touch, progress)
+            for one in task.named:
+                stack.enter_context(one.place.named())
+            run = _Run(task, resume)
+            stack.callback(run.state.close)
+            return run.run(progress)
+
+    def open_results(self) -> list[Any]:
+        """Return the results for the user, after `run`. Collective over the ranks."""
+        return [one.open_result(self._task.ranks) for one in self._task.outputs]
+
+
+class _Run:
+    """
+    One run of a job on this rank.
+
+    The first rank prepares the journal and the results (`begin`), and the others join it. All ranks run
+    the steps, and the first one publishes the results. `state` has how far this rank is.
+
+    Parameters
+    ----------
+    task
+        The task of the job.
+    resume
+        Whether the caller wants to resume an interrupted job.
+    """
+
+    def __init__(self, task: Task, resume: bool) -> None:
+        self.task, self.resume = task, resume
+        self.state = JobState()
+        self.late = LateResults(task, self.state)
+
+    def run(self, progress: Progress) -> ComputeReport:
+        """Run the job. Collective over the ranks."""
+        ranks = self.task.ranks
+        try:
+            shared = ranks.told(self.begin)
+            if shared is None:
+                return self.report_nothing_left()
+            ranks.together(lambda: self.join(shared))
+            ranks.together(self.late.release_stand_ins)
+            report = self.carry(progress)
+            ranks.together(self.state.close_arrays)
+        except BaseException as error:
+            self.fail(error)
+            raise
+        ranks.once(self.publish)
+        return report
+
+    def begin(self) -> dict[str, Any] | None:
+        """Prepare the job on the first rank; None if all was done before, and is now published."""
+        task, state = self.task, self.state
+        is_unlisted = self._open_journal()
+        journal = state.journal
+        job = task.describe() if journal is not None else {}
+        # Without steps, the journal belongs to a job that was interrupted before it had all its arrays.
+        state.is_resumed = journal is not None and self.resume and journal.steps > 0
+        if journal is not None:
+            gather(journal)
+            self._compare(journal, job)
+            if state.is_resumed and _is_publishing(journal) and not task.lost_results:
+                self.publish()
+                return None
+        self._refuse_existing()
+        if journal is not None and not state.is_resumed:
+            self._start_over(journal, job)
+        check_result_sizes(task)
+        self._begin_results(is_unlisted)
+        cut = _read_cut(journal) if journal is not None and state.is_resumed else None
+        state.settled = settle_task(task, state.results, cut)
+        state.begin_temporaries(task)
+        if journal is not None:
+            self._enter(journal, job)
+        return state.share()
+
+    def _open_journal(self) -> bool:
+        """Open the journal, if results have names; return whether there is none to resume from."""
+        task = self.task
+        if task.named:
+            # A job that was killed between its last step and its end has already named the results.
+            is_unlisted = self.resume and not os.path.exists(task.named[0].place.journal)
+            if is_unlisted or not self.resume:
+                self._refuse_existing(resume=is_unlisted)
+            self.state.journal = held(task.named[0].place.journal, patience=_PATIENCE)
+            return is_unlisted
+        if self.resume:
+            raise UsageError(
+                f"{task.operation.name}: resume=True needs a path in out=: what has no name is gone "
+                "when the job ends",
+                code="bad-out",
+            )
+        return False
+
+    def _refuse_existing(self, *, resume: bool = False) -> None:
+        """Raise if a result would replace an array without ``overwrite=True``."""
+        for one in self.task.named:
+            one.place.refuse_existing(resume=resume)
+
+    def _compare(self, journal: Journal, job: Mapping[str, Any]) -> None:
+        """Raise if the journal belongs to another job; warn if its steps are given up."""
+        is_resumed = self.state.is_resumed
+        if is_resumed and (different := journal.differs(job)):
+            raise UsageError(
+                f"{journal.path!r} belongs to another job: different {', '.join(different)}. Repeat the "
+                "call that was interrupted, or start again without resume",
+                code="other-job",
+                path=journal.path,
+            )
+        if not is_resumed and journal.done:
+            self._warn_of_lost_steps(journal, job)
+
+    def _warn_of_lost_steps(self, journal: Journal, job: Mapping[str, Any]) -> None:
+        """Warn before the journal is removed: if the caller turns warnings into errors, it stays."""
+        different = journal.differs(job)
+        whose, advice = (
+            "an interrupted job",
+            "; resume=True would have gone on with the others",
+        )
+        if different:
+            whose, advice = f"another job (different {', '.join(different)}), interrupted,", ""
+        warnings.warn(
+            f"{self.task.named[0].place.final!r}: {whose} had done {len(journal.done)} of "
+            f"{counted(journal.steps - 1, 'step')}, which are given up: this call starts at the "
+            f"beginning{advice}",
+            stacklevel=callers_line(),
+        )
+
+    def _start_over(self, journal: Journal, job: Mapping[str, Any]) -> None:
+        """Announce the job, and remove what an earlier one left: it is listed until it is removed."""
+        announced = self.task.announce()
+        ours = [os.path.dirname(formats.split_path(path)[0]) for path, _ in announced["partial"]]
+        left = [one for one in removable(journal, ours) if list(one) not in announced["partial"]]
+        was_begun = journal.job is not None
+        journal.begin(job, {**announced, "partial": [*announced["partial"], *left]}, 0)
+        for path, format in left:
+            discard(path, format)
+        if was_begun:
+            _remove_temporaries(journal)
+
+    def _begin_results(self, is_unlisted: bool) -> None:
+        """Create the arrays of the results, or open those that an interrupted job left."""
+        task, state = self.task, self.state
+        for n, (one, result) in enumerate(zip(task.outputs, task.operation.results, strict=True)):
+            try:
+                state.results.append(
+                    self.late.create_stand_in(n)
+                    if result.at_most
+                    else one.begin(task.budget, resume=state.is_resumed)
+                )
+            except AlreadyExistsError:
+                # Some formats check only when they create the array.
+                if not (isinstance(one, Named) and one.place.inside):
+                    raise
+                raise one.place.existing(resume=is_unlisted) from None
+            except BudgetError as error:
+                raise shortage_error(task, error) from None
+
+    def _enter(self, journal: Journal, job: Mapping[str, Any]) -> None:
+        """Begin the journal, or check that it has the program that was planned now."""
+        state = self.state
+        steps = state.plan.program.steps + 1  # the last step stands for: all is durable
+        record = self.task.record(state.plan)
+        # The first journal has their steps now, or they belong to arrays that no longer exist.
+        for path in of_ranks(journal.path):
+            os.unlink(path)
+        if not state.is_resumed:
+            journal.begin(job, record, steps)
+        elif steps != journal.steps or record["program"] != journal.cut["program"]:
+            raise journal.bad()
+        state.done = journal.done
+
+    def join(self, shared: Mapping[str, Any]) -> None:
+        """
+        Open all arrays on this rank, after the first rank has begun.
+
+        Parameters
+        ----------
+        shared
+            `JobState.share` of the first rank.
+        """
+        task, state = self.task, self.state
+        if not task.ranks.first:
+            self._join_first(shared)
+        settled = state.plan
+        state.arrays = open_handles(
+            task, [*task.operation.inputs, *state.results, *state.temporaries], settled
+        )
+        state.arrays += open_views(task, state.arrays, settled)
+        for n, (one, output) in enumerate(zip(state.results, task.outputs, strict=True)):
+            if isinstance(output, Named):
+                one.close()
+            if task.operation.results[n].at_most:
+                number = task.first_result + n
+                state.arrays[number].close()
+                state.arrays[number] = InMemory(np.empty(0), "a result that is made later")
+        if state.journal is not None:
+            expect_flushes(state.arrays)
+
+    def _join_first(self, shared: Mapping[str, Any]) -> None:
+        """Open the results, plan as the first rank did, and begin a journal of this rank."""
+        task, state = self.task, self.state
+        for n, (one, result) in enumerate(zip(task.outputs, task.operation.results, strict=True)):
+            path = shared["made"][n]
+            state.results.append(
+                self.late.join_stand_in(n, path) if result.at_most else one.join(task.budget, path)
+            )
+        cut = Cut(**shared["cut"])
+        infos = tuple(a.info for a in (*task.operation.inputs, *state.results))
+        program = task.operation.plan(cut.terms(infos))
+        state.settled = Settled(program, cut, tuple(shared["memory"]), shared["peak"])
+        for path in shared["temporaries"]:
+            state.temporaries.append(open(path, "r+", format="npy"))
+        state.done = Steps((low, high) for low, high in shared["done"])
+        if task.named:
+            path = of_rank(task.named[0].place.journal, task.ranks.rank)
+            state.journal = Journal(path, patience=_PATIENCE)
+            state.journal.begin(task.describe(), task.record(state.plan), program.steps + 1)
+
+    def carry(self, progress: Progress) -> ComputeReport:
+        """
+        Run the missing steps of the program. Collective over the ranks.
+
+        Parameters
+        ----------
+        progress
+            Called with the number of steps that are done, and of all steps.
+        """
+        task, state = self.task, self.state
+        settled, journal = state.plan, state.journal
+        report = make_report(task, settled, state.arrays)
+        carrier = Carrier(
+            settled.program,
+            state.arrays,
+            task.ranks,
+            settled.cut.disk,
+            journal,
+            state.done,
+            task.lost_results,
+            progress,
+            self.late.begin,
+            state.schedules,
+        )
+        state.stage = Stage.RUNNING
+        carrier.run()
+        report.measured = carrier.measured_by_all()
+        if journal is not None and task.ranks.first:
+            if state.is_resumed:
+                self._check_chunks()
+            journal.commit([settled.program.steps])
+        return report
+
+    def _check_chunks(self) -> None:
+        """Raise if a chunk is missing: all were written, but one may have been removed since."""
+        for n, output in enumerate(self.task.outputs):
+            array = self.state.arrays[self.task.first_result + n]
+            if not isinstance(output, Named) or (found := array.handle.core.stored()) is None:
+                continue
+            most = math.prod(-(-n // u) for n, u in zip(array.shape, found[0], strict=True))
+            if len(found[1]) < most:
+                raise StorageError(
+                    f"{output.place.final!r}: {most - len(found[1])} of {counted(most, 'chunk')} that "
+                    "the interrupted job wrote are gone; start again without resume",
+                    code="missing-chunk",
+                    path=output.place.final,
+                )
+
+    def publish(self) -> None:
+        """Give the results their names, and remove the journal; a job killed here resumes here."""
+        journal = self.state.journal
+        inodes = journal.cut.get("inodes", ()) if journal is not None else ()
+        for one, inode in zip(self.task.named, inodes, strict=False):
+            if one.place.is_published(inode):
+                one.place.discard()
+        for output in self.task.outputs:
+            output.publish()
+        if journal is not None:
+            _remove_temporaries(journal)
+            journal.remove()
+
+    def report_nothing_left(self) -> ComputeReport:
+        """Return the report of a job of which all steps were done before."""
+        name = self.task.operation.name
+        return ComputeReport(name, "all was done", 0, 0, 0, 0, "nothing", 0, 0, 0, 0.0, Measured())
+
+    def fail(self, error: BaseException) -> None:
+        """
+        Note in the error what stays, or remove what was begun. The first rank does this for all.
+
+        Parameters
+        ----------
+        error
+            The failure of the job.
+        """
+        task, state = self.task, self.state
+        state.close_arrays()
+        for one, output in zip(state.results, task.outputs, strict=False):
+            if isinstance(output, Named):
+                one.close()
+        if not task.ranks.first:
+            self._note_recorded_steps(error)
+            for output in task.outputs:
+                output.release()
+            return
+        journal = state.journal
+        if journal is not None:
+            if state.is_running:
+                gather(journal)
+            self._note_done_steps(error, journal)
+            if not state.is_resumed and not journal.done:
+                self._remove_begun(journal)
+        elif not task.named:
+            for output in task.outputs:
+                output.discard()
+
+    def _note_done_steps(self, error: BaseException, journal: Journal) -> None:
+        """Note in the error which steps stay, on the first rank."""
+        state = self.state
+        # Before anything is begun, it is not known whether the journal belongs to the same job.
+        if not journal.done or not (state.is_running or state.results):
+            return
+        repeats = 0
+        if state.settled is not None:
+            repeats = repeated(state.settled.program, journal.done, state.schedules)
+        error.add_note(
+            f"{len(journal.done)} of {counted(journal.steps - 1, 'step')} of "
+            f"{self.task.named[0].place.final!r} are "
+            "done and stay; the same call with resume=True goes on with the others"
+            + (f", and repeats {repeats} for what they leave in memory" if repeats else "")
+        )
+
+    def _note_recorded_steps(self, error: BaseException) -> None:
+        """Note in the error that steps stay, on another rank: the first one may be dead."""
+        state = self.state
+        if state.is_running and state.journal is not None and state.journal.done:
+            error.add_note(
+                f"what is recorded of {self.task.named[0].place.final!r} stays; the same call with "
+                "resume=True goes on with the other steps"
+            )
+
+    def _remove_begun(self, journal: Journal) -> None:
+        """Remove the journal and what was begun: nothing of it is worth resuming."""
+        journal.remove()
+        for output in self.task.outputs:
+            output.discard()
+        self.late.release_stand_ins()
+        _remove_temporaries(journal)
+
+
+def _touch_and_report(touch: Callable[[], None], progress: Progress, done: int, total: int) -> None:
+    """Report progress, and tell waiting jobs that this one makes progress."""
+    touch()
+    progress(done, total)
+
+
+def _is_publishing(journal: Journal) -> bool:
+    """Return whether all steps are done, so that only names are missing."""
+    return journal.steps > 0 and journal.steps - 1 in journal.done
+
+
+def _remove_temporaries(journal: Journal) -> None:
+    """Remove the journals of other ranks, and the temporary arrays of the job."""
+    for path in of_ranks(journal.path):
+        os.unlink(path)
+    for path in temporaries(journal.path):
+        durable.unlink_in_background(path)
+
+
+def _read_cut(journal: Journal) -> Cut:
+    """Read from the journal what the interrupted job was planned with."""
+    try:
+        fields = journal.cut["cut"]
+        cut = Cut(**fields)
+    except (TypeError, KeyError):
+        raise journal.bad() from None
+    if not all(type(n) is int and 0 <= n < 2**62 for n in fields.values()) or not cut.rate:
+        raise journal.bad()
+    return cut

@@ -1,0 +1,152 @@
+"""
+Results whose shapes are known only while the job runs.
+
+Problem. How many elements a selection has follows from its first phase, and the program of all phases
+is planned before.
+Idea. An empty array of the largest shape stands for such a result in the plan (`create_stand_in`), and
+is removed when the plan is made. Before the phase that stores into the result, all ranks compute its
+shape, the first rank creates it, and the others open it (`LateResults.begin`).
+
+Invariants. The journal lists stand-ins, so that they are removed whichever process is killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.opening import create, open
+from outcore.base.hints import Hints
+from outcore.compute.jobs.outputs import Named
+from outcore.compute.jobs.state import JobState, open_handle
+from outcore.compute.jobs.target import discard
+from outcore.compute.jobs.task import Task
+
+__all__ = ["LateResults"]
+
+
+class LateResults:
+    """
+    The results of a job whose shapes are known late: their stand-ins, and how they begin.
+
+    Parameters
+    ----------
+    task
+        The task of the job.
+    state
+        What this rank holds of the job.
+    """
+
+    def __init__(self, task: Task, state: JobState) -> None:
+        self._task, self._state = task, state
+
+    def create_stand_in(self, number: int) -> Any:
+        """
+        Create the array that stands for a result in the plan.
+
+        Parameters
+        ----------
+        number
+            Number of the result.
+        """
+        task = self._task
+        output, result = task.outputs[number], task.operation.results[number]
+        if not isinstance(output, Named):
+            return output.begin(task.budget, resume=False)
+        path, options = task.find_stand_ins()[number]
+        discard(path, options["format"])
+        hints = Hints.of(Hints(exclusive=True))
+        return create(path, result.shape, result.dtype, hints=hints, **options)
+
+    def join_stand_in(self, number: int, path: str) -> Any:
+        """
+        Open, on another rank, the array that the first rank has created.
+
+        Parameters
+        ----------
+        number
+            Number of the result.
+        path
+            Path of the array.
+        """
+        task = self._task
+        output, result = task.outputs[number], task.operation.results[number]
+        if not isinstance(output, Named):
+            return output.join(task.budget, path)
+        _, options = task.find_stand_ins()[number]
+        if options["format"] == "raw":
+            return open(path, "r+", shape=result.shape, dtype=result.dtype, **options)
+        return open(path, "r+", format=options["format"])
+
+    def release_stand_ins(self) -> None:
+        """Remove all stand-ins after the plan is made; other ranks release those without a name."""
+        task = self._task
+        for number, result in enumerate(task.operation.results):
+            output = task.outputs[number]
+            if not result.at_most or isinstance(output, Named):
+                continue
+            if task.ranks.first:
+                output.discard()
+            else:
+                output.release()
+        if task.ranks.first:
+            for path, options in task.find_stand_ins().values():
+                discard(path, options["format"])
+
+    def begin(self, first: int) -> list[int]:
+        """
+        Create the results whose shapes are now known. Collective over the ranks.
+
+        Parameters
+        ----------
+        first
+            Number of the next step.
+
+        Returns
+        -------
+        list
+            Numbers of the new results among the arrays of the program.
+        """
+        ranks = self._task.ranks
+        late = [n for n, result in enumerate(self._task.operation.results) if result.at_most]
+        ranks.together(lambda: self._set_shapes(late))
+        paths = ranks.told(lambda: self._create(late, first))
+        ranks.together(lambda: self._open(late, paths))
+        return [self._task.first_result + n for n in late]
+
+    def _set_shapes(self, late: Sequence[int]) -> None:
+        """Compute the shapes from what the phases before have found."""
+        compute_shapes = self._state.plan.program.shapes
+        assert compute_shapes is not None
+        shapes = compute_shapes(self._state.arrays)
+        for n in late:
+            self._task.outputs[n].set_shape(tuple(shapes[n]))
+
+    def _create(self, late: Sequence[int], first: int) -> list[Any]:
+        """Create the results on the first rank; return their paths for the others."""
+        task, state = self._task, self._state
+        # A job that was killed before it recorded a step that stores into them may have left anything.
+        is_left = state.is_resumed and any(high >= first for _, high in state.done.ranges())
+        for n in late:
+            state.results[n] = task.outputs[n].begin(task.budget, resume=is_left)
+        journal = state.journal
+        if journal is not None and not is_left:
+            assert journal.job is not None
+            journal.begin(journal.job, task.record(state.plan), journal.steps, journal.done)
+        return [getattr(state.results[n], "path", None) for n in late]
+
+    def _open(self, late: Sequence[int], paths: Sequence[Any]) -> None:
+        """Open the results on every rank, with their parts of the budget."""
+        task, state = self._task, self._state
+        for n, path in zip(late, paths, strict=True):
+            number = task.first_result + n
+            if not task.ranks.first:
+                state.results[n] = task.outputs[n].join(task.budget, path)
+            memory = state.plan.memory[number]
+            array = open_handle(task, state.results[n], memory, write=True)
+            state.arrays[number] = array
+            if isinstance(task.outputs[n], Named):
+                state.results[n].close()
+            if state.journal is not None and isinstance(array, DiskArray):
+                array.handle.core.expect_flush()

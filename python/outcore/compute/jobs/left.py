@@ -1,0 +1,75 @@
+"""
+What a job leaves on the disk, by its journal: unfinished arrays and temporary ones.
+
+Problem. What a journal lists is removed, and a journal may come from elsewhere.
+Idea. Temporary arrays are found by their names. Unfinished ones are listed; nothing is removed that lies
+outside of the folder of the journal, unless the user passes the other folders.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+
+from outcore import formats
+from outcore.compute.jobs.journal import Journal
+from outcore.errors import FormatError
+from outcore.formats import durable, homes
+
+__all__ = ["listed", "refuse_outside", "removable", "temporaries", "temporary_path"]
+
+
+def temporaries(journal: str) -> list[str]:
+    """Temporary arrays of the job with this journal, to be removed in this order: the first one last."""
+    every = (temporary_path(journal, n) for n in itertools.count())
+    return list(itertools.takewhile(os.path.exists, every))[::-1]
+
+
+def temporary_path(journal: str, n: int) -> str:
+    """Where temporary array `n` of the job with this journal is."""
+    stem = journal.removesuffix(".outcore-journal")
+    return durable.neighbour(stem, f".outcore-temporary-{n}")
+
+
+def listed(journal: Journal) -> list[tuple[str, str | None]]:
+    """Unfinished arrays that a journal lists, and their formats."""
+    kept = journal.cut if isinstance(journal.cut, dict) else {}
+    try:
+        found = [(path, format) for path, format in kept.get("partial", ())]
+        known = all(type(p) is str and "\0" not in p and type(f) in _FORMAT for p, f in found)
+    except (TypeError, ValueError):
+        known = False
+    if not known:
+        raise journal.bad()
+    return found
+
+
+_FORMAT = (str, type(None))
+
+
+def removable(journal: Journal, folders: Sequence[str] = ()) -> list[tuple[str, str | None]]:
+    """
+    Unfinished arrays that a journal lists, to be removed.
+
+    Raises
+    ------
+    FormatError
+        ``names-outside``: one lies neither in the folder of the journal nor in one of `folders`.
+    """
+    found = listed(journal)
+    refuse_outside(journal.path, [path for path, _ in found], folders)
+    return found
+
+
+def refuse_outside(journal: str, paths: Sequence[str], folders: Sequence[str]) -> None:
+    """Refuse arrays that lie neither in the folder of a journal nor in one of `folders`."""
+    files = [formats.split_path(path)[0] for path in paths]
+    odd = homes.outside(files, "", os.path.dirname(journal) or ".", folders)
+    if odd is not None:
+        raise FormatError(
+            f"{journal!r} names {odd!r}, which is not in its folder; if that belongs to the job, pass "
+            "its folder as where=, or repeat the call with resume=True",
+            code="names-outside",
+            path=journal,
+        )

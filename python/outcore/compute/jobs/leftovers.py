@@ -1,0 +1,428 @@
+"""
+Jobs that were interrupted: found, continued, or removed with all that they left.
+
+Problem. After a kill there are a journal, unfinished arrays and temporary ones, and who finds them weeks
+later should neither guess what they are nor remove what a running job works on.
+Idea. The journal says what the job is, how far it came, what it left and, if it can be written down, the
+call that goes on with it. Who holds a journal is at work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from outcore.base.report.progress import ProgressArgument
+from outcore.compute.jobs.calls import decoded, repeated
+from outcore.compute.jobs.journal import SUFFIX, Journal, gather, held, of_ranks
+from outcore.compute.jobs.left import (
+    listed,
+    refuse_outside,
+    removable,
+    temporaries,
+    temporary_path,
+)
+from outcore.compute.jobs.target import discard
+from outcore.errors import FormatError, OutcoreError, StorageError, UsageError, callers_line
+from outcore.formats import durable
+from outcore.formats.paths import one_name
+from outcore.formats.side_files import UNTRUSTED
+from outcore.ranks.ranks import Ranks, collective
+from outcore.ranks.resident.temporary import is_lock, left_over, remove_left
+
+__all__ = ["SCRATCH", "Unfinished", "clean", "half_replaced", "resume", "unfinished"]
+
+#: Instead of an operation, of a temporary array that is no job's.
+SCRATCH = "a temporary array"
+# What Python raises for arguments that make no sense.
+_RAW = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+# Also while it was made.
+_NAME = r"\.outcore-scratch-([0-9]+)-[0-9a-f]+\.\w+"
+_SCRATCH = re.compile(rf"{_NAME}|(?=\.{_NAME}){durable.BEGUN}")
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """
+    A job that has not ended, or an array that a process which is gone has left.
+
+    Parameters
+    ----------
+    path
+        Of the journal, or of the array.
+    operation
+        Name of it; ``"a temporary array"``; ``"unknown"`` if the journal is damaged.
+    targets
+        Names that its results would have.
+    done, steps
+        How far it came.
+    state
+        ``"running"`` (another process holds it), ``"resumable"`` (`resume` goes on with it),
+        ``"repeat"`` (the same call with ``resume=True`` does, in Python), ``"left"`` (nobody can) or
+        ``"foreign"`` (somebody else made the journal, or may write it: it is left alone).
+    call
+        What `resume` calls.
+    partial
+        Unfinished arrays, and their formats.
+    """
+
+    path: str
+    operation: str
+    targets: tuple[str, ...]
+    done: int
+    steps: int
+    state: str
+    call: dict[str, Any] | None
+    partial: tuple[tuple[str, str | None], ...]
+
+
+def unfinished(folder: str | os.PathLike[str] = ".") -> list[Unfinished]:
+    """
+    Jobs in a folder that have not ended.
+
+    Parameters
+    ----------
+    folder
+        Where results, or temporary arrays, were to be.
+
+    Returns
+    -------
+    list of Unfinished
+        Sorted by path.
+
+    Examples
+    --------
+    >>> from outcore import jobs
+    >>> jobs.unfinished(".")
+    []
+    """
+    return sorted(_found(one_name(folder)), key=lambda one: one.path)
+
+
+def _found(folder: str) -> Iterator[Unfinished]:
+    with durable.os_errors("listing", folder):
+        names = os.listdir(folder)
+    for lock in left_over(folder):
+        yield Unfinished(lock, SCRATCH, (), 0, 0, "left", None, ((lock, None),))
+    for name in names:
+        path = os.path.join(folder, name)
+        scratch = _SCRATCH.fullmatch(name)
+        if scratch and not _is_alive(int(scratch[1] or scratch[2])):
+            yield Unfinished(path, SCRATCH, (), 0, 0, "left", None, ((path, None),))
+        elif name.endswith(SUFFIX) and os.path.isfile(path):
+            entry = _entry(path)
+            if entry is not None:
+                yield entry
+
+
+def _entry(path: str) -> Unfinished | None:
+    try:
+        with held(path, make=False) as journal:
+            gather(journal)
+            job = dict(journal.job or {})
+            kept = journal.cut if isinstance(journal.cut, dict) else {}
+            done, steps = len(journal.done), max(journal.steps - 1, 0)
+            partial = tuple(listed(journal))
+            operation, targets = _operation_of(journal), _targets_of(journal)
+    except UsageError:
+        return Unfinished(path, "in use", (), 0, 0, "running", None, ())
+    except OutcoreError as error:
+        if error.code == "not-found":
+            return None  # the job has ended meanwhile
+        if error.code == UNTRUSTED:
+            return Unfinished(path, "unknown", (), 0, 0, "foreign", None, ())
+        return Unfinished(path, "unknown", (), 0, 0, "left", None, ())  # no journal
+    call = kept.get("call")
+    if call is not None and not isinstance(call, dict):
+        return Unfinished(path, "unknown", (), 0, 0, "left", None, ())
+    # What has no steps begins anew, whoever calls it.
+    state = "resumable" if job and call else "repeat" if job and steps else "left"
+    return Unfinished(path, operation, targets, done, steps, state, call, partial)
+
+
+def _operation_of(journal: Journal) -> str:
+    return str((journal.job or {}).get("operation", "unknown"))
+
+
+def _targets_of(journal: Journal) -> tuple[str, ...]:
+    job = journal.job or {}
+    return tuple(str(job[k]) for k in sorted(job) if re.fullmatch(r"target( [0-9]+)?", k))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@collective
+def resume(
+    folder: str | os.PathLike[str] = ".",
+    *,
+    progress: ProgressArgument = None,
+    comm: Any = None,
+    where: Sequence[str | os.PathLike[str]] = (),
+) -> list[str]:
+    """
+    Go on with all jobs in a folder whose calls were written down.
+
+    Parameters
+    ----------
+    folder
+        Where results were to be.
+    progress
+        Called as ``progress(done, total)`` for each of them. True: a progress bar.
+    comm
+        A communicator of mpi4py, or a transport: its ranks share what is left of each job, however many
+        had begun it. Collective.
+    where
+        Other folders in which jobs may make arrays; a journal that names any other one is refused.
+
+    Returns
+    -------
+    list of str
+        Names of the results that are complete now.
+
+    Raises
+    ------
+    OutcoreError
+        What a job raises; those after it are not begun.
+    FormatError
+        ``bad-journal``: a journal makes no sense; ``names-outside``: the job would write in a folder
+        that is neither `folder` nor one of `where`.
+
+    Notes
+    -----
+    A job takes the memory that its call was given. One process, or the first rank, looks for jobs. A
+    journal that somebody else made, or may write, is passed over with a warning.
+
+    Examples
+    --------
+    >>> from outcore import jobs
+    >>> jobs.resume(".")
+    []
+    """
+    ranks = Ranks.of(comm, "resume")
+    folders = [os.fspath(one) for one in where]
+    meant = [os.path.realpath(one) for one in (folder, *folders)]
+    ranks.alike(lambda: f"jobs.resume({meant!r})", 0)
+    complete: list[str] = []
+    for journal, call, targets in ranks.told(lambda: _resumable(folder)):
+        # An array of a whole group may be done by now, with the group.
+        if not ranks.told(partial(os.path.lexists, journal)):
+            continue
+        ranks.once(partial(_check_call, journal, call, folders))
+        with _of_the_journal(journal, progress) as shown:
+            found = repeated(call, ranks, resume=True, progress=shown)
+        for array in found if isinstance(found, tuple) else (found,):
+            if array is not None and hasattr(array, "close"):
+                array.close()
+        complete += targets
+    return complete
+
+
+def _resumable(
+    folder: str | os.PathLike[str],
+) -> list[tuple[str, dict[str, Any], tuple[str, ...]]]:
+    """Journals, calls that go on with the jobs, and the names of their results."""
+    found = unfinished(folder)
+    for one in found:
+        if one.state == "foreign":
+            warnings.warn(
+                f"{one.path!r} was made by another user, or others may write it: it is left alone",
+                stacklevel=callers_line(),
+            )
+    return [
+        (one.path, one.call, one.targets)
+        for one in found
+        if one.state == "resumable" and one.call is not None
+    ]
+
+
+def _check_call(journal: str, call: Mapping[str, Any], where: Sequence[str]) -> None:
+    """Refuse a call that makes no sense, or would write elsewhere than it says."""
+    try:
+        function, outs = call["function"], call["out"]
+        words = {name: decoded(one) for name, one in {**call["arguments"], **call["how"]}.items()}
+        parameters = inspect.signature(
+            getattr(importlib.import_module("outcore"), function)
+        ).parameters
+        target = "dst" if "dst" in parameters else "out"
+        makes = [*outs, *_paths(words.get("where")), *_paths(words.get("files"))]
+        sound = (
+            {"resume", "memory", "overwrite", "progress", "how"} & {*parameters} != set()
+            and call["out_name"] == target
+            and len(outs) > 0
+            # Text that no file can be named by makes `realpath` raise.
+            and all(isinstance(path, str) and os.path.realpath(path) for path in makes)
+            and all(isinstance(decoded(one)["path"], str) for one in call["inputs"])
+        )
+    except _RAW:
+        sound = False
+    if not sound:
+        raise _bad(journal)
+    folders = [path for path in _paths(words.get("where")) if os.path.isdir(path)]
+    refuse_outside(journal, [*outs, *(os.path.join(one, "part") for one in folders)], where)
+    refuse_outside(journal, _paths(words.get("files")), where)
+
+
+def _paths(value: Any) -> list[Any]:
+    """An option that is a path, or several."""
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+@contextlib.contextmanager
+def _of_the_journal(journal: str, progress: ProgressArgument) -> Iterator[ProgressArgument]:
+    """What a call that was written down raises, other than outcore's errors, is the journal's fault."""
+    failed: list[BaseException] = []
+
+    def shown(done: int, total: int) -> None:
+        assert callable(progress)
+        try:
+            progress(done, total)
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    try:
+        yield shown if callable(progress) else progress
+    except _RAW as error:
+        if failed or isinstance(error, OutcoreError):
+            raise
+        raise _bad(journal) from error
+
+
+def _bad(journal: str) -> FormatError:
+    return FormatError(
+        f"the call in {journal!r} makes no sense: the journal is damaged; remove it with "
+        "outcore.jobs.clean, and make the call again",
+        code="bad-journal",
+        path=journal,
+    )
+
+
+def clean(one: Unfinished, *, where: Sequence[str | os.PathLike[str]] = ()) -> None:
+    """
+    Remove a job and all that it left.
+
+    Parameters
+    ----------
+    one
+        Of `unfinished`.
+    where
+        Other folders in which it may have left something.
+
+    Raises
+    ------
+    UsageError
+        ``in-use``: it is running; ``file-in-use``: a file in which it left something is open.
+        ``half-replaced``: an array that it updates in place has some of its new rows, and the others are
+        only here.
+    FormatError
+        ``names-outside``: it says that it left something in a folder that is neither its own nor one of
+        `where`. Nothing is removed then.
+    StorageError
+        Something cannot be removed. The job is listed still. ``untrusted-file``: somebody else made the
+        journal, or may write it.
+
+    Examples
+    --------
+    >>> from outcore import jobs
+    >>> for one in jobs.unfinished("."):
+    ...     jobs.clean(one)
+    """
+    if is_lock(one.path):
+        with durable.os_errors("removing", one.path), contextlib.suppress(FileNotFoundError):
+            remove_left(one.path)
+        return
+    if not one.path.endswith(SUFFIX):
+        _remove(one.path)
+        return
+    if one.operation == "unknown":
+        _remove_damaged(one)
+        return
+    # Held while it is removed: nobody goes on with it meanwhile. It may have ended since it was listed.
+    try:
+        journal = held(one.path, make=False)
+    except StorageError as error:
+        if error.code == "not-found":
+            return
+        raise
+    with journal:
+        if (_operation_of(journal), _targets_of(journal)) != (one.operation, one.targets):
+            raise _other(one)
+        if half_replaced(journal):
+            raise UsageError(
+                f"what {one.path!r} updates in place has some of its new rows; the same call with "
+                "resume=True puts in the others. If the array is not needed any more, remove "
+                f"{', '.join(path for path, _ in one.partial)} and then the journal",
+                code="half-replaced",
+                path=one.path,
+            )
+        for path, format in removable(journal, [os.fspath(one) for one in where]):
+            discard(path, format)
+        found = temporaries(one.path)
+        durable.remove_begun(temporary_path(one.path, len(found)))
+        for path in found:
+            _remove(path)
+        for path in of_ranks(one.path):
+            _remove(path)
+        journal.remove()
+
+
+def _remove_damaged(one: Unfinished) -> None:
+    """Remove a journal that makes no sense, unless it does by now."""
+    fd = durable.hold(one.path, look=True)
+    if fd is None:
+        if os.path.lexists(one.path):
+            raise UsageError(
+                f"{one.path!r} is held by another process; wait for it",
+                code="in-use",
+                path=one.path,
+            )
+        return
+    try:
+        with contextlib.suppress(FormatError), Journal(one.path, look=True) as now:
+            if _operation_of(now) != "unknown":
+                raise _other(one)
+        _remove(one.path)
+    finally:
+        os.close(fd)
+
+
+def _other(one: Unfinished) -> UsageError:
+    return UsageError(
+        f"{one.path!r} belongs to another job by now; list the jobs again (outcore.jobs.unfinished)",
+        code="other-job",
+        path=one.path,
+    )
+
+
+def half_replaced(journal: Journal) -> bool:
+    """Whether what a job updates in place may have some of its new elements, and lack others."""
+    gather(journal)
+    computed = journal.cut.get("computed") if isinstance(journal.cut, dict) else None
+    return (
+        isinstance(computed, int) and computed in journal.done and computed + 1 not in journal.done
+    )
+
+
+def _remove(path: str) -> None:
+    with durable.os_errors("removing", path), contextlib.suppress(FileNotFoundError):
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)

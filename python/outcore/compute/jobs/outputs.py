@@ -1,0 +1,564 @@
+"""
+Where results are stored: a new array with a name, an open array, a temporary array, or memory.
+
+Problem. ``out=`` may specify four things, and a job should not have to tell them apart.
+Idea. Each is an output. It begins, and returns the array into which steps store; then the job publishes
+it, or releases and discards it.
+
+Invariants. A new array gets its name only when it is complete. Until then, what the name referred to
+before is unchanged. A temporary array is removed with its handle, also when the process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core, formats
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.opening import open
+from outcore.base.hints import Hints
+from outcore.compute.jobs.changed import Files, containers
+from outcore.compute.jobs.memory import InMemory
+from outcore.compute.jobs.operation import Result
+from outcore.compute.jobs.overlap import overlap
+from outcore.compute.jobs.target import Place, Target
+from outcore.compute.jobs.temporaries import create_temporary, remove_after_last_rank
+from outcore.errors import BudgetError, StorageError, UsageError
+from outcore.formats.layout import file_of
+from outcore.formats.paths import one_name
+from outcore.formats.scratch import scratch_folder
+from outcore.ranks.ranks import Ranks
+
+__all__ = ["Named", "Output", "has_room_for", "make_outputs", "too_large_error"]
+
+
+# Options that `outcore.create` takes for every format.
+_CREATE = ("order", "chunks", "shards", "compression")
+# All chunks of a temporary array are written, so a missing chunk is damage.
+_COMPLETE = Hints(missing="error")
+
+
+class Output(Protocol):
+    """Where one result is stored."""
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of the budget that the output holds while the job runs."""
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether the stored elements still exist when an interrupted job is resumed."""
+
+    @property
+    def containers(self) -> Files:
+        """Files that the result shares with other arrays (`outcore.formats.layout.file_of`)."""
+
+    def begin(self, budget: int, *, resume: bool) -> Any:
+        """
+        Create or open the array into which steps store.
+
+        Parameters
+        ----------
+        budget
+            Memory budget of the job in bytes.
+        resume
+            Open the array that an interrupted job has left.
+        """
+
+    def create_model(self, options: Mapping[str, Any]) -> Any:
+        """
+        Create an empty array with the layout of the result, for plans.
+
+        It takes no memory. Closing it removes it, unless it belongs to the user.
+
+        Parameters
+        ----------
+        options
+            Options of `outcore.create` for a file with the layout of a new array.
+        """
+
+    def join(self, budget: int, path: str) -> Any:
+        """Open, on another rank, the array at `path` that the first rank has begun."""
+
+    def set_shape(self, shape: tuple[int, ...]) -> None:
+        """Set the shape of a result that is `Result.at_most`, before it begins."""
+
+    def publish(self) -> None:
+        """Give the complete result its name."""
+
+    def open_result(self, ranks: Ranks) -> Any:
+        """Return the complete result for the user. Collective over the ranks."""
+
+    def release(self) -> None:
+        """Release what this rank holds, after the job has failed."""
+
+    def discard(self) -> None:
+        """Remove what was begun, after a job has failed that will not be resumed."""
+
+
+class Named:
+    """A new array, which gets its name when it is complete."""
+
+    reserved_bytes = 0
+    is_resumable = True
+
+    def __init__(self, target: Target) -> None:
+        self.target, self.place = target, target.place
+
+    @property
+    def containers(self) -> Files:
+        """The file or store, if it exists already."""
+        return frozenset([file_of(self.place.outer)] if self.place.inside else [])
+
+    def begin(self, budget: int, *, resume: bool) -> DiskArray:
+        """Create the array under another name, or open the one that was left."""
+        return self.target.reopen(budget) if resume else self.target.create(budget)
+
+    def model_options(self) -> dict[str, Any]:
+        """Return options of `outcore.create` for an array with the layout of the result."""
+        target = self.target
+        format = formats.format_of_new(target.place.final, target.format)
+        kept, _ = target.kept(format)
+        kept = {k: v for k, v in kept.items() if k in _CREATE}
+        # One file stands for several.
+        several = ("files", "where", "parts", "stripe")
+        options = {k: v for k, v in target.options.items() if k not in several}
+        format = "npy" if format == "parts" else format
+        return {"format": format, "compression": "auto", **kept, **options}
+
+    def create_model(self, options: Mapping[str, Any]) -> DiskArray:
+        """Create a temporary array in the folder of the new array."""
+        return create_temporary(self.target.result, scratch_folder([self.place.final]), options)
+
+    def join(self, budget: int, path: str) -> DiskArray:
+        """Open the array that the first rank has created."""
+        return self.target.reopen(budget)
+
+    def set_shape(self, shape: tuple[int, ...]) -> None:
+        """Set the shape of the array that will be created."""
+        self.target = replace(self.target, result=replace(self.target.result, shape=shape))
+
+    def publish(self) -> None:
+        """Give the array its name, unless a job that was killed then has done so."""
+        if self.place.inside or os.path.lexists(self.place.partial_outer):
+            self.place.publish()
+
+    def open_result(self, ranks: Ranks) -> DiskArray:
+        """Open the complete array."""
+        options: dict[str, Any] = (
+            {} if self.target.format is None else {"format": self.target.format}
+        )
+        result = self.target.result
+        if formats.format_of_new(self.place.final, self.target.format) == "raw":
+            options |= {"dtype": result.dtype, "shape": result.shape, **self.target.options}
+        return ranks.open(self.place.final, **options)
+
+    def release(self) -> None:
+        """Do nothing: a later job may resume with the array."""
+
+    def discard(self) -> None:
+        """Remove the array that was begun."""
+        with contextlib.suppress(StorageError):  # the first error is the one to report
+            self.place.discard()
+
+
+class _Given:
+    """An array that the user has opened."""
+
+    reserved_bytes = 0
+
+    def __init__(self, operation: str, array: Any) -> None:
+        self.operation, self.array = operation, array
+
+    @property
+    def is_resumable(self) -> bool:
+        return isinstance(self.array, DiskArray)
+
+    @property
+    def containers(self) -> Files:
+        return containers(self.array)
+
+    def begin(self, budget: int, *, resume: bool) -> Any:
+        return self.array
+
+    def create_model(self, options: Mapping[str, Any]) -> Any:
+        return self.array
+
+    def join(self, budget: int, path: str) -> Any:
+        return self.array
+
+    def set_shape(self, shape: tuple[int, ...]) -> None:
+        _check_shape(self.operation, self.array, shape)
+
+    def publish(self) -> None:
+        """Do nothing: the array has its name."""
+
+    def open_result(self, ranks: Ranks) -> Any:
+        return self.array.data if isinstance(self.array, InMemory) else self.array
+
+    def release(self) -> None:
+        """Do nothing: the array belongs to the user."""
+
+    discard = release
+
+
+class _Returned:
+    """A NumPy array, which counts in the budget while the job runs."""
+
+    is_resumable = False
+    containers: Files = frozenset()
+
+    def __init__(self, result: Result) -> None:
+        self.result, self.reserved_bytes = result, result.nbytes
+
+    def begin(self, budget: int, *, resume: bool) -> InMemory:
+        _check_size(self.reserved_bytes, budget)
+        self.reservation = _core.Reservation("a result", self.reserved_bytes)
+        self.array = InMemory(np.zeros(self.result.shape, self.result.dtype), "the result")
+        return self.array
+
+    def create_model(self, options: Mapping[str, Any]) -> InMemory:
+        empty = np.broadcast_to(np.zeros((), self.result.dtype), self.result.shape)
+        return InMemory(empty, "the result")
+
+    def join(self, budget: int, path: str) -> InMemory:
+        raise NotImplementedError("ranks gather it")
+
+    def set_shape(self, shape: tuple[int, ...]) -> None:
+        self.result = replace(self.result, shape=shape)
+        self.reserved_bytes = self.result.nbytes
+
+    def publish(self) -> None:
+        self.reservation.release()
+
+    def open_result(self, ranks: Ranks) -> NDArray[Any]:
+        return self.array.data
+
+    def release(self) -> None:
+        if hasattr(self, "reservation"):
+            self.reservation.release()
+
+    discard = release
+
+
+class _Gathered:
+    """A NumPy array of which ranks compute parts: on disk until the result is complete."""
+
+    is_resumable = False
+    containers: Files = frozenset()
+
+    def __init__(self, operation: str, result: Result, folder: str, into: InMemory | None) -> None:
+        self.operation, self.scratch = operation, _Temporary(result, folder, {})
+        self.into, self.reserved_bytes = into, 0 if into is not None else result.nbytes
+
+    def begin(self, budget: int, *, resume: bool) -> DiskArray:
+        _check_size(self.reserved_bytes, budget)
+        return self.scratch.begin(budget, resume=resume)
+
+    def create_model(self, options: Mapping[str, Any]) -> DiskArray:
+        return self.scratch.create_model(options)
+
+    def join(self, budget: int, path: str) -> DiskArray:
+        _check_size(self.reserved_bytes, budget)
+        return self.scratch.join(budget, path)
+
+    def set_shape(self, shape: tuple[int, ...]) -> None:
+        if self.into is not None:
+            _check_shape(self.operation, self.into, shape)
+        self.scratch.set_shape(shape)
+        self.reserved_bytes = 0 if self.into is not None else self.scratch.result.nbytes
+
+    def publish(self) -> None:
+        """Do nothing: the result has no name."""
+
+    def open_result(self, ranks: Ranks) -> NDArray[Any]:
+        array = self.scratch.open_result(ranks)
+        into = np.empty(array.shape, array.dtype) if self.into is None else self.into.data
+
+        def read() -> None:
+            with _core.Reservation("a result", self.reserved_bytes):
+                into[...] = array[...]
+
+        try:
+            ranks.together(read)
+        finally:
+            self.discard()
+        return into
+
+    def release(self) -> None:
+        self.scratch.release()
+
+    def discard(self) -> None:
+        self.scratch.discard()
+
+
+class _Temporary:
+    """An array on disk that is removed with its handle: with that of the last rank."""
+
+    reserved_bytes = 0
+    is_resumable = False
+    containers: Files = frozenset()
+
+    def __init__(self, result: Result, folder: str, options: Mapping[str, Any]) -> None:
+        self.result, self.folder, self.options = result, folder, options
+        self.array: DiskArray | None = None
+
+    def begin(self, budget: int, *, resume: bool) -> DiskArray:
+        self.array = create_temporary(self.result, self.folder, self.options)
+        return self.array
+
+    def create_model(self, options: Mapping[str, Any]) -> DiskArray:
+        return create_temporary(self.result, self.folder, self.options)
+
+    def join(self, budget: int, path: str) -> DiskArray:
+        self.array = open(path, "r+", hints=_COMPLETE)
+        return self.array
+
+    def set_shape(self, shape: tuple[int, ...]) -> None:
+        self.result = replace(self.result, shape=shape)
+
+    def publish(self) -> None:
+        """Do nothing: the array has no name."""
+
+    def open_result(self, ranks: Ranks) -> DiskArray:
+        assert self.array is not None
+        if ranks.size > 1:
+            own = self.array
+            self.array = shared = ranks.open(ranks.told(lambda: own.path), hints=_COMPLETE)
+            # Before any rank may release it.
+            ranks.together(lambda: remove_after_last_rank(shared))
+            own.handle.keep()
+            own.close()
+        return self.array
+
+    def release(self) -> None:
+        if self.array is not None:
+            self.array.close()
+
+    def discard(self) -> None:
+        self.release()  # closing removes it
+
+
+def has_room_for(outputs: Sequence[Output], budget: int) -> bool:
+    """
+    Return whether a budget can hold each result in memory twice.
+
+    Then enough memory is left for the work.
+
+    Parameters
+    ----------
+    outputs
+        Where the results are stored.
+    budget
+        Memory budget in bytes.
+    """
+    return all(one.reserved_bytes <= budget // 2 for one in outputs)
+
+
+def too_large_error(nbytes: int, budget: int, needed: int) -> BudgetError:
+    """
+    Return the error for a result in memory that is too large for the budget.
+
+    Parameters
+    ----------
+    nbytes
+        Bytes of the result.
+    budget
+        Memory budget in bytes.
+    needed
+        Budget in bytes that is enough for the whole job.
+    """
+    return BudgetError(
+        f"the result of {nbytes} bytes is more than half of the budget of {budget}; {needed} do for "
+        "all. Say where it is to go (out=), or raise memory= (and outcore.memory)",
+        code="budget-too-small",
+        needed=needed,
+    )
+
+
+def _check_size(nbytes: int, budget: int) -> None:
+    """Raise `BudgetError` if a result in memory takes more than half of the budget."""
+    if nbytes > budget // 2:
+        raise too_large_error(nbytes, budget, 2 * nbytes)
+
+
+def make_outputs(
+    operation: str,
+    inputs: Sequence[Any],
+    results: Sequence[Result],
+    out: Any,
+    options: Mapping[str, Any],
+    *,
+    overwrite: bool,
+    alone: bool,
+) -> list[Output]:
+    """
+    Make one output for each result, from ``out=``.
+
+    Parameters
+    ----------
+    operation
+        Name of the operation, for messages.
+    inputs
+        Arrays that are read.
+    results
+        Results of the operation.
+    out
+        None, a path, an open array or a NumPy array; a tuple of these if there are several results.
+    options
+        Options of `outcore.create`, and ``format``.
+    overwrite
+        Replace existing arrays.
+    alone
+        There is one rank. With several ranks, each stores parts of a result that is returned in memory.
+    """
+    outs = out if isinstance(out, tuple) else (out,) * (1 if out is not None else len(results))
+    if len(outs) != len(results):
+        raise UsageError(
+            f"{operation}: out= names {len(outs)} arrays for {len(results)} results; give a tuple "
+            "with one for each (None: a temporary one)",
+            code="bad-out",
+        )
+    _check_options(operation, outs, results, options)
+    folder = scratch_folder([a.path for a in inputs if isinstance(a, DiskArray)])
+    made: list[Output] = []
+    for one, result in zip(outs, results, strict=True):
+        if one is None:
+            in_memory = _Returned(result) if alone else _Gathered(operation, result, folder, None)
+            made.append(in_memory if result.small else _Temporary(result, folder, options))
+        elif isinstance(one, str | os.PathLike):
+            made.append(_make_named(one, inputs, result, options, overwrite=overwrite))
+        else:
+            given = _check_given(operation, one, inputs, result)
+            if isinstance(given, InMemory) and not alone:
+                made.append(_Gathered(operation, result, folder, given))
+            else:
+                made.append(_Given(operation, given))
+    _check_distinct(operation, made)
+    return made
+
+
+def _check_options(
+    operation: str, outs: Sequence[Any], results: Sequence[Result], options: Mapping[str, Any]
+) -> None:
+    """Raise `UsageError` for options of new arrays if no result is a new array."""
+    named = sum(isinstance(one, str | os.PathLike) for one in outs)
+    if options and not named and any(one is not None for one in outs):
+        raise UsageError(
+            f"{operation}: {', '.join(options)} say how a new array is made; out= is one that exists",
+            code="unknown-option",
+        )
+    if options and not named and all(result.small for result in results):
+        # Otherwise a misspelt argument, or an argument of NumPy that outcore lacks, would be ignored.
+        raise UsageError(
+            f"{operation}() has no option {next(iter(options))!r} for a result in memory; beside its "
+            "arguments it takes out=, memory=, progress=, resume=, overwrite=, explain= and comm=, and "
+            "with a path in out= options of the new array",
+            code="unknown-option",
+        )
+
+
+def _check_distinct(operation: str, outputs: Sequence[Output]) -> None:
+    """Raise `UsageError` if two results would be stored into the same elements."""
+    places = [one.place.final for one in outputs if isinstance(one, Named)]
+    if len(set(places)) < len(places):
+        raise UsageError(f"{operation}: out= names one array twice", code="bad-out")
+    given = [one.array for one in outputs if isinstance(one, _Given)]
+    if any(overlap(a, b) for a, b in combinations(given, 2)):
+        raise UsageError(
+            f"{operation}: arrays of out= share elements, and each result would be stored over another; "
+            "give each result an array of its own",
+            code="bad-out",
+        )
+
+
+def _make_named(
+    path: str | os.PathLike[str],
+    inputs: Sequence[Any],
+    result: Result,
+    options: Mapping[str, Any],
+    *,
+    overwrite: bool,
+) -> Named:
+    others = dict(options)
+    format = others.pop("format", None)
+    formats.check_new(path, format, {k: v for k, v in others.items() if k not in _CREATE})
+    reads = [a.path for a in inputs if isinstance(a, DiskArray)]
+    place = Place.of(one_name(path), reads, overwrite, format)
+    return Named(Target(result, place, format, others))
+
+
+def _check_given(operation: str, out: Any, inputs: Sequence[Any], result: Result) -> Any:
+    """Return an existing array as an array into which steps can store; raise if they cannot."""
+    if isinstance(out, np.ndarray):
+        out = InMemory(out, "out=")
+        writable = out.data.flags.writeable
+    elif isinstance(out, DiskArray):
+        out.handle.check_open("write to")
+        writable = out.writable
+    else:
+        raise UsageError(
+            f"{operation}: out={out!r} is no path, open array or NumPy array", code="bad-out"
+        )
+    if not writable:
+        raise UsageError(
+            f"{operation}: {out.path!r} cannot be written to; open it with mode 'r+'",
+            code="read-only",
+            path=out.path,
+        )
+    if isinstance(out, InMemory) and _has_repeats(out.data):
+        raise UsageError(
+            f"{operation}: out= is a view that has some elements more than once (shape {out.shape}, "
+            f"strides {out.data.strides}), which would be stored over each other; give an array of "
+            "its own",
+            code="bad-out",
+        )
+    if not result.at_most:
+        _check_shape(operation, out, result.shape)
+    if not np.can_cast(result.dtype, out.dtype, "same_kind"):
+        raise UsageError(
+            f"{operation}: the result is {result.dtype} and cannot be cast to {out.dtype}, the dtype of "
+            "out=, under casting='same_kind'",
+            code="bad-cast",
+            path=out.path,
+        )
+    if any(overlap(a, out) for a in inputs):
+        raise UsageError(
+            f"{operation}: out= shares elements with an input, which are still read when the first ones "
+            "are written; choose another array",
+            code="same-file",
+            path=out.path,
+        )
+    return out
+
+
+def _has_repeats(data: NDArray[Any]) -> bool:
+    """
+    Return whether a view may have an element twice, as `numpy.broadcast_to` and sliding windows do.
+
+    Slices and permuted axes of arrays have steps along each axis that pass all of the axes before.
+    """
+    passed = data.itemsize
+    for step, n in sorted(zip(map(abs, data.strides), data.shape, strict=True)):
+        if n > 1 and step < passed:
+            return data.size > 0
+        passed += (n - 1) * step
+    return False
+
+
+def _check_shape(operation: str, out: Any, shape: tuple[int, ...]) -> None:
+    """Raise `UsageError` if an array of the user has another shape than the result."""
+    if tuple(out.shape) != shape:
+        raise UsageError(
+            f"{operation}: out= has shape {tuple(out.shape)}, the result {shape}",
+            code="out-mismatch",
+            path=out.path,
+        )

@@ -1,0 +1,216 @@
+"""
+What writes move beside what they store, told before the first of them.
+
+Problem. A write of short runs into what is not in the page cache may be one of windows: they are read,
+changed and written back, with what lies between the runs. Into a new file the first ones are, and later
+ones find in the page cache what these brought: a plan of each write as if it were the first one is as
+wrong as one without any. And whoever writes a part of a chunk that another step has begun reads what
+is there.
+Idea. The core is asked about each write that comes to where nothing was yet. What it would touch is
+remembered, in units of the file, and a later write is looked at in some places, as the core does it.
+
+Invariants. What is told of one array beside what is stored is never more than all of it, since no
+part of it comes into the page cache twice; parts of chunks apart, which are read each time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.tiling import Side
+from outcore.formats.layout import Strided
+
+__all__ = ["Beside", "Patches"]
+
+# Units of a file that are told apart, at most, and the bytes of one, at least.
+_UNITS, _PAGE = 1 << 18, 4096
+# Places of a section that are looked at, and the share of them from which on all is in the page cache.
+_LOOKS, _CACHED = 64, 0.95
+# Runs of so many bytes are written without what is between them.
+_LONG = 64 << 10
+# Extents that are remembered one by one.
+_EXTENTS = 1 << 16
+# Chunks that a store meets, and that are remembered one by one.
+_CHUNKS = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Bytes that a write reads, and those that it writes beside the elements."""
+
+    read: int = 0
+    written: int = 0
+
+
+@dataclass(slots=True)
+class _Touched:
+    """Of one file what writes have brought into the page cache."""
+
+    units: NDArray[np.bool_]
+    unit: int
+    total: int
+    read: int = 0
+    written: int = 0
+
+
+@dataclass(slots=True)
+class Patches:
+    """What the writes of a program have brought into the page cache so far, step by step."""
+
+    files: dict[str, _Touched] = field(default_factory=dict)
+    chunks: dict[str, set[int]] = field(default_factory=dict)
+
+    def write(self, array: DiskArray, section: Sequence[slice], times: int = 1) -> Beside:
+        """
+        What one more write moves beside its elements; the sum of as many that are alike.
+
+        Parameters
+        ----------
+        array, section
+            What is written.
+        times
+            So many writes are like this one.
+        """
+        if any(part.stop <= part.start for part in section):
+            return Beside()
+        side = Side.of(array.info)
+        if side.chunks is None:
+            return self._strided(array, section, times)
+        return self._chunked(array, side, section)
+
+    def _strided(self, array: DiskArray, section: Sequence[slice], times: int) -> Beside:
+        layout = array.info.layout
+        assert isinstance(layout, Strided)
+        touched = self.files.get(array.path)
+        if touched is None:
+            total = max(array.nbytes, 1)
+            unit = max(_PAGE, -(-total // _UNITS))
+            touched = _Touched(np.zeros(-(-total // unit) + 1, np.bool_), unit, total)
+            self.files[array.path] = touched
+        axes = sorted(
+            (abs(stride), part.stop - part.start)
+            for stride, part in zip(layout.strides, section, strict=True)
+            if part.stop - part.start > 1
+        )
+        base = sum(
+            min(part.start * stride, (part.stop - 1) * stride)
+            for stride, part in zip(layout.strides, section, strict=True)
+        )
+        if _looked(touched, base, axes) >= _CACHED:
+            return Beside()
+        counts = array.handle.core.counts(tuple(section), True)
+        useful = math.prod(part.stop - part.start for part in section) * array.dtype.itemsize
+        read, covered = counts[1], max(counts[3] + counts[4], useful)
+        _touch(touched, base, axes, array.dtype.itemsize, max(covered, read))
+        found = Beside(
+            min(read * times, touched.total - touched.read),
+            min((covered - useful) * times, touched.total - touched.written),
+        )
+        touched.read += found.read
+        touched.written += found.written
+        return found
+
+    def _chunked(self, array: DiskArray, side: Side, section: Sequence[slice]) -> Beside:
+        chunks = side.chunks or ()
+        met = [range(p.start // c, -(-p.stop // c)) for p, c in zip(section, chunks, strict=True)]
+        if math.prod(map(len, met)) > _CHUNKS:
+            return Beside()
+        seen = self.chunks.setdefault(array.path, set())
+        grid = [-(-n // c) for n, c in zip(array.shape, chunks, strict=True)]
+        gap, read = array.handle.core.disk()[0], 0
+        for place in itertools.product(*met):
+            parts, wanted = [], True
+            for k, c, part, n in zip(place, chunks, section, array.shape, strict=True):
+                low, high = max(part.start, k * c), min(part.stop, (k + 1) * c)
+                parts.append(high - low)
+                wanted &= high - low == min(c, n - k * c)
+            number = 0
+            for k, n in zip(place, grid, strict=True):
+                number = number * n + k
+            known = number in seen
+            seen.add(number)
+            if wanted:
+                continue
+            if side.whole:
+                # As much as may be stored of it.
+                read += side.chunk_bytes if known else 0
+            else:
+                read += _fetched(side, parts, gap)
+        return Beside(read)
+
+
+def _fetched(side: Side, parts: Sequence[int], gap: int) -> int:
+    """Bytes of the pages that a write of a part of a chunk has to find: it is not looked at for them."""
+    chunks = side.chunks or ()
+    order = range(len(chunks)) if side.order == "F" else range(len(chunks) - 1, -1, -1)
+    axes, stride = [], side.itemsize
+    for axis in order:
+        if parts[axis] > 1:
+            axes.append((stride, parts[axis]))
+        stride *= chunks[axis]
+    run, _ = _extents(axes, side.itemsize, 1)
+    if run >= _LONG:
+        return 0
+    length, apart = _extents(axes, side.itemsize, gap)
+    return length * math.prod(count for _, count in apart)
+
+
+def _extents(
+    axes: Sequence[tuple[int, int]], item: int, gap: int
+) -> tuple[int, list[tuple[int, int]]]:
+    """
+    Bytes of an extent, and the axes along which there are several: strides and counts.
+
+    Examples
+    --------
+    >>> _extents([(8, 10), (800, 5), (80000, 3)], 8, 1024)
+    (3280, [(80000, 3)])
+    """
+    length, left = item, list(axes)
+    while left and left[0][0] - length < gap:
+        stride, count = left.pop(0)
+        length += (count - 1) * stride
+    return length, left
+
+
+def _looked(touched: _Touched, base: int, axes: Sequence[tuple[int, int]]) -> float:
+    """The share of some places of a section that are in the page cache."""
+    at = np.full(_LOOKS, base, np.int64)
+    left = np.arange(_LOOKS, dtype=np.int64)
+    for stride, count in reversed(axes):
+        at += left * count // _LOOKS * stride
+        left = left * count % _LOOKS
+    return float(touched.units[np.minimum(at // touched.unit, len(touched.units) - 1)].mean())
+
+
+def _touch(
+    touched: _Touched, base: int, axes: Sequence[tuple[int, int]], item: int, covered: int
+) -> None:
+    """Remember what a write brings into the page cache: so many bytes, in extents of equal length."""
+    length, apart = _extents(axes, item, 1)
+    while apart and length * math.prod(count for _, count in apart) < covered:
+        stride, count = apart.pop(0)
+        length += (count - 1) * stride
+    number = math.prod(count for _, count in apart)
+    if number > _EXTENTS:
+        length += sum((count - 1) * stride for stride, count in apart)
+        apart = []
+    firsts = np.array([base], np.int64)
+    for stride, count in apart:
+        steps = np.arange(count, dtype=np.int64) * stride
+        firsts = (firsts[:, None] + steps).ravel()
+    unit, units = touched.unit, touched.units
+    most = len(units) - 1
+    low = np.minimum(firsts // unit, most)
+    high = np.minimum((firsts + length - 1) // unit, most)
+    edges = np.zeros(len(units) + 1, np.int32)
+    np.add.at(edges, low, 1)
+    np.add.at(edges, high + 1, -1)
+    units |= np.cumsum(edges[:-1]) > 0

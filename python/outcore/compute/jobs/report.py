@@ -1,0 +1,300 @@
+"""
+What a computation will move, beside what it has to; and after it has run, what it did.
+
+Problem. Whoever starts a job of hours wants to know before it what it will do, and after it whether that
+was true.
+Idea. Everything is counted from the schedules that would run. Where there are very many steps, some of
+them are counted and stand for their neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.schedule import Schedule, elements, lengths
+from outcore.arrays.tiling import Side
+from outcore.base.report import human, human_time, thousands
+from outcore.base.report.bars import Bars, Drawn
+from outcore.compute.jobs.operation import Bound, Disk, Later, Phase, Program
+from outcore.compute.jobs.patches import Beside, Patches
+
+__all__ = ["ComputeReport", "Measured", "Moved", "estimate_report", "moved", "spread"]
+
+_Seen = dict[Any, tuple[int, int, int]]
+# Steps of a phase that are counted one by one; of more, evenly spread ones.
+_COUNTED = 10_000
+# Chunks of an input of which the stored bytes are looked up; of more, nothing has to be moved for sure.
+_LOOKED_AT = 1 << 16
+
+
+@dataclass(slots=True)
+class Moved:
+    """What a phase loads and stores: bytes and requests to the system, and operations of its kernels."""
+
+    loaded: int = 0
+    stored: int = 0
+    requests: int = 0
+    work: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Measured:
+    """What a run did: from outside of the schedule."""
+
+    seconds: float = 0.0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    requests: int = 0
+    peak_bytes: int = 0
+
+
+@dataclass(slots=True)
+class ComputeReport(Drawn):
+    """
+    What a computation does, in numbers and in words (`str`).
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    method
+        The way that was chosen, and why.
+    steps
+        Of all phases, but those that only unusual elements need (`method` names them).
+    read_bytes, written_bytes
+        What it loads and stores, temporary arrays included.
+    must_move, bound
+        Bytes that any way has to move with this memory, read and written together, and the name of that
+        bound.
+    requests
+        To the system.
+    operations
+        Of its kernels.
+    peak_bytes
+        Memory that buffers and the operations on arrays need.
+    seconds
+        What it will take, by the figures of the disk and of the kernels.
+    measured
+        The same of the run, if it ran.
+    """
+
+    name: str
+    method: str
+    steps: int
+    read_bytes: int
+    written_bytes: int
+    must_move: int
+    bound: str
+    requests: int
+    operations: int
+    peak_bytes: int
+    seconds: float
+    measured: Measured | None = field(default=None)
+
+    def __str__(self) -> str:
+        done = self.measured
+        rows = [
+            ("steps", f"{self.steps}", ""),
+            ("read", human(self.read_bytes), human(done.read_bytes) if done else ""),
+            ("written", human(self.written_bytes), human(done.written_bytes) if done else ""),
+            (
+                "moved",
+                human(self.read_bytes + self.written_bytes),
+                human(done.read_bytes + done.written_bytes) if done else "",
+            ),
+            ("must move", f"{human(self.must_move)} ({self.bound})", ""),
+            ("requests", f"{self.requests}", f"{done.requests}" if done else ""),
+            ("operations", f"{self.operations:.3g}", ""),
+            ("memory", human(self.peak_bytes), human(done.peak_bytes) if done else ""),
+            (
+                "time",
+                human_time(int(self.seconds * 1e9)),
+                human_time(int(done.seconds * 1e9)) if done else "",
+            ),
+        ]
+        width = max(len(planned) for _, planned, _ in rows)
+        lines = [f"{self.name}: {self.method}"]
+        if done:
+            lines.append(f"{'':<12}{'planned':<{width}}  measured")
+        lines += [f"{name:<12}{planned:<{width}}  {run}".rstrip() for name, planned, run in rows]
+        return "\n".join(lines)
+
+    def _bars(self) -> Sequence[Bars]:
+        done = self.measured
+
+        def both(name: str, planned: float, measured: float) -> list[tuple[str, float]]:
+            run = [(f"{name}, measured", measured)] if done is not None else []
+            return [(f"{name}, planned" if done is not None else name, planned), *run]
+
+        ran = done or Measured()
+        moved = [
+            *both("read", self.read_bytes, ran.read_bytes),
+            *both("written", self.written_bytes, ran.written_bytes),
+        ]
+        seconds = both("time", self.seconds * 1e9, ran.seconds * 1e9)
+        return (
+            Bars("bytes", [("must move", self.must_move), *moved], human),
+            Bars("requests", both("requests", self.requests, ran.requests), thousands),
+            Bars("memory", both("memory", self.peak_bytes, ran.peak_bytes), human),
+            Bars("time", seconds, human_time),
+        )
+
+
+def estimate_report(
+    name: str, program: Program, arrays: Sequence[Any], inputs: int, disk: Disk, peak_bytes: int
+) -> ComputeReport:
+    """
+    Make the report of a program that has not run.
+
+    Parameters
+    ----------
+    name
+        Name of the operation.
+    program
+        The program.
+    arrays
+        All arrays of the program: inputs, results, temporaries, views.
+    inputs
+        Number of inputs among them.
+    disk
+        Parameters of the disk with which the program was planned.
+    peak_bytes
+        Bytes of memory that the program may hold.
+    """
+    patches = Patches()
+    usual = [one for one in program.phases if not (isinstance(one, Later) and one.seldom)]
+    phases = [moved(phase, arrays, disk, patches) for phase in usual]
+    bound = _bound(program.bound, arrays, inputs)
+    return ComputeReport(
+        name=name,
+        method=program.method,
+        steps=sum(phase.steps for phase in usual),
+        read_bytes=sum(one.loaded for one in phases),
+        written_bytes=sum(one.stored for one in phases),
+        must_move=bound.nbytes,
+        bound=bound.name,
+        requests=sum(one.requests for one in phases),
+        operations=sum(one.work for one in phases),
+        peak_bytes=peak_bytes,
+        seconds=sum(one.seconds for one in phases),
+    )
+
+
+def _bound(bound: Bound, arrays: Sequence[Any], inputs: int) -> Bound:
+    """What has to be moved of arrays as they are stored: less of what is encoded, or in memory."""
+    stored = {n: _stored(arrays[n], nbytes, result=n >= inputs) for n, nbytes in bound.once.items()}
+    least = sum(stored.values())
+    if least >= sum(bound.once.values()):
+        return bound
+    name = bound.name if bound.nbytes <= sum(bound.once.values()) else "inputs and results once"
+    return Bound(least, f"{name}, as they are stored", stored)
+
+
+def _stored(array: Any, nbytes: int, *, result: bool) -> int:
+    """Bytes that have to be moved of an array of which so many are wanted, if they were not encoded."""
+    if not isinstance(array, DiskArray):
+        return 0
+    side = Side.of(array.info)
+    if result or side.chunks is None:
+        # Nobody knows what is left of a result that will be encoded.
+        return 0 if side.whole else min(nbytes, array.nbytes)
+    if _chunks(array) > _LOOKED_AT:
+        return 0
+    counts = array.handle.core.counts(..., False)
+    found = counts[1] + counts[4]
+    # What is not wanted may be all that is hard to encode.
+    return min(nbytes, max(nbytes - (array.nbytes - found), 0))
+
+
+def _chunks(array: DiskArray) -> float:
+    """How many chunks an array has; infinitely many if it has none."""
+    if array.chunks is None:
+        return math.inf
+    return math.prod(-(-n // c) for n, c in zip(array.shape, array.chunks, strict=True))
+
+
+def moved(phase: Phase, arrays: Sequence[Any], disk: Disk, patches: Patches) -> Moved:
+    """Count what a phase moves after others. Arrays that do not exist yet have a request a section."""
+    if isinstance(phase, Later):
+        moving = disk.seconds(phase.steps, phase.loaded + phase.stored)
+        seconds = max(moving, phase.work / phase.rate if phase.rate else 0.0)
+        return Moved(phase.loaded, phase.stored, 2 * phase.steps, phase.work, seconds)
+    total = Moved()
+    seen: _Seen = {}
+    for number, times in spread(phase):
+        step = phase.step(number)
+        for load in step.loads:
+            requests, nbytes, _ = _counted(phase, step, load, arrays, seen, write=False)
+            total.requests += requests * times
+            total.loaded += nbytes * times
+        for store in step.stores:
+            requests, nbytes, again = _counted(phase, step, store, arrays, seen, write=True)
+            array = arrays[store.array] if store.array < len(arrays) else None
+            beside = Beside(again * times, again * times)
+            if isinstance(array, DiskArray) and not array.handle.core.past_cache():
+                beside = patches.write(array, store.section, times)
+            total.requests += requests * times
+            total.stored += nbytes * times + beside.written
+            total.loaded += beside.read
+        total.work += step.work * times
+    moving = disk.seconds(total.requests, total.loaded + total.stored)
+    computing = total.work / phase.rate if phase.rate else 0.0
+    # The first step loads, and the last one stores, while nothing else is done.
+    alone = min(moving, computing) / max(phase.steps, 1)
+    total.seconds = max(moving, computing) + alone
+    return total
+
+
+def spread(schedule: Schedule) -> Iterator[tuple[int, int]]:
+    """Numbers of steps, and how many each stands for."""
+    count = min(schedule.steps, _COUNTED)
+    for k in range(count):
+        low, high = k * schedule.steps // count, (k + 1) * schedule.steps // count
+        yield (low + high) // 2, high - low
+
+
+def _counted(
+    schedule: Schedule, step: Any, load: Any, arrays: Sequence[Any], seen: _Seen, *, write: bool
+) -> tuple[int, int, int]:
+    """
+    Requests and bytes of a load or store.
+
+    Last come bytes that are read and written again where pages are written in part, because the page
+    cache is too small to hold them until the rest comes.
+    """
+    array = arrays[load.array] if load.array < len(arrays) else None
+    if array is not None and not isinstance(array, DiskArray):
+        return 0, 0, 0
+    if array is None:
+        buffer = schedule.buffers[step.blocks[load.block].buffer]
+        return 1, elements(load.section) * buffer.dtype.itemsize, 0
+    shape = lengths(load.section)
+    starts = tuple(part.start for part in load.section)
+    grid = array.chunks or (1,) * len(shape)
+    # Sections that lie alike in their chunks take alike many requests.
+    alike: tuple[Any, ...] = (
+        load.array,
+        write,
+        shape,
+        tuple(n % c for n, c in zip(starts, grid, strict=True)),
+        tuple(part.step for part in load.section),
+    )
+    side = Side.of(array.info, array.handle.core.past_cache() if write else 0)
+    if side.pages is not None or (not write and _chunks(array) <= _LOOKED_AT):
+        alike += (starts,)  # where runs end in pages; how much is stored of each chunk
+    if alike not in seen:
+        counts = array.handle.core.counts(load.section, write)
+        nbytes, again = counts[1] + counts[3] + counts[4], 0
+        if write and not side.whole:
+            # Where nothing is stored yet, nothing is read and written back between runs.
+            nbytes = elements(load.section) * array.dtype.itemsize
+            if side.pages is not None:
+                # Half of a page at the end of a run is another run's, on average.
+                again = side.shared_ends(array.shape, load.section) * side.pages[0] // 2
+        seen[alike] = counts[0] + counts[2], nbytes, again
+    return seen[alike]

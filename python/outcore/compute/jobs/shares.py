@@ -1,0 +1,421 @@
+"""
+Who gets which part of the budget.
+
+Problem. Buffers, reads and writes share one budget. Large buffers make long requests; what they leave
+decides how fast an operation runs, and without a certain least (a chunk, what its codec holds) it
+does not run at all.
+Idea. Half of the budget is for buffers where something is decoded or encoded, and three quarters where
+the operations only move bytes; all that can be had if nothing would fit then. The core knows best what
+an operation needs: it is asked, and what it asks for more makes the buffers smaller. What is left
+over is shared between the operations that are under way at the same time.
+
+Invariants. Buffers and operations together stay within the budget, less a slack. Who resumes plans with
+the memory of the run that was interrupted, whatever there is today.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import zip_longest
+from typing import Any
+
+from outcore.arrays.disk import DiskArray, Mode
+from outcore.arrays.schedule import Load, Schedule, Store, elements, lengths
+from outcore.arrays.tiling import Side
+from outcore.base import assumed_costs
+from outcore.compute.jobs.memory import InMemory
+from outcore.compute.jobs.operation import Disk, Later, Operation, Phase, Program, Terms, TooLittle
+from outcore.errors import BudgetError
+from outcore.formats.layout import ArrayInfo
+
+__all__ = ["Cut", "Settled", "least", "sampled", "settle"]
+
+# What an operation on uncompressed data is given at least, unless there are very many at once.
+_LITTLE = 256 * 2**10
+_LEAST = 4 * 2**10
+# What a write holds besides if it casts: a page at least (crates/access/src/cast.rs).
+_CAST = 4 * 2**10
+# One part in so many is for what codecs hold besides, and for tables of chunks.
+_SLACK = 8
+# Of the budget, for buffers: operations that decode or encode hold chunks, the others little beyond what
+# is on its way; there, longer runs are worth more.
+_CODED_SHARE, _PLAIN_SHARE = Fraction(1, 2), Fraction(3, 4)
+# Operations on a temporary array, which is not there yet, can make use of so much; of the methods for
+# what is stored as it is, those that have buffers; what a write has of the pages that it reads before.
+_MUCH = 64 * 2**20
+_METHODS = ("window", "list")
+_FETCHED = 8 * 2**20
+# How often a larger budget is tried before it is told.
+_TRIES = 16
+# A smaller one is looked for until it would be less by one part in so many.
+_CLOSE = 64
+# Steps of a phase that are looked at.
+_SAMPLES = 33
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a program follows from, beside the operation: kept in the journal."""
+
+    room: int
+    gap: int
+    latency_ns: int
+    rate: int
+    cores: int
+    page: int = 0
+    ranks: int = 1
+
+    @property
+    def disk(self) -> Disk:
+        """The figures that count."""
+        return Disk(self.gap, self.latency_ns / 1e9, float(self.rate))
+
+    def terms(self, infos: tuple[ArrayInfo | None, ...]) -> Terms:
+        """What the algorithm plans with."""
+        return Terms(self.room, infos, self.disk, self.cores, self.page, self.ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A program that fits, and the memory that each operation on an array may hold."""
+
+    program: Program
+    cut: Cut
+    #: Of each array, temporaries included; 0 for what is in memory.
+    memory: tuple[int, ...]
+    #: Bytes that buffers and operations may hold together.
+    peak: int
+
+
+def settle(
+    operation: Operation,
+    made: Sequence[Any],
+    budget: int,
+    cut: Cut | None,
+    beside: int,
+    ranks: int,
+    cores: int,
+) -> Settled:
+    """
+    Share the budget.
+
+    Parameters
+    ----------
+    operation
+        What is to be computed.
+    made
+        The arrays of its results.
+    budget
+        Bytes of everything.
+    cut
+        Of the run that was interrupted, if there was one.
+    beside
+        Bytes that results in memory take of the budget that the user knows.
+    ranks, cores
+        Among how many ranks the steps are divided, and the processors of each.
+
+    Raises
+    ------
+    BudgetError
+        With the budget that would do.
+    """
+    arrays = [*operation.inputs, *made]
+    try:
+        return _Sharing(operation, arrays, budget, cut, ranks, cores).settled()
+    except _TooSmall as error:
+        first = error
+    needed = least(operation, made, budget + 1, cut, ranks, cores, first.needed)
+    raise first.to_budget_error(operation, budget + beside, needed + beside, begun=cut is not None)
+
+
+def least(
+    operation: Operation,
+    made: Sequence[Any],
+    budget: int,
+    cut: Cut | None,
+    ranks: int,
+    cores: int,
+    guess: int = 0,
+) -> int:
+    """
+    About the smallest budget from `budget` on with which `settle` does not raise.
+
+    It was tried: what operations need depends on the buffers that go with the budget, so it cannot be
+    told from what is missing in another one.
+
+    Parameters
+    ----------
+    operation, made, budget, cut, ranks, cores
+        As for `settle`.
+    guess
+        Bytes that may do.
+    """
+    arrays = [*operation.inputs, *made]
+
+    def short_of(much: int) -> int:
+        """0 if so much does, or what may do."""
+        try:
+            _Sharing(operation, arrays, much, cut, ranks, cores, assumed=True).settled()
+        except _TooSmall as error:
+            return max(error.needed, much + 1)
+        except BudgetError as error:
+            return 2 * much if error.needed is None else max(error.needed, much + 1)
+        return 0
+
+    needed, low = max(budget, guess), budget - 1
+    for _ in range(_TRIES):
+        if not (more := short_of(needed)):
+            break
+        low, needed = needed, max(more, needed + needed // 32)
+    # With fewer operations less may do than what they said that have more.
+    for _ in range(_TRIES):
+        if needed - low <= needed // _CLOSE:
+            break
+        middle = (low + needed) // 2
+        if short_of(middle):
+            low = middle
+        else:
+            needed = middle
+    return needed
+
+
+def sampled(schedule: Schedule) -> Iterator[int]:
+    """Numbers of some steps, evenly spread, the first and the last among them."""
+    most = min(schedule.steps, _SAMPLES)
+    return iter(sorted({k * (schedule.steps - 1) // max(most - 1, 1) for k in range(most)}))
+
+
+class _TooSmall(Exception):
+    """A budget that does not do, and bytes that may."""
+
+    def __init__(self, needed: int) -> None:
+        super().__init__(needed)
+        self.needed = needed
+
+    def to_budget_error(
+        self, operation: Operation, budget: int, needed: int, *, begun: bool
+    ) -> BudgetError:
+        names = [a.path for a in operation.inputs]
+        why = "buffers for the smallest steps, and what their operations hold"
+        advice = "choose smaller chunks"
+        if begun:
+            why = "it goes on with the steps that were begun with more memory"
+            advice = "start again without resume"
+        return BudgetError(
+            f"{operation.name} of {', '.join(map(repr, names))} needs {needed} bytes ({why}), the "
+            f"budget is {budget}. Raise memory= (and outcore.memory), or {advice}",
+            code="budget-too-small",
+            path=names[0] if names else None,
+            needed=needed,
+        )
+
+
+class _Sharing:
+    def __init__(
+        self,
+        operation: Operation,
+        arrays: list[Any],
+        budget: int,
+        cut: Cut | None,
+        ranks: int,
+        cores: int,
+        *,
+        assumed: bool = False,
+    ) -> None:
+        self.operation, self.arrays, self.budget, self.known = operation, arrays, budget, cut
+        #: Whether the budget is only tried: the process may hold less.
+        self.assumed = assumed
+        self.ranks, self.cores = ranks, cores
+        self.usable = budget - budget // _SLACK
+        first = len(operation.inputs)
+        self.needs = [_least(a, write=n >= first) for n, a in enumerate(arrays)]
+        #: Results that have another dtype, or byte order, than kernels may give them, which copy or
+        #: compute: writes cast.
+        made = enumerate(zip(arrays[first:], operation.results, strict=True), first)
+        self.casts = {n for n, (a, r) in made if {a.dtype} != {r.dtype, r.dtype.newbyteorder("=")}}
+        #: How many operations on each array are under way at once, at most.
+        self.at_once = [int(not isinstance(a, InMemory)) for a in arrays]
+
+    def settled(self) -> Settled:
+        while True:
+            program, cut = self.program()
+            self.at_once = [
+                max(a, b)
+                for a, b in zip_longest(self.at_once, self.operations(program), fillvalue=0)
+            ]
+            needs = self.least()
+            total = program.held + self.held(needs)
+            if total > self.usable:
+                fits = program.held <= self.room()
+                if self.known is not None or fits or program.held > cut.room:
+                    raise _TooSmall(_with_slack(total))
+                continue  # planned with what there was before it was known how many operations there are
+            spare = (self.usable - total) // max(sum(self.at_once), 1)
+            memory = [n + spare if k else 0 for n, k in zip(needs, self.at_once, strict=True)]
+            if not self.wants_more(program, memory):
+                # Another try may have planned with more arrays: of those there is nothing here.
+                most = zip_longest(memory, needs, self.most(program), fillvalue=0)
+                memory = [min(m, max(n, u)) for m, n, u in most]
+                return Settled(program, cut, tuple(memory), program.held + self.held(memory))
+
+    def least(self) -> list[int]:
+        """Of each array, what an operation is given at least."""
+        most = self.budget // (8 * max(sum(self.at_once), 1))
+        little = max(min(_LITTLE, most), _LEAST)
+        both = enumerate(zip_longest(self.needs, self.at_once, fillvalue=0))
+        return [
+            max(n, little) + (_CAST if m in self.casts else 0) if k else 0 for m, (n, k) in both
+        ]
+
+    def held(self, needs: Sequence[int]) -> int:
+        """Bytes of all operations that are under way at once."""
+        return sum(n * k for n, k in zip(needs, self.at_once, strict=True))
+
+    def room(self) -> int:
+        """Bytes that are left for buffers."""
+        return max(self.usable - self.held(self.least()), 0)
+
+    def program(self) -> tuple[Program, Cut]:
+        infos = tuple(a.info for a in self.arrays[: self.named])
+        if self.known is not None:
+            return self.operation.plan(self.known.terms(infos)), self.known
+        left = self.room()
+        coded = any(info is not None and Side.of(info).whole for info in infos)
+        wanted = int(self.budget * (_CODED_SHARE if coded else _PLAIN_SHARE))
+        figures = self.figures()
+        for room in sorted({min(left, wanted), left}):
+            cut = Cut(room, *figures, self.cores, self.page(), self.ranks)
+            try:
+                return self.operation.plan(cut.terms(infos)), cut
+            except TooLittle as error:
+                refused = error
+        raise _TooSmall(_with_slack(refused.needed + self.held(self.least())))
+
+    @property
+    def named(self) -> int:
+        """How many arrays the operation names: inputs and results."""
+        return len(self.operation.inputs) + len(self.operation.results)
+
+    def figures(self) -> tuple[int, int, int]:
+        """Gap, latency in nanoseconds and rate of the slowest disk."""
+        disks = [a.handle.core.disk()[:3] for a in self.arrays if isinstance(a, DiskArray)]
+        gap, latency, rate = min(disks, key=lambda disk: disk[2], default=assumed_costs.DISK)
+        return gap, latency, rate
+
+    def page(self) -> int:
+        """Bytes of a page if results are written past the page cache; else 0."""
+        made = self.arrays[len(self.operation.inputs) : self.named]
+        return max(
+            (a.handle.core.past_cache() for a in made if isinstance(a, DiskArray)), default=0
+        )
+
+    def operations(self, program: Program) -> list[int]:
+        """How many operations on each array are under way at once, at most."""
+        most = [0] * (self.named + len(program.temporaries) + len(program.views))
+        for phase in program.phases:
+            for array, count in _at_once(phase).items():
+                most[array] = max(most[array], count)
+        # Whatever is only seen with other axes is open, too.
+        most = [max(n, 1) for n in most]
+        for view, n in zip(
+            program.views, range(len(most) - len(program.views), len(most)), strict=True
+        ):
+            if view.array < self.named and isinstance(self.arrays[view.array], InMemory):
+                most[n] = 0
+        for n, array in enumerate(self.arrays[: self.named]):
+            most[n] = 0 if isinstance(array, InMemory) else max(most[n], 1)
+        return most
+
+    def most(self, program: Program) -> list[int]:
+        """Of each array, what an operation can make use of, after `wants_more`: reports tell that."""
+        temporaries = [min(_MUCH, one.nbytes + _LITTLE) for one in program.temporaries]
+        most = [*self.used, *temporaries]
+        return most + [max(most[view.array], _LITTLE) for view in program.views]
+
+    def wants_more(self, program: Program, memory: Sequence[int]) -> bool:
+        """Whether an operation needs more than it has; then the next try gives it that."""
+        seen: set[tuple[int, bool, tuple[int, ...]]] = set()
+        self.used = [0] * self.named
+        for phase in program.phases:
+            if isinstance(phase, Later):
+                continue
+            for k in sampled(phase):
+                step = phase.step(k)
+                for load in (*step.loads, *step.stores):
+                    write = isinstance(load, Store)
+                    shape = lengths(load.section)
+                    array = self.arrays[load.array] if load.array < self.named else None
+                    if not isinstance(array, DiskArray) or (load.array, write, shape) in seen:
+                        continue
+                    seen.add((load.array, write, shape))
+                    beside = _CAST if write and load.array in self.casts else 0
+                    if self.needs_more(load, array, memory[load.array] - beside, write=write):
+                        return True
+        return False
+
+    def needs_more(self, load: Load, array: DiskArray, memory: int, *, write: bool) -> bool:
+        with opened(array, memory, write=write, missing="fill") as handle:
+            try:
+                used = self.peak(handle, load, memory, write=write)
+            except BudgetError as error:
+                if error.needed is None or error.needed <= self.needs[load.array]:
+                    raise
+                self.needs[load.array] = error.needed
+                return True
+        # What is stored by then is decoded, too, and what is not in the page cache is read before.
+        self.used[load.array] = max(self.used[load.array], 2 * used + _LITTLE)
+        if array.chunks is None:
+            nbytes = elements(load.section) * array.dtype.itemsize
+            for method in _METHODS:
+                with (
+                    contextlib.suppress(BudgetError),
+                    opened(array, memory, write=write, method=method, missing="fill") as handle,
+                ):
+                    used = self.peak(handle, load, memory, write=write)
+                self.used[load.array] = max(self.used[load.array], used, min(nbytes, _FETCHED))
+        return False
+
+    def peak(self, handle: DiskArray, load: Load, memory: int, *, write: bool) -> int:
+        """Bytes that an operation holds at most; a budget that is only tried counts as free."""
+        assumed = memory if self.assumed else None
+        return int(handle.handle.core.explain(load.section, write, assumed)["peak_bytes"])
+
+
+def opened(array: DiskArray, memory: int, *, write: bool, **more: Any) -> DiskArray:
+    """A handle of its own on an array, whose operations hold so many bytes at most; more hints."""
+    mode: Mode = "r+" if write else "r"
+    hints = replace(array.hints, memory=memory, **more)
+    return DiskArray(array.info, mode, hints, array.handle.options)
+
+
+def _least(array: Any, *, write: bool) -> int:
+    """Bytes without which not even one chunk can be read or written."""
+    if isinstance(array, InMemory):
+        return 0
+    chunk = tuple(slice(0, n) for n in array.chunks or (1,) * array.ndim)
+    with opened(array, 1, write=write, missing="fill") as poor:
+        try:
+            poor.explain(chunk, write=write)
+        except BudgetError as error:
+            return error.needed or 0
+    return 0
+
+
+def _at_once(phase: Phase) -> dict[int, int]:
+    if isinstance(phase, Later):
+        return dict(phase.at_once)
+    found: dict[int, int] = {}
+    for k in sampled(phase):
+        step = phase.step(k)
+        for array in {load.array for load in (*step.loads, *step.stores)}:
+            loads = sum(load.array == array for load in step.loads) * phase.reading
+            stores = sum(store.array == array for store in step.stores) * phase.writing
+            found[array] = max(found.get(array, 0), loads + stores)
+    return found
+
+
+def _with_slack(needed: int) -> int:
+    return -(-needed * _SLACK // (_SLACK - 1)) + _SLACK

@@ -1,0 +1,248 @@
+"""
+The state of a job on one rank: its arrays, their parts of the budget, and its journal.
+
+Problem. A job opens each array more than once: the user's handle may hold any memory, an operation of
+the job only its part of the budget; and an array may be seen with other axes.
+Idea. `JobState` holds everything that a rank must close, and how far the job is (`Stage`).
+
+Invariants. `JobState.close` releases everything that a rank holds of a job, whatever failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.opening import create, open
+from outcore.arrays.schedule import Schedule
+from outcore.base.hints import Hints
+from outcore.compute.jobs.journal import Journal, Steps
+from outcore.compute.jobs.left import temporary_path
+from outcore.compute.jobs.memory import InMemory
+from outcore.compute.jobs.operation import Result
+from outcore.compute.jobs.shares import Settled, opened
+from outcore.compute.jobs.task import Task
+from outcore.compute.jobs.temporaries import create_temporary
+from outcore.compute.jobs.views import seen
+from outcore.errors import UsageError
+from outcore.formats import durable
+from outcore.formats.scratch import scratch_folder
+
+__all__ = [
+    "JobState",
+    "Stage",
+    "expect_flushes",
+    "find_scratch_folder",
+    "open_handle",
+    "open_handles",
+    "open_views",
+]
+
+
+class Stage(Enum):
+    """How far a job is on this rank."""
+
+    #: Arrays are created or opened. No step has run in this process.
+    PREPARING = auto()
+    #: Steps of the program run, or have run.
+    RUNNING = auto()
+
+
+@dataclass(slots=True)
+class JobState:
+    """
+    What a rank holds of a job.
+
+    Attributes
+    ----------
+    stage
+        How far the job is.
+    is_resumed
+        Whether the first rank resumes an interrupted job. On other ranks it is always False.
+    journal
+        Journal in which this rank records steps; None if the job cannot be resumed.
+    results
+        Arrays of the results, as the outputs have begun them.
+    temporaries
+        Arrays that only phases of the program use.
+    settled
+        The program, and the memory of each operation; None until it is planned.
+    arrays
+        All arrays of the program, each with its part of the budget: inputs, results, temporaries, views.
+    done
+        Steps that are durable since before.
+    schedules
+        Schedule of each phase that has run, by the number of its first step.
+    """
+
+    stage: Stage = Stage.PREPARING
+    is_resumed: bool = False
+    journal: Journal | None = None
+    results: list[Any] = field(default_factory=list)
+    temporaries: list[DiskArray] = field(default_factory=list)
+    settled: Settled | None = None
+    arrays: list[Any] = field(default_factory=list)
+    done: Steps = field(default_factory=Steps)
+    schedules: dict[int, Schedule] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> Settled:
+        """The program and the memory of each operation, after it has been planned."""
+        assert self.settled is not None
+        return self.settled
+
+    @property
+    def is_running(self) -> bool:
+        """Whether steps run, or have run."""
+        return self.stage is Stage.RUNNING
+
+    def share(self) -> dict[str, Any]:
+        """Return what the other ranks need to plan the same, in values that JSON can hold."""
+        return {
+            "cut": asdict(self.plan.cut),
+            "memory": self.plan.memory,
+            "peak": self.plan.peak,
+            "done": list(self.done.ranges()),
+            "made": [getattr(one, "path", None) for one in self.results],
+            "temporaries": [one.path for one in self.temporaries],
+        }
+
+    def begin_temporaries(self, task: Task) -> None:
+        """
+        Create or open the arrays between phases: next to the result if the job can be resumed.
+
+        Parameters
+        ----------
+        task
+            The task of the job.
+        """
+        results = self.plan.program.temporaries
+        if not task.named:
+            folder = find_scratch_folder(task)
+            self.temporaries += [create_temporary(one, folder) for one in results]
+            return
+        for n, result in enumerate(results):
+            path = temporary_path(task.named[0].place.journal, n)
+            if self.is_resumed:
+                self._reopen_temporary(path, result)
+            else:
+                self._create_temporary(path, result)
+
+    def _reopen_temporary(self, path: str, result: Result) -> None:
+        array: DiskArray = open(path, "r+", format="npy", hints=Hints.of(Hints(exclusive=True)))
+        self.temporaries.append(array)
+        if (array.shape, array.dtype) != (result.shape, result.dtype):
+            raise UsageError(
+                f"{path!r} is not what the interrupted job left; start again without resume",
+                code="other-job",
+                path=path,
+            )
+
+    def _create_temporary(self, path: str, result: Result) -> None:
+        order = {k: v for k, v in result.kept.items() if k == "order"}
+        durable.remove_begun(path)
+        array: DiskArray = create(
+            path,
+            result.shape,
+            result.dtype,
+            format="npy",
+            overwrite=True,
+            hints=Hints.of(Hints(exclusive=True)),
+            **order,
+        )
+        self.temporaries.append(array)
+
+    def close_arrays(self) -> None:
+        """Close all arrays of the program; temporary arrays without a name are removed then."""
+        for array in (*self.arrays, *self.temporaries):
+            array.close()
+        self.arrays, self.temporaries = [], []
+
+    def close(self) -> None:
+        """Close all arrays of the program, and release the journal."""
+        self.close_arrays()
+        if self.journal is not None:
+            self.journal.close()
+
+
+def open_handles(task: Task, arrays: Sequence[Any], settled: Settled) -> list[Any]:
+    """
+    Open each array again, with its part of the budget.
+
+    Parameters
+    ----------
+    task
+        The task of the job.
+    arrays
+        Inputs, results and temporary arrays.
+    settled
+        The memory of each operation.
+
+    Returns
+    -------
+    list
+        The new handles; arrays in memory as they are.
+    """
+    return [
+        open_handle(task, array, memory, write=n >= task.first_result)
+        for n, (array, memory) in enumerate(zip(arrays, settled.memory, strict=False))
+    ]
+
+
+def open_handle(task: Task, array: Any, memory: int, *, write: bool) -> Any:
+    """
+    Open an array again, with a part of the budget.
+
+    Parameters
+    ----------
+    task
+        The task of the job.
+    array
+        The array. An array in memory is returned as it is.
+    memory
+        Bytes that an operation on it may hold.
+    write
+        Whether it is written to.
+    """
+    if isinstance(array, InMemory):
+        return array
+    # Other ranks write to the same array, and share the processors of the node.
+    shared = {} if task.ranks.size == 1 else {"exclusive": False, "threads": task.cores}
+    return opened(array, memory, write=write, **shared)
+
+
+def open_views(task: Task, arrays: Sequence[Any], settled: Settled) -> list[Any]:
+    """
+    Open arrays with other axes, each with its part of the budget.
+
+    Parameters
+    ----------
+    task
+        The task of the job.
+    arrays
+        All other arrays of the program.
+    settled
+        The views of the program, and the memory of each operation.
+    """
+    first, views = task.first_result, settled.program.views
+    return [
+        seen(arrays[view.array], view.lengths, memory, write=view.array >= first)
+        for view, memory in zip(views, settled.memory[len(arrays) :], strict=False)
+    ]
+
+
+def find_scratch_folder(task: Task) -> str:
+    """Return the folder for temporary arrays without a name."""
+    if task.named:
+        return scratch_folder([task.named[0].place.final])
+    return scratch_folder([a.path for a in task.operation.inputs if isinstance(a, DiskArray)])
+
+
+def expect_flushes(arrays: Sequence[Any]) -> None:
+    """Tell arrays that the job will flush what it writes, so that steps can be recorded."""
+    for array in arrays:
+        if isinstance(array, DiskArray) and array.writable:
+            array.handle.core.expect_flush()

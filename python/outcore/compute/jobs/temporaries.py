@@ -1,0 +1,138 @@
+"""
+Temporary arrays on disk: created for a computation, removed together with their handles.
+
+Problem. A temporary array may be as large as the disk allows. It must not stay there when the program
+closes it, forgets it, or ends; and with several ranks it must stay until the last one has closed it.
+Idea. A finalizer of the array removes it from the disk. With several ranks, each handle holds a shared
+lock on the file or folder, and the finalizer that gets the exclusive lock removes it.
+
+Invariants. The name of a temporary array says which process created it: `outcore.jobs.clean`
+finds the arrays of processes that were killed. A forked child removes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import weakref
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from outcore import formats
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.opening import create
+from outcore.base.hints import Hints
+from outcore.compute.jobs.operation import Result
+from outcore.formats import durable, locks
+from outcore.formats.scratch import at_termination, forget_termination
+
+__all__ = ["choose_suffix", "create_temporary", "remove_after_last_rank"]
+
+_Finalizer: TypeAlias = "weakref.finalize[..., DiskArray]"
+
+_SUFFIXES = {"zarr2": ".zarr", "zarr": ".zarr", "hdf5": ".h5", "netcdf4": ".nc"}
+
+
+def create_temporary(
+    result: Result, folder: str, options: Mapping[str, Any] | None = None
+) -> DiskArray:
+    """
+    Create an array on disk that is removed with its handle, or when the process ends.
+
+    Parameters
+    ----------
+    result
+        Shape, dtype and order of the array.
+    folder
+        Folder in which the array is created.
+    options
+        Options of `outcore.create`, and ``format``. Default: none.
+
+    Returns
+    -------
+    DiskArray
+        The new array.
+    """
+    words = dict(options or {})
+    kept = {k: v for k, v in result.kept.items() if k == "order" and v is not None}
+    suffix, inner = choose_suffix(words)
+    name = f".outcore-scratch-{os.getpid()}-{os.urandom(6).hex()}{suffix}"
+    path = os.path.join(folder, name)
+    hints = Hints.of(Hints(exclusive=True, missing="error"))  # it is read when it is complete
+    # The array is removed soon: encoding that was not asked for would only take time.
+    words = {"compression": None, **kept, **words}
+    array: DiskArray = create(path + inner, result.shape, result.dtype, hints=hints, **words)
+    remove: _Finalizer = weakref.finalize(array, _remove, path, os.getpid())
+    array.handle.remove_when_closed(at_termination(remove, path))
+    return array
+
+
+def choose_suffix(options: Mapping[str, Any]) -> tuple[str, str]:
+    """
+    Choose the suffix of a temporary array.
+
+    Parameters
+    ----------
+    options
+        Options of `outcore.create`, and ``format``.
+
+    Returns
+    -------
+    suffix
+        Suffix of the file or folder.
+    inner
+        Name of the array in its container, with ``::``; empty if there is no container.
+    """
+    suffix = _SUFFIXES.get(
+        options.get("format", ""),
+        ".zarr" if {"chunks", "shards"} & set(options) or _has_codecs(options) else ".npy",
+    )
+    return suffix, "::/data" if suffix in (".h5", ".nc") else ""
+
+
+def _has_codecs(options: Mapping[str, Any]) -> bool:
+    """Return whether options ask for codecs."""
+    return options.get("compression") not in (None, (), "none")
+
+
+def remove_after_last_rank(array: DiskArray) -> None:
+    """
+    Keep a temporary array until the last of several ranks has closed it.
+
+    Parameters
+    ----------
+    array
+        This rank's handle of the array. It holds a shared lock until it is closed.
+    """
+    path = formats.split_path(array.path)[0]
+    access = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR
+    lock = os.open(path, access | os.O_CLOEXEC)
+    locks.lock_file(lock, fcntl.LOCK_SH, wait=True)
+    remove: _Finalizer = weakref.finalize(array, _remove_if_last, path, lock, os.getpid())
+    array.handle.remove_when_closed(at_termination(remove, path))
+
+
+def _remove_if_last(path: str, lock: int, owner: int) -> None:
+    """Remove a temporary array, unless another rank holds a lock on it."""
+    if os.getpid() != owner:
+        return
+    try:
+        # Without locks no rank knows whether it is the last one: the array stays for `jobs.clean`.
+        if locks.lock_file(lock):
+            _remove(path, owner)
+    finally:
+        os.close(lock)
+
+
+def _remove(path: str, owner: int) -> None:
+    """Remove a temporary array, if this process is `owner`."""
+    if os.getpid() != owner:
+        return  # a child after a fork
+    forget_termination(path)
+    with contextlib.suppress(OSError):
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            durable.unlink_in_background(path)

@@ -1,0 +1,322 @@
+"""
+One pass over disk: some axes are held whole, the others are cut.
+
+Problem. A pass reads and writes everything once. How it is cut decides how long the requests are on both
+sides, and whether the disk works while the kernel does.
+Idea. From what is done with a block (`Work`) follow its buffers, and the memory of an element of the
+axes that are cut. The tile grows from one chunk, or one line, along the axis that makes the pass
+cheapest by the figures of the disk, while its copies fit: one loaded, one computed with, one stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from outcore.arrays.schedule import Block, Buffer, Schedule, Step
+from outcore.arrays.tiling import Tiling
+from outcore.base import assumed_costs
+from outcore.compute.jobs import Terms
+from outcore.compute.passes.places import Panels, Place, Source
+
+__all__ = ["Pass", "Work"]
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Work:
+    """
+    What a pass does with each block, whatever its extents along the axes that are cut: here, nothing.
+
+    Parameters
+    ----------
+    dtypes
+        Of its blocks: what is loaded first, what is stored last.
+    whole
+        For each block, the axes that are held whole, and their lengths.
+    beside
+        There is one more block, loaded too, of the first dtype, of other lines.
+    """
+
+    dtypes: tuple[np.dtype, ...]
+    whole: tuple[dict[int, int], ...]
+    beside: bool = field(default=False, kw_only=True)
+
+    @property
+    def kernels(self) -> tuple[Callable[..., None], ...]:
+        """The kernel, if there is something to do."""
+        return ()
+
+    def arguments(self, origin: Shape, cores: int) -> tuple[Any, ...]:
+        """What the kernel is given for a block that begins there."""
+        return ()
+
+    def scratch(self, most: int, cores: int) -> int:
+        """Bytes that the kernel takes besides, for so many elements of the axes that are cut."""
+        return 0
+
+    def operations(self, cut: int) -> int:
+        """Floating-point operations, for so many elements of the axes that are cut."""
+        return 0
+
+    def copies(self, *, busy: bool) -> Shape:
+        """Of each block: `busy` if loads and stores go on beside the kernel."""
+        if not busy:
+            return (1,) * len(self.dtypes)
+        if len(self.dtypes) == 1:
+            return (3,)
+        return (2, *(1,) * (len(self.dtypes) - 2), 2)
+
+    def each(self, copies: Sequence[int]) -> int:
+        """Bytes that an element of the axes that are cut takes."""
+        blocks = [*zip(copies, self.dtypes, self.whole, strict=True)]
+        blocks += blocks[: int(self.beside)]
+        return sum(n * dtype.itemsize * _product(whole) for n, dtype, whole in blocks)
+
+    def most(self, room: int, cores: int, *, busy: bool) -> int:
+        """How many elements of the axes that are cut fit."""
+        each = self.each(self.copies(busy=busy))
+        found = max(room - self.scratch(room // each, cores), 0) // each
+        if found == 0 and self.least(busy=busy, cores=cores) <= room:
+            return 1
+        return found
+
+    def least(self, cores: int, *, busy: bool = False) -> int:
+        """Bytes with which one element of the axes that are cut fits."""
+        return self.each(self.copies(busy=busy)) + self.scratch(1, cores)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """
+    A pass with its tile.
+
+    Parameters
+    ----------
+    work
+        What it does.
+    source, target
+        Where elements are, and where they go.
+    tile
+        Its extents; of axes that are held whole, 1.
+    copies
+        Of each block.
+    order
+        Of its blocks.
+    spare
+        Bytes that the library takes while it transforms.
+    beside
+        Where the other lines are, if the work has a block of these: of axes that are not theirs, the
+        length is 1.
+    """
+
+    work: Work
+    source: Source
+    target: Place
+    tile: Shape
+    copies: Shape
+    order: str
+    spare: int
+    beside: Panels | None = None
+
+    @classmethod
+    def fitted(cls, work: Work, source: Source, target: Place, terms: Terms) -> Pass | None:
+        """The cheapest one; None if the chunks of a side do not fit."""
+        lengths = tuple(1 if v in work.whole[0] else n for v, n in enumerate(target.lengths))
+        one = work.most(terms.room, terms.cores, busy=False)
+        whole = math.prod(lengths)
+        if whole <= one:
+            tile = tuple(max(n, 1) for n in lengths)
+            return cls._of(work, source, target, tile, (1,) * len(work.dtypes), terms)
+        busy = work.most(terms.room, terms.cores, busy=True)
+        sides = [side.chunks for side in (target, source) if side.whole and side.chunks]
+        for most, copies in ((busy, work.copies(busy=True)), (one, work.copies(busy=False))):
+            unit = [
+                min(math.lcm(*(chunks[v] for chunks in sides)), n) for v, n in enumerate(lengths)
+            ]
+            if math.prod(unit) > most and len(sides) == 2:
+                unit = [min(n, c) for n, c in zip(lengths, sides[0], strict=True)]
+            if math.prod(unit) <= most and most:
+                tile = _grown(lengths, unit, most, cls._cost(work, source, target, lengths, terms))
+                return cls._of(work, source, target, tile, copies, terms)
+        return None
+
+    @classmethod
+    def _of(
+        cls, work: Work, source: Source, target: Place, tile: Shape, copies: Shape, terms: Terms
+    ) -> Pass:
+        whole, ndim = work.whole[0], len(tile)
+        extents = tuple(source.lengths[v] if v in whole else n for v, n in enumerate(tile))
+
+        def turns(order: str) -> tuple[int, bool]:
+            axes = range(ndim) if order == "F" else range(ndim - 1, -1, -1)
+
+            def fastest(fast: Sequence[int]) -> int:
+                return next((v for v in fast if extents[v] > 1), -1)
+
+            here = fastest(tuple(axes))
+            apart = (whole != {}) and here not in whole
+            sides = (fastest(source.fast), fastest(target.fast))
+            return sum(side != here for side in sides) + apart, apart
+
+        order = min("CF", key=turns)
+        spare = work.scratch(math.prod(tile), terms.cores)
+        return cls(work, source, target, tile, copies, order, spare)
+
+    @staticmethod
+    def _cost(
+        work: Work, source: Source, target: Place, lengths: Shape, terms: Terms
+    ) -> Callable[[Sequence[int]], float]:
+        first, last = work.whole[0], work.whole[-1]
+        sizes = [
+            dtype.itemsize * _product(whole)
+            for dtype, whole in ((work.dtypes[0], first), (work.dtypes[-1], last))
+        ]
+
+        def cost(tile: Sequence[int]) -> float:
+            there = [min(first.get(v, n), source.lengths[v]) for v, n in enumerate(tile)]
+            here = [target.lengths[v] if v in last else n for v, n in enumerate(tile)]
+            requests = source.requests(there) + target.requests(here)
+            nbytes = math.prod(lengths) * sum(sizes)
+            # Nothing is transformed while the first tile is read, nor while the last one is written.
+            alone = math.prod(tile) * sum(sizes)
+            steps = math.prod(-(-n // t) for n, t in zip(lengths, tile, strict=True))
+            return (
+                terms.disk.seconds(0, alone)
+                + terms.disk.seconds(int(requests), nbytes)
+                + steps * assumed_costs.KERNEL_STEP_SECONDS
+            )
+
+        return cost
+
+    def cost(self, terms: Terms) -> float:
+        """Seconds, by the figures of the disk."""
+        return self._cost(self.work, self.source, self.target, self.cut_lengths, terms)(self.tile)
+
+    @property
+    def cut_lengths(self) -> Shape:
+        """Lengths of the axes that are cut; 1 for others."""
+        whole = self.work.whole[0]
+        return tuple(1 if v in whole else n for v, n in enumerate(self.target.lengths))
+
+    @property
+    def reader(self) -> Shape:
+        """Extents of what it reads at a time."""
+        return self._extents(self.source.lengths, self.work.whole[0])
+
+    @property
+    def writer(self) -> Shape:
+        """Extents of what it writes at a time."""
+        return self._extents(self.target.lengths, self.work.whole[-1])
+
+    def _extents(self, lengths: Shape, whole: dict[int, int]) -> Shape:
+        return tuple(
+            k if v in whole else n for v, (k, n) in enumerate(zip(lengths, self.tile, strict=True))
+        )
+
+    def schedule(self, name: str, arrays: tuple[str, ...], cores: int, rate: float) -> Schedule:
+        """The pass as a schedule."""
+        work, source, target = self.work, self.source, self.target
+        first, last = work.whole[0], work.whole[-1]
+        tiles = Tiling(self.cut_lengths, self.tile, tuple(target.fast))
+        largest = math.prod(tiles.largest)
+        buffers = tuple(
+            Buffer(largest * _product(whole), dtype, self.order, copies)
+            for dtype, whole, copies in zip(work.dtypes, work.whole, self.copies, strict=True)
+        )
+        other = self.beside
+        if other is not None:
+            held = _product(first) * math.prod(
+                n for n, length in zip(tiles.largest, other.lengths, strict=True) if length > 1
+            )
+            buffers += (Buffer(held, work.dtypes[0], self.order, self.copies[0]),)
+        if self.spare:
+            # What the library takes while it transforms: counted here, taken there.
+            buffers += (Buffer(self.spare, np.dtype("u1")),)
+
+        def step(number: int) -> Step:
+            ends = [(part.start, part.stop) for part in tiles.key(number)]
+            blocks = tuple(
+                Block(n, tuple(whole.get(v, high - low) for v, (low, high) in enumerate(ends)))
+                for n, whole in enumerate(work.whole)
+            )
+            wanted = [(0, first[v]) if v in first else e for v, e in enumerate(ends)]
+            origin = tuple(low for low, _ in wanted)
+            # What is not there, the kernel fills.
+            pairs = zip(wanted, source.lengths, strict=True)
+            loaded = tuple((low, min(high, n)) for (low, high), n in pairs)
+            loads = source.load(loaded, origin, blocks[0].shape)
+            if other is not None:
+                lines = [
+                    (low, min(high, n)) if n > 1 else (0, 1)
+                    for (low, high), n in zip(wanted, other.lengths, strict=True)
+                ]
+                there, extents = [low for low, _ in lines], [high - low for low, high in lines]
+                loads += [
+                    replace(one, block=len(blocks))
+                    for one in other.load(tuple(lines), there, extents)
+                ]
+                blocks += (Block(len(blocks), tuple(extents)),)
+            stored = tuple((0, last[v]) if v in last else e for v, e in enumerate(ends))
+            cut = math.prod(high - low for low, high in ends)
+            return Step(
+                blocks=blocks,
+                loads=tuple(loads),
+                stores=tuple(target.stores(stored, len(work.whole) - 1)),
+                kernel=0 if work.kernels else None,
+                arguments=work.arguments(origin, cores),
+                work=work.operations(cut),
+            )
+
+        return Schedule(
+            name=name,
+            arrays=arrays,
+            buffers=buffers,
+            steps=len(tiles),
+            make=step,
+            kernels=work.kernels,
+            rate=rate,
+        )
+
+
+def _grown(
+    lengths: Shape, unit: Sequence[int], most: int, cost: Callable[[Sequence[int]], float]
+) -> Shape:
+    """The cheapest tile of whole units that fits, of some that are grown along one axis at a time."""
+    least = [max(n, 1) for n in unit]
+
+    def longest(tile: Sequence[int], axis: int) -> int:
+        others = math.prod(tile) // tile[axis]
+        return min(lengths[axis], max(most // others // least[axis], 1) * least[axis])
+
+    def grown(tile: Sequence[int]) -> Shape:
+        known = cost(tile)
+        while True:
+            tried = []
+            for axis in range(len(lengths)):
+                longer = min(longest(tile, axis), 2 * tile[axis])
+                if longer > tile[axis]:
+                    other = [*tile[:axis], longer, *tile[axis + 1 :]]
+                    tried.append((cost(other), -axis, other))
+            if not tried or min(tried)[0] >= known:
+                break
+            known, _, tile = min(tried)
+        # All tiles alike, as far as that goes.
+        even = [math.ceil(n / max(math.ceil(n / t), 1)) for n, t in zip(lengths, tile, strict=True)]
+        units = zip(even, tile, least, strict=True)
+        return tuple(min(math.ceil(n / u) * u, t) or 1 for n, t, u in units)
+
+    starts = [least]
+    for axis, n in enumerate(lengths):
+        if n > least[axis]:
+            starts.append([*least[:axis], longest(least, axis), *least[axis + 1 :]])
+    return min((grown(tile) for tile in starts), key=cost)
+
+
+def _product(whole: dict[int, int]) -> int:
+    return math.prod(whole.values())

@@ -1,0 +1,558 @@
+"""
+Sums of products of two arrays over the axes that they share: the plan of `matmul` and `tensordot`.
+
+Problem. The product of two matrices reads each of them again and again unless much of it is in memory;
+how often depends on the shapes of the blocks, by a factor of the square root of the memory.
+Idea. Axes have labels, and a label is one of four kinds by the arrays that it indexes: rows (the first
+operand and the result), columns (the second one and the result), inner (both operands) and batch (all).
+So the loops are a nest that the solver (`outcore.arrays.schedule.solve`) cuts: it finds by itself
+whether a block of the result stays while blocks of both operands stream by, or a slab of one operand
+stays while slabs of the other do. Axes are permuted by the loads, to what the kernel takes as matrices.
+
+Invariants. Each block of the result is stored once; it is summed in ascending order of the inner axes.
+Kernels allocate nothing of the size of a block.
+
+References: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel I/O",
+section 4 and table 13 (slabs, with and without prefetch); Foster, Nieplocha, "Disk Resident Arrays",
+section 5.2 (blocks, with prefetch of B). Bound: Smith, Lowery, Langou, van de Geijn, "A tight I/O lower
+bound for matrix multiplication", 2019.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.schedule.solve import Nest, Operand, Solution, Speed, solve
+from outcore.base import assumed_costs
+from outcore.base.report import human
+from outcore.compute.jobs import SMALLEST, Bound, Program, Terms, TooLittle
+from outcore.compute.products import gemm
+from outcore.errors import UsageError
+
+__all__ = ["Contraction", "check_method", "dtype_of", "planned"]
+
+# What is kept for many steps is loaded again when so many times its bytes were moved beside it: who goes
+# on with an interrupted run begins where something is loaded anew.
+_RENEWED = 32
+# And after so many steps at least: nothing is computed while it is loaded.
+_TOGETHER = 8
+
+METHODS = ("auto", "slabs", "blocks")
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """
+    Which axis of which array is which.
+
+    Parameters
+    ----------
+    extents
+        Of the labels, which count from 0.
+    axes
+        Of the first operand, the second one and the result: the label of each axis. -1: it has length 1,
+        where the axes of the others that it goes with are longer.
+    """
+
+    extents: tuple[int, ...]
+    axes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the result."""
+        return tuple(self.extents[label] for label in self.axes[2])
+
+    def kind(self, *operands: int) -> tuple[int, ...]:
+        """Labels that index these operands and no others."""
+        sets = [set(axes) for axes in self.axes]
+        return tuple(
+            label
+            for label in range(len(self.extents))
+            if all((label in one) == (n in operands) for n, one in enumerate(sets))
+        )
+
+
+def dtype_of(name: str, a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+    """The type of a product, by NumPy's rules."""
+    try:
+        found: np.dtype[Any] = np.matmul.resolve_dtypes((a, b, None))[2]
+    except TypeError as error:
+        raise UsageError(
+            f"{name}: there is no product of {a} and {b}; convert one of them", code="bad-dtype"
+        ) from error
+    if found.hasobject or found.kind not in "biufc":
+        raise UsageError(
+            f"{name}: there is no product of {a} and {b}; convert one of them", code="bad-dtype"
+        )
+    return found
+
+
+def check_method(name: str, method: str) -> None:
+    """Refuse a method that is none."""
+    if method not in METHODS:
+        raise UsageError(
+            f"{name}: method={method!r} is none of {', '.join(METHODS)}", code="unknown-option"
+        )
+
+
+def planned(
+    name: str,
+    what: Contraction,
+    arrays: Sequence[Any],
+    dtype: np.dtype[Any],
+    method: str = "auto",
+    *,
+    prefetch: bool = True,
+) -> Callable[[Terms], Program]:
+    """
+    How to plan it.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    what
+        Its axes.
+    arrays
+        The operands.
+    dtype
+        Of the result.
+    method, prefetch
+        As for `outcore.matmul`.
+    """
+    # Sums in half precision are not worth having; the result is rounded once.
+    working = np.dtype(np.float32) if dtype == np.float16 else dtype.newbyteorder("=")
+    rate = _rate(working.char)
+    dtypes = tuple(array.dtype.newbyteorder("=") for array in arrays)
+    same = _same(arrays)
+
+    def plan(terms: Terms) -> Program:
+        return _Plan(name, what, dtypes, working, terms, method, prefetch, same).program(rate)
+
+    return plan
+
+
+class _Plan:
+    def __init__(
+        self,
+        name: str,
+        what: Contraction,
+        dtypes: tuple[np.dtype[Any], ...],
+        working: np.dtype[Any],
+        terms: Terms,
+        method: str,
+        prefetch: bool,
+        same: bool,
+    ) -> None:
+        self.name, self.what, self.dtypes, self.working = name, what, (*dtypes, working), working
+        self.terms, self.method, self.copies, self.same = terms, method, 1 + prefetch, same
+        #: Whether products are added to what is there without a second array for them.
+        self.adds = gemm.adds(working)
+        self.sides = [terms.side(n) for n in range(3)]
+        #: Labels of each array from the axis that runs slowest to the fastest.
+        self.stored = [self.slowest_first(n) for n in range(3)]
+        self.rows, self.columns = what.kind(0, 2), what.kind(1, 2)
+        self.inner, self.batch = what.kind(0, 1), what.kind(0, 1, 2)
+        self.operations = (8 if working.kind == "c" else 2) * math.prod(what.extents)
+
+    def slowest_first(self, array: int) -> tuple[int, ...]:
+        axes = self.what.axes[array]
+        return tuple(n for n in (axes if self.terms.order(array) == "C" else axes[::-1]) if n >= 0)
+
+    def program(self, rate: float) -> Program:
+        bound = self.bound()
+        if not math.prod(self.what.shape):
+            nothing = Schedule(self.name, ("a", "b", "c"), (), 0, lambda number: Step(()))
+            return Program((nothing,), "the result is empty", bound)
+        least = min(SMALLEST, self.whole())
+        if self.terms.room < least:
+            raise TooLittle(least)
+        found = self.solved(self.method)
+        if not isinstance(found, Solution):
+            raise TooLittle(found)
+        schedule = _Loops(self, found).schedule(rate)
+        return Program((schedule,), self.told(found), bound)
+
+    def whole(self) -> int:
+        """Bytes of buffers with which all is done in one step."""
+        axes = [self.operand(n) for n in range(3)]
+        return sum(
+            math.prod(max(self.what.extents[label], 1) for label in one.axes) * one.kept
+            for one in axes
+        )
+
+    def solved(self, method: str) -> Solution | int:
+        orders = tuple(
+            self.sorted(self.batch, 2) + first + second + self.sorted(self.inner, 0)
+            for first, second in (
+                (self.sorted(self.rows, 0), self.sorted(self.columns, 1)),
+                (self.sorted(self.columns, 1), self.sorted(self.rows, 0)),
+            )
+        )
+        extents = tuple(max(n, 1) for n in self.what.extents)
+        operands = tuple(self.operand(n) for n in range(3))
+        uncut = self.inner if method == "slabs" else ()
+        work = 8 if self.working.kind == "c" else 2
+        rate = assumed_costs.LOOP_RATE
+        if self.working.char in "fdFD":
+            rate = assumed_costs.estimate_product_rate(self.working, self.terms.cores)
+        disk = self.terms.disk
+        packed = assumed_costs.MEMORY_RATE * self.terms.cores
+        speed = Speed(disk.latency, disk.rate, rate, packed)
+        found = [
+            solve(Nest(extents, operands, orders, uncut, work, most), self.terms.room, speed)
+            for most in self.longest_tiles()
+        ]
+        solutions = [one for one in found if isinstance(one, Solution)]
+        refused = [one for one in found if isinstance(one, int)]
+        return min(solutions, key=lambda one: one.seconds) if solutions else min(refused)
+
+    def longest_tiles(self) -> list[tuple[int, ...]]:
+        """With which each rank has a tile of the result, for each grid of ranks."""
+        ranks, whole = self.terms.ranks, tuple(max(n, 1) for n in self.what.extents)
+        sides = [max(labels, key=lambda n: whole[n], default=None) for labels in self.sides_of_c()]
+        found = set()
+        for first in (n for n in range(1, ranks + 1) if ranks % n == 0):
+            extents = list(whole)
+            for label, parts in zip(sides, (first, ranks // first), strict=True):
+                if label is not None:
+                    extents[label] = -(-whole[label] // parts)
+            found.add(tuple(extents))
+        # Those that divide the result most evenly; where axes are short, some ranks have nothing to do.
+        labels = [label for side in self.sides_of_c() for label in side]
+        share = min(math.prod(one[label] for label in labels) for one in found)
+        return sorted(one for one in found if math.prod(one[n] for n in labels) == share)
+
+    def sides_of_c(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Labels of the rows of the result, stacks of it included, and of its columns."""
+        return (*self.batch, *self.rows), self.columns
+
+    def sorted(self, labels: tuple[int, ...], array: int) -> tuple[int, ...]:
+        """Labels in the order in which an array stores them."""
+        return tuple(label for label in self.stored[array] if label in labels)
+
+    def cast(self, array: int) -> bool:
+        """Whether the elements that are loaded are not those that the kernel takes."""
+        return array < 2 and self.dtypes[array] != self.working
+
+    def operand(self, array: int) -> Operand:
+        item, side = self.working.itemsize, self.sides[array]
+        streamed, kept = self.copies * item, item
+        if self.cast(array):
+            loaded = self.dtypes[array].itemsize
+            streamed, kept = self.copies * loaded + item, loaded + item
+        if array == 2 and not self.adds:
+            streamed, kept = max(streamed, 2 * item), 2 * item
+        axes, chunks = self.stored[array], None
+        if side is not None and side.chunks is not None:
+            of = dict(zip(self.what.axes[array], side.shards or side.chunks, strict=True))
+            chunks = tuple(of[label] for label in axes)
+        return Operand(
+            axes,
+            0 if side is None else side.itemsize,
+            streamed,
+            kept,
+            result=array == 2,
+            chunks=chunks,
+            whole=side is not None and side.whole,
+        )
+
+    def bound(self) -> Bound:
+        """What any way has to move."""
+        what, widths = self.what, [side.itemsize if side else 0 for side in self.sides]
+        shapes = [[what.extents[n] for n in axes if n >= 0] for axes in what.axes]
+        sizes = [math.prod(shape) * width for shape, width in zip(shapes, widths, strict=True)]
+        if not math.prod(what.shape):
+            sizes = [0, 0, 0]
+        elif self.same:
+            sizes[1] = 0
+        once = Bound.of(dict(enumerate(sizes)), "inputs and result once")
+        if self.same or not all(widths) or not self.terms.room:
+            return once
+        # Elements as small as the smallest ones make it hold for any.
+        words = self.terms.room / min(widths)
+        again = 2 * math.prod(map(float, what.extents)) / math.sqrt(words) - 2 * words
+        if again * min(widths) <= once.nbytes:
+            return once
+        name = "2mnk / sqrt(M) - 2M elements, Smith et al. 2019"
+        return Bound(int(again * min(widths)), name, once.once)
+
+    def told(self, found: Solution) -> str:
+        """The method in words."""
+        tile, what = found.tile, self.what
+
+        def size(labels: Sequence[int]) -> str:
+            return str(math.prod(tile[n] for n in labels))
+
+        def cut(labels: Sequence[int]) -> bool:
+            return any(tile[n] < what.extents[n] for n in labels)
+
+        rows, columns, inner = map(size, (self.rows, self.columns, self.inner))
+        if cut(self.inner):
+            text = (
+                f"blocks: {rows} x {columns} of the result stay in memory, {inner} of the inner axis of "
+                "both operands at a time are read ahead and added"
+            )
+            slabs = self.solved("slabs") if self.method == "auto" else 0
+            if isinstance(slabs, Solution):
+                text += f"; slabs would move {human(slabs.nbytes)} instead of {human(found.nbytes)}"
+            elif self.method == "auto":
+                text += "; slabs do not fit"
+            return text
+        kept = "rows of a stay" if found.kept[0] else "columns of b stay" if found.kept[1] else None
+        if kept is None:
+            return f"blocks: {rows} x {columns} of the result at a time, with all of the inner axis"
+        many, few = (rows, columns) if found.kept[0] else (columns, rows)
+        return f"slabs: {many} {kept} in memory, slabs of {few} of the other operand are read ahead"
+
+
+class _Loops:
+    """The steps of a solution."""
+
+    def __init__(self, plan: _Plan, found: Solution) -> None:
+        self.plan, self.found = plan, found
+        extents = [max(n, 1) for n in plan.what.extents]
+        self.counts = [math.ceil(n / t) for n, t in zip(extents, found.tile, strict=True)]
+        self.steps = math.prod(self.counts)
+        self.axes = [self.permutation(n) for n in range(3)]
+        self.turned = [self.is_turned(n) for n in range(3)]
+        self.every = [self.loaded_every(n) for n in range(2)]
+        self.sums = math.prod(self.counts[label] for label in plan.inner)
+        # After so many steps another rank goes on, which has nothing in memory yet.
+        self.fresh = math.ceil(self.steps / self.sums / plan.terms.ranks) * self.sums
+        self.buffers, self.raw, self.scratch = self.memory()
+
+    def permutation(self, array: int) -> tuple[int, ...]:
+        """Axes of an array in the order of its blocks: batch, and what the kernel takes as a matrix."""
+        plan, axes = self.plan, self.plan.what.axes[array]
+        first, second = self.groups(array)
+        labels = (*plan.sorted(plan.batch, 2), *first, *second)
+        ones = [n for n, label in enumerate(axes) if label < 0]
+        return (*ones, *(axes.index(label) for label in labels))
+
+    def groups(self, array: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Labels of the two sides of its matrices; the one with the axis that runs fastest is last."""
+        plan = self.plan
+        rows, columns = plan.sorted(plan.rows, 0), plan.sorted(plan.columns, 1)
+        inner = plan.sorted(plan.inner, 0)
+        if array == 1 and plan.working.char not in "fdFD":
+            return columns, inner  # loops without BLAS take both operands along the inner axis
+        pair = ((rows, inner), (inner, columns), (rows, columns))[array]
+        fastest = next((n for n in reversed(plan.stored[array]) if n in (*pair[0], *pair[1])), None)
+        return pair[::-1] if fastest in pair[0] else pair
+
+    def is_turned(self, array: int) -> bool:
+        plan = self.plan
+        first = (plan.rows, plan.inner, plan.rows)[array]
+        groups = self.groups(array)
+        return bool(set(groups[1]) & set(first))
+
+    def loaded_every(self, array: int) -> int:
+        """After how many steps another block of an operand is wanted."""
+        steps = 1
+        for label in reversed(self.found.order):
+            if label in self.plan.what.axes[array] and self.counts[label] > 1:
+                break
+            steps *= self.counts[label]
+        return steps
+
+    def memory(self) -> tuple[tuple[Buffer, ...], list[int | None], int | None]:
+        """All buffers; the numbers of those for operands as they are loaded, and for products."""
+        plan = self.plan
+        sizes = [
+            math.prod(self.found.tile[label] for label in axes if label >= 0)
+            for axes in plan.what.axes
+        ]
+        ahead = plan.copies if self.steps > 1 else 1
+        buffers, raw = [], list[int | None]([None, None])
+        for n in range(2):
+            kept = self.every[n] > 1
+            copies = 1 if kept or plan.cast(n) else ahead
+            buffers.append(Buffer(sizes[n], plan.working, copies=copies, kept=kept))
+        kept = self.sums > 1
+        copies = 1 if kept else ahead
+        buffers.append(Buffer(sizes[2], plan.working, copies=copies, kept=kept))
+        for n in range(2):
+            if plan.cast(n):
+                raw[n] = len(buffers)
+                copies = 1 if self.every[n] > 1 else ahead
+                buffers.append(Buffer(sizes[n], plan.dtypes[n], copies=copies))
+        scratch = None
+        if kept and not plan.adds:
+            scratch = len(buffers)
+            buffers.append(Buffer(sizes[2], plan.working))
+        return tuple(buffers), raw, scratch
+
+    def schedule(self, rate: float) -> Schedule:
+        self.renewed = [self.renewal(n) for n in range(2)]
+        return Schedule(
+            name=self.plan.name,
+            arrays=("a", "b", "c"),
+            buffers=self.buffers,
+            steps=self.steps,
+            make=self.step,
+            restart=self.restart,
+            kernels=(_Product(tuple(self.turned), self.sums > 1 and self.plan.adds),),
+            rate=rate,
+            common=frozenset({0, 1}) if self.plan.terms.ranks > 1 else frozenset(),
+        )
+
+    def renewal(self, array: int) -> int:
+        """After how many steps what is kept is loaded again."""
+        if self.every[array] == 1:
+            return 1
+        others = sum(self.buffers[n].elements for n in range(3) if n != array)
+        return max(math.ceil(_RENEWED * self.buffers[array].elements / others), _TOGETHER)
+
+    def restart(self, number: int) -> tuple[Step, ...]:
+        """Return the steps of the same block of the result; the first one reads both operands."""
+        first = number - number % self.sums
+        return (self.step(first, begins=True), *map(self.step, range(first + 1, number + 1)))
+
+    def step(self, number: int, *, begins: bool = False) -> Step:
+        plan, section = self.plan, self.section(number)
+        shapes = [tuple(_length(part) for part in self.permuted(section, n)) for n in range(3)]
+        blocks = [Block(n, shape) for n, shape in enumerate(shapes)]
+        lengths = [
+            math.prod(_length(section[label]) for label in labels)
+            for labels in (plan.batch, plan.rows, plan.columns, plan.inner)
+        ]
+        turn = number % self.sums
+        if self.scratch is not None:
+            blocks.append(Block(self.scratch, shapes[2]))
+        loads, where, continues = [], list[int | None]([None, None]), turn > 0
+        for n in range(2):
+            since = number % self.every[n]
+            if since % self.renewed[n] and number % self.fresh and not begins:
+                continues = True
+                continue
+            at, raw = n, self.raw[n]
+            if raw is not None:
+                at = where[n] = len(blocks)
+                blocks.append(Block(raw, shapes[n]))
+            if lengths[3]:
+                loads.append(Load(n, self.of(section, n), at, axes=self.plainly(n)))
+        stores: tuple[Store, ...] = ()
+        if turn == self.sums - 1:
+            stores = (Store(2, self.of(section, 2), 2, axes=self.plainly(2)),)
+        return Step(
+            tuple(blocks),
+            tuple(loads),
+            stores,
+            kernel=0,
+            arguments=(*lengths, turn == 0, where[0], where[1]),
+            continues=continues,
+            work=(8 if plan.working.kind == "c" else 2) * math.prod(lengths),
+        )
+
+    def section(self, number: int) -> list[slice]:
+        """The indices of a step along each label."""
+        parts = [slice(0, 0)] * len(self.counts)
+        for label in reversed(self.found.order):
+            number, at = divmod(number, self.counts[label])
+            tile, extent = self.found.tile[label], self.plan.what.extents[label]
+            parts[label] = slice(at * tile, min((at + 1) * tile, extent))
+        return parts
+
+    def of(self, section: Sequence[slice], array: int) -> Section:
+        """The section of an array."""
+        axes = self.plan.what.axes[array]
+        return tuple(section[label] if label >= 0 else slice(0, 1) for label in axes)
+
+    def permuted(self, section: Sequence[slice], array: int) -> Section:
+        whole = self.of(section, array)
+        return tuple(whole[axis] for axis in self.axes[array])
+
+    def plainly(self, array: int) -> tuple[int, ...] | None:
+        axes = self.axes[array]
+        return None if axes == tuple(range(len(axes))) else axes
+
+
+def _length(part: slice) -> int:
+    length: int = part.stop - part.start
+    return length
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """
+    The kernel: ``c = a @ b``, or ``c += a @ b``, for each index of the batch.
+
+    Parameters
+    ----------
+    turned
+        Whether the matrices in the blocks of a, b and c are the transposed ones.
+    by_blas
+        Products are added in place.
+    """
+
+    turned: tuple[bool, ...]
+    by_blas: bool
+
+    def __call__(
+        self,
+        blocks: Sequence[NDArray[Any]],
+        batch: int,
+        rows: int,
+        columns: int,
+        inner: int,
+        first: bool,
+        raw_a: int | None,
+        raw_b: int | None,
+    ) -> None:
+        for n, raw in enumerate((raw_a, raw_b)):
+            if raw is not None:
+                np.copyto(blocks[n], blocks[raw], casting="unsafe")
+        a = _matrices(blocks[0], (batch, rows, inner), turned=self.turned[0])
+        b = _matrices(blocks[1], (batch, inner, columns), turned=self.turned[1])
+        c = _matrices(blocks[2], (batch, rows, columns), turned=self.turned[2])
+        if self.by_blas:
+            for n in range(batch):
+                gemm.product(c[n], a[n], b[n], add=not first)
+        elif first:
+            _multiply(a, b, c)
+        else:
+            product = _matrices(blocks[3], (batch, rows, columns), turned=self.turned[2])
+            _multiply(a, b, product)
+            np.add(c, product, out=c)
+
+
+def _matrices(block: NDArray[Any], shape: tuple[int, int, int], *, turned: bool) -> NDArray[Any]:
+    if turned:
+        return block.reshape(shape[0], shape[2], shape[1]).transpose(0, 2, 1)
+    return block.reshape(shape)
+
+
+def _multiply(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> None:
+    if c.flags.c_contiguous:
+        np.matmul(a, b, out=c)
+    else:
+        np.matmul(b.transpose(0, 2, 1), a.transpose(0, 2, 1), out=c.transpose(0, 2, 1))
+
+
+def _same(arrays: Sequence[Any]) -> bool:
+    """Whether both operands are one array."""
+    return arrays[0].path == arrays[1].path and arrays[0].info is not None
+
+
+@functools.cache
+def _rate(char: str) -> float:
+    """Operations per second of products of one type in memory: for predictions."""
+    dtype = np.dtype(char)
+    n = 384 if char in "fdFD" else 64
+    a, b = np.ones((2, n, n), dtype)
+    best = math.inf
+    for _ in range(3):
+        clock = time.perf_counter()
+        np.matmul(a, b)
+        best = min(best, time.perf_counter() - clock)
+    return (8 if dtype.kind == "c" else 2) * n**3 / max(best, 1e-9)

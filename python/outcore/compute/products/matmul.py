@@ -1,0 +1,227 @@
+"""
+Matrix products, with NumPy's meaning, of arrays that do not fit in memory.
+
+The plan is that of `outcore.compute.products.contraction`; here axes get their labels: stacks of
+matrices are broadcast against each other, and vectors are matrices of one row or column.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from outcore.base.hints import memory
+from outcore.base.report import human
+from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened, scalar
+from outcore.compute.products.contraction import Contraction, check_method, dtype_of, planned
+from outcore.errors import BudgetError, UsageError
+
+__all__ = ["matmul"]
+
+
+@collective
+def matmul(
+    a: Source,
+    b: Source,
+    *,
+    out: Any = None,
+    method: str = "auto",
+    prefetch: bool = True,
+    axes: Sequence[Any] | None = None,
+    **how: Any,
+) -> Any:
+    """
+    Multiply matrices: ``a @ b``.
+
+    Parameters
+    ----------
+    a, b
+        Paths, open arrays, or NumPy arrays, of shapes ``(..., m, k)`` and ``(..., k, n)``; what is
+        before the matrices is broadcast. A vector ``(k,)`` is one row as `a`, one column as `b`, and
+        its axis is not in the result. Any types that NumPy multiplies.
+    out
+        Where the result goes: a path, or an open array. By default a temporary array on disk, which
+        goes away with its handle; a scalar for two vectors.
+    method
+        ``"slabs"``: slabs of one operand, whole along the inner axis, stay in memory, and slabs of the
+        other one are read ahead. ``"blocks"``: blocks of the result stay, and blocks of both operands
+        are read ahead and their products added; where the whole inner axis fits, they are not cut
+        along it. ``"auto"``: what takes less time.
+    prefetch
+        False: nothing is read while products are computed, which leaves more memory for blocks.
+    axes
+        Where the matrices are, as `numpy.matmul` has it: tuples of two axes of `a`, of `b` and of the
+        result, such as ``[(0, 1), (1, 0), (0, 1)]``; of a vector one axis. By default the last ones.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
+        see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    DiskArray or scalar
+        Of shape ``(..., m, n)`` and the type that NumPy's product has. Open for reading and writing.
+
+    Raises
+    ------
+    UsageError
+        ``shape-mismatch``: the shapes do not fit each other; ``bad-axis``: there are no such axes;
+        ``bad-dtype``: there is no such product; or
+        `out` does not fit, or is an operand.
+    BudgetError
+        Not even the smallest blocks fit; ``needed`` says what would do.
+    StorageError
+        The system said no. What was done stays if `out` is a path: call again with ``resume=True``.
+
+    Notes
+    -----
+    Memory: as much as there is; the bytes that are moved fall with its square root. Integers wrap around
+    as NumPy's do; sums of floating-point products are made in blocks, and differ from NumPy's in their
+    last bits. Half precision is summed in single precision. With SciPy products are added in place;
+    without it, a second block of the result is needed. Collective with ``comm=``: ranks share the blocks
+    of the result.
+
+    Slabs: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel I/O",
+    table 13. Blocks: Foster, Nieplocha, "Disk Resident Arrays", section 5.2.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("a.npy", np.arange(6.0).reshape(2, 3))
+    >>> c = outcore.matmul("a.npy", np.ones((3, 2)), out="c.npy")
+    >>> c[...]
+    array([[ 3.,  3.],
+           [12., 12.]])
+    """
+    check_method("matmul", method)
+    with opened(a, b) as (x, y):
+        what = _axes(x.shape, y.shape) if axes is None else _moved(x.shape, y.shape, axes)
+        operation = _operation(what, (x, y), method, prefetch, axes, small=not what.shape)
+        return complete(operation, out, how, lambda done: scalar(done, out))
+
+
+def _operation(
+    what: Contraction,
+    arrays: tuple[Any, Any],
+    method: str,
+    prefetch: bool,
+    axes: Sequence[Any] | None = None,
+    *,
+    small: bool,
+) -> Operation:
+    dtype = dtype_of("matmul", arrays[0].dtype, arrays[1].dtype)
+    return Operation(
+        "matmul",
+        arrays,
+        (Result(what.shape, dtype, source=arrays[0].path, small=small),),
+        planned("matmul", what, arrays, dtype, method, prefetch=prefetch),
+        {"method": method, "prefetch": prefetch}
+        | (
+            {} if axes is None else {"axes": [one if _is_axis(one) else tuple(one) for one in axes]}
+        ),
+    )
+
+
+def _axes(a: tuple[int, ...], b: tuple[int, ...]) -> Contraction:
+    """Labels of the axes of a product."""
+    if not a or not b:
+        raise UsageError(
+            f"matmul: shapes {a} and {b}: a number is no matrix; multiply by it instead",
+            code="shape-mismatch",
+        )
+    if a[-1] != b[-2 if len(b) > 1 else 0]:
+        raise UsageError(
+            f"matmul: shapes {a} and {b} do not fit: rows of {a[-1]} elements, columns of "
+            f"{b[-2 if len(b) > 1 else 0]}; transpose one of them",
+            code="shape-mismatch",
+        )
+    stacks = a[:-2], b[:-2]
+    try:
+        batch = np.broadcast_shapes(*stacks)
+    except ValueError:
+        raise UsageError(
+            f"matmul: shapes {a} and {b}: stacks of {stacks[0]} and {stacks[1]} matrices cannot be "
+            "broadcast; insert axes of length 1",
+            code="shape-mismatch",
+        ) from None
+    extents = list(batch)
+    labels = list[list[int]]([[], []])
+    for one, stack in zip(labels, stacks, strict=True):
+        first = len(batch) - len(stack)
+        one += [first + n if length == batch[first + n] else -1 for n, length in enumerate(stack)]
+    result = list(range(len(batch)))
+    for number, (shape, at) in enumerate(((a, -2), (b, -1))):
+        if len(shape) > 1:
+            result.append(len(extents))
+            labels[number].append(len(extents))
+            extents.append(shape[at])
+    inner = len(extents)
+    extents.append(a[-1])
+    labels[0].append(inner)
+    labels[1].insert(len(labels[1]) - (len(b) > 1), inner)
+    return Contraction(tuple(extents), (tuple(labels[0]), tuple(labels[1]), tuple(result)))
+
+
+def _moved(a: tuple[int, ...], b: tuple[int, ...], axes: Sequence[Any]) -> Contraction:
+    """The same for matrices along other axes than the last ones."""
+    both = len(a) > 1, len(b) > 1
+    counts = min(len(a), 2), min(len(b), 2), sum(both)
+    given = list(axes) if isinstance(axes, list | tuple) else []
+    if len(given) != 3:
+        raise UsageError(
+            f"matmul: axes={axes!r}; give a list of axes of a, of b and of the result, such as "
+            "[(-2, -1), (-2, -1), (-2, -1)]",
+            code="bad-axis",
+        )
+    first, second = (
+        _last(len(s), one, n) for s, one, n in zip((a, b), given, counts, strict=False)
+    )
+    plain = _axes(tuple(a[k] for k in first), tuple(b[k] for k in second))
+    third = _last(len(plain.axes[2]), given[2], counts[2])
+    moved = []
+    for order, labels in zip((first, second, third), plain.axes, strict=True):
+        where = dict(zip(order, labels, strict=True))
+        moved.append(tuple(where[k] for k in range(len(order))))
+    return Contraction(plain.extents, (moved[0], moved[1], moved[2]))
+
+
+def _last(ndim: int, given: Any, count: int) -> tuple[int, ...]:
+    """Axes in the order in which those that are given are the last ones."""
+    named = (given,) if _is_axis(given) else given
+    if not isinstance(named, list | tuple) or len(named) != count or not all(map(_is_axis, named)):
+        raise UsageError(
+            f"matmul: {given!r} in axes= of an array with {ndim} axes; give {count}",
+            code="bad-axis",
+        )
+    found = tuple(one % ndim if -ndim <= one < ndim else ndim for one in map(operator.index, named))
+    if ndim in found or len(set(found)) < count:
+        raise UsageError(
+            f"matmul: {given!r} in axes= are no different axes of an array with {ndim}",
+            code="bad-axis",
+        )
+    return (*(k for k in range(ndim) if k not in found), *found)
+
+
+def _is_axis(one: Any) -> bool:
+    return isinstance(one, int | np.integer)
+
+
+def multiply_in_memory(a: Any, b: Any) -> Any:
+    """Return ``a @ b`` as a NumPy array; one of them is a `DiskArray`, which calls this."""
+    with opened(a, b) as (x, y):
+        what = _axes(x.shape, y.shape)
+        operation = _operation(what, (x, y), "auto", True, small=True)
+        (result,), limit = operation.results, int(memory())
+        try:
+            return complete(operation, None, {})[()]
+        except BudgetError as error:
+            if result.nbytes <= limit // 2:
+                raise
+            raise BudgetError(
+                f"a @ b of shapes {x.shape} and {y.shape} holds {human(result.nbytes)}, more than half "
+                f"of the memory budget of {human(limit)}; outcore.matmul(a, b, out=) puts it on disk",
+                code="array-too-large",
+                needed=error.needed,
+            ) from None

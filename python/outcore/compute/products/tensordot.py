@@ -1,0 +1,306 @@
+"""
+Sums of products over any axes of two arrays, with NumPy's meaning.
+
+The plan is that of `outcore.compute.products.contraction`; here axes get their labels. No array is
+transposed on disk: blocks are permuted while they are read and written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.base.hints import memory, nbytes
+from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened, scalar
+from outcore.compute.products.contraction import Contraction, dtype_of, planned
+from outcore.errors import BudgetError, UsageError
+
+__all__ = ["contracted", "inner", "outer", "tensordot"]
+
+Axes = SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]]
+
+
+@collective
+def tensordot(a: Source, b: Source, axes: Axes = 2, *, out: Any = None, **how: Any) -> Any:
+    """
+    Sum products over axes of two arrays.
+
+    Parameters
+    ----------
+    a, b
+        Paths, open arrays, or NumPy arrays, of any shapes and any types that NumPy multiplies.
+    axes
+        An integer `n`: the last `n` axes of `a` and the first `n` of `b`. Or two sequences of equal
+        length: which axes of `a`, and which of `b`, go together.
+    out
+        Where the result goes: a path, or an open array. By default a temporary array on disk, which
+        goes away with its handle; a scalar if the result has no axes.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
+        see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    DiskArray or scalar
+        Its axes are those of `a` that are not summed over, then those of `b`.
+
+    Raises
+    ------
+    UsageError
+        ``shape-mismatch``: axes that go together differ in length; ``bad-axis``: there is no such
+        axis, or one is named twice; ``bad-dtype``: there is no such product; or `out` does not fit,
+        or is an operand.
+    BudgetError
+        Not even the smallest blocks fit; ``needed`` says what would do.
+    StorageError
+        The system said no. What was done stays if `out` is a path: call again with ``resume=True``.
+
+    Notes
+    -----
+    Memory, methods and sums are those of `outcore.matmul`. Collective with ``comm=``: ranks share the
+    blocks of the result.
+
+    Bound and blocks: Smith, Lowery, Langou, van de Geijn, "A tight I/O lower bound for matrix
+    multiplication", 2019, for the matrices that such arrays are.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("field.npy", np.ones((4, 5, 6)))
+    >>> c = outcore.tensordot("field.npy", np.arange(30.0).reshape(6, 5), axes=((2, 1), (0, 1)))
+    >>> c.shape, c[0]
+    ((4,), np.float64(435.0))
+    """
+    with opened(a, b) as (x, y):
+        pairs = _pairs(x.ndim, y.ndim, axes)
+        return contracted("tensordot", (x, y), pairs, out, how, {"axes": pairs})
+
+
+@collective
+def inner(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
+    """
+    Sum products over the last axes of two arrays.
+
+    Parameters
+    ----------
+    a, b
+        Paths, open arrays, or NumPy arrays, whose last axes have equal length.
+    out, how
+        As for `outcore.tensordot`.
+
+    Returns
+    -------
+    DiskArray or scalar
+        Of shape ``(*a.shape[:-1], *b.shape[:-1])``.
+
+    Raises
+    ------
+    UsageError, BudgetError, StorageError
+        As for `outcore.tensordot`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("a.npy", np.arange(6.0).reshape(2, 3))
+    >>> outcore.inner("a.npy", np.ones(3))[...]
+    array([ 3., 12.])
+    """
+    with opened(a, b) as (x, y):
+        pairs = ((x.ndim - 1,), (y.ndim - 1,)) if x.ndim and y.ndim else ((), ())
+        return contracted("inner", (x, y), pairs, out, how, {})
+
+
+@collective
+def outer(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
+    """
+    Multiply each element of one vector by each of another.
+
+    Parameters
+    ----------
+    a, b
+        Paths, open arrays, or NumPy arrays. One without exactly one axis is flattened in C order, as by
+        `numpy.outer`; on disk it is read whole for that. ``outcore.tensordot(a, b, 0)`` keeps the axes
+        and reads blocks.
+    out, how
+        As for `outcore.tensordot`.
+
+    Returns
+    -------
+    DiskArray
+        Of shape ``(a.size, b.size)``.
+
+    Raises
+    ------
+    UsageError, BudgetError, StorageError
+        As for `outcore.tensordot`; or an array that is flattened takes more than a quarter of the memory
+        budget.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.outer(np.arange(3.0), np.arange(2.0) + 1)[...]
+    array([[0., 0.],
+           [1., 2.],
+           [2., 4.]])
+    """
+    with contextlib.ExitStack() as stack:
+        arrays = stack.enter_context(opened(a, b))
+        whole = [one for one in arrays if isinstance(one, DiskArray) and one.ndim != 1]
+        held = sum(one.nbytes for one in whole)
+        limit = min(int(memory()), nbytes(how["memory"]) if how.get("memory") else int(memory()))
+        if held > limit // 4:
+            sizes, dtypes = [one.size for one in arrays], [one.dtype for one in arrays]
+            reading = max(one.handle.core.enough() for one in whole)
+            needed = max(4 * held, held + _needed_for(sizes, dtypes, how), held + reading)
+            raise _flattened(arrays, held, limit, needed)
+        if held:
+            stack.callback(_core.Reservation("vectors of outer()", held).release)
+            how = {**how, "memory": limit - held}
+        flat = [_vector(one) for one in arrays]
+        x, y = stack.enter_context(opened(*flat))
+        try:
+            return contracted("outer", (x, y), ((), ()), out, how, {})
+        except BudgetError as error:
+            if not held or error.needed is None:
+                raise
+            raise _flattened(arrays, held, limit, max(error.needed + held, 4 * held)) from None
+
+
+def _flattened(arrays: Sequence[Any], held: int, limit: int, needed: int) -> BudgetError:
+    """Return the refusal of arrays that are flattened, with a budget that does."""
+    return BudgetError(
+        f"outer: shapes {arrays[0].shape} and {arrays[1].shape} are flattened, which reads {held} bytes "
+        f"whole; that and the products need {needed} bytes, and the budget is {limit}. Raise memory= "
+        "(and outcore.memory); or tensordot(a, b, 0) keeps the axes and reads blocks",
+        code="budget-too-small",
+        needed=needed,
+    )
+
+
+def _needed_for(sizes: Sequence[int], dtypes: Sequence[Any], how: dict[str, Any]) -> int:
+    """Return a budget for the products of vectors of these sizes, without reading any."""
+    kept = {word: how[word] for word in ("comm",) if word in how}
+    pairs = zip(sizes, dtypes, strict=True)
+    vectors = [np.broadcast_to(np.zeros((), dtype), (size,)) for size, dtype in pairs]
+    with opened(*vectors) as (x, y):
+        try:
+            contracted("outer", (x, y), ((), ()), None, {**kept, "memory": 1, "explain": True}, {})
+        except BudgetError as error:
+            return error.needed or 0
+    return 0
+
+
+def _vector(array: Any) -> Any:
+    if isinstance(array, DiskArray):
+        return array if array.ndim == 1 else np.ravel(np.asarray(array))
+    return np.ravel(array.data)
+
+
+def contracted(
+    name: str,
+    arrays: tuple[Any, Any],
+    pairs: tuple[tuple[int, ...], tuple[int, ...]],
+    out: Any,
+    how: dict[str, Any],
+    arguments: dict[str, Any],
+) -> Any:
+    """
+    The sum of products of two open arrays over pairs of axes.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    arrays
+        Both.
+    pairs
+        Axes of the first, and of the second, that go together.
+    out, how
+        As for `tensordot`.
+    arguments
+        Of the operation, for its journal.
+    """
+    what = _labelled(name, arrays[0].shape, arrays[1].shape, pairs)
+    dtype = dtype_of(name, arrays[0].dtype, arrays[1].dtype)
+    result = Result(what.shape, dtype, source=arrays[0].path, small=not what.shape)
+    plan = planned(name, what, arrays, dtype)
+    operation = Operation(name, arrays, (result,), plan, arguments)
+    return complete(operation, out, how, lambda done: scalar(done, out))
+
+
+def _labelled(
+    name: str,
+    a: tuple[int, ...],
+    b: tuple[int, ...],
+    pairs: tuple[tuple[int, ...], tuple[int, ...]],
+) -> Contraction:
+    extents: list[int] = []
+    labels = [[-1] * len(a), [-1] * len(b)]
+    for here, there in zip(*pairs, strict=True):
+        if a[here] != b[there]:
+            raise UsageError(
+                f"{name}: axis {here} of shape {a} has {a[here]} elements, axis {there} of {b} has "
+                f"{b[there]}; name axes of equal length",
+                code="shape-mismatch",
+            )
+        labels[0][here] = labels[1][there] = len(extents)
+        extents.append(a[here])
+    result = []
+    for one, shape in zip(labels, (a, b), strict=True):
+        for axis, length in enumerate(shape):
+            if one[axis] < 0:
+                one[axis] = len(extents)
+                result.append(len(extents))
+                extents.append(length)
+    # Two numbers have no axis; their loop has one step.
+    return Contraction(tuple(extents) or (1,), (tuple(labels[0]), tuple(labels[1]), tuple(result)))
+
+
+def _pairs(first: int, second: int, axes: Axes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Axes of both arrays that go together, counted from 0."""
+    ndims = first, second
+    try:
+        count = operator.index(axes)  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    else:
+        if not 0 <= count <= min(ndims):
+            raise UsageError(
+                f"tensordot: axes={count} of arrays with {first} and {second} axes; at most the smaller "
+                "number can be summed over",
+                code="bad-axis",
+            )
+        return tuple(range(first - count, first)), tuple(range(count))
+    try:
+        found = tuple(_several(one) for one in axes)  # type: ignore[union-attr]
+    except TypeError:
+        found = ()
+    if len(found) != 2 or len(found[0]) != len(found[1]):
+        raise UsageError(
+            f"tensordot: axes={axes!r} is neither an integer nor two sequences of as many axes; name "
+            "those of a, then those of b",
+            code="bad-axis",
+        )
+    pairs = []
+    for ndim, one in zip(ndims, found, strict=True):
+        here = tuple(axis % ndim if -ndim <= axis < ndim else ndim for axis in one)
+        if ndim in here or len(set(here)) < len(here):
+            raise UsageError(
+                f"tensordot: axes={axes!r}: {one} are no different axes of an array with {ndim}",
+                code="bad-axis",
+            )
+        pairs.append(here)
+    return pairs[0], pairs[1]
+
+
+def _several(axes: Any) -> tuple[int, ...]:
+    try:
+        return (operator.index(axes),)
+    except TypeError:
+        return tuple(operator.index(axis) for axis in axes)

@@ -1,0 +1,252 @@
+"""
+Which kernels compute what, for each dtype.
+
+Problem. NumPy says for every dtype what a sum is a sum of, and of which dtype; kernels exist for some
+types.
+Idea. What has no kernel of its own is converted, part by part, to a type that holds all its values.
+
+Reference: NumPy's `numpy.add.reduce`, `numpy.mean`, `numpy.var` and `numpy.nanmean`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from outcore.compute.reduce.kernel import Chain, Elements
+from outcore.errors import UnsupportedError, UsageError
+
+__all__ = [
+    "accumulated",
+    "axes_of",
+    "chosen",
+    "counted",
+    "extremes",
+    "moments",
+    "numbers",
+    "places",
+    "products",
+    "squares",
+    "sums",
+    "supported",
+    "totals",
+]
+
+_F4, _F8 = np.dtype("f4"), np.dtype("f8")
+_I4, _I8, _U1, _U8 = np.dtype("i4"), np.dtype("i8"), np.dtype("u1"), np.dtype("u8")
+_C8, _C16 = np.dtype("c8"), np.dtype("c16")
+# Of so many elements, the sum of integers of half the size does not overflow.
+_EXACT = 2**31
+
+
+def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """``axis=`` of NumPy, from first to last: None is all; an array without axes has axis 0 and -1."""
+    if axis is None or (ndim == 0 and not isinstance(axis, tuple | list) and axis in (0, -1)):
+        return tuple(range(ndim))
+    given = axis if isinstance(axis, tuple | list) else (axis,)
+    try:
+        wanted = [operator.index(one) for one in given]
+    except TypeError:
+        raise UsageError(
+            f"{name}: axis={axis!r} is no integer, tuple of integers, or None", code="bad-axis"
+        ) from None
+    found = sorted(one % ndim for one in wanted if -ndim <= one < ndim)
+    if len(found) < len(wanted) or len(set(found)) < len(found):
+        raise UsageError(
+            f"{name}: axis={axis!r} does not name different axes of an array that has {ndim}; give "
+            f"integers from {-ndim} to {ndim - 1}, each once",
+            code="bad-axis",
+        )
+    return tuple(found)
+
+
+def supported(name: str, dtype: np.dtype[Any], kinds: str = "biufc") -> np.dtype[Any]:
+    """The dtype, in native byte order, of an input that can be reduced."""
+    size = 16 if dtype.kind == "c" else 8
+    if dtype.kind not in kinds or dtype.itemsize > size:
+        raise UnsupportedError(
+            f"{name} of {dtype} is not supported; convert it to "
+            f"{'float64' if 'f' in kinds else 'integers'} first (outcore.convert)",
+            code="bad-dtype",
+        )
+    return dtype.newbyteorder("=")
+
+
+def accumulated(dtype: np.dtype[Any], wanted: DTypeLike | None) -> np.dtype[Any]:
+    """Dtype of a sum or a product: small integers become int64 or uint64, as NumPy has it."""
+    if wanted is not None:
+        return supported("a sum", np.dtype(wanted), "iufc")
+    if dtype.kind == "b":
+        return _I8
+    if dtype.kind in "iu" and dtype.itemsize < 8:
+        return _U8 if dtype.kind == "u" else _I8
+    return dtype
+
+
+def _cast(x: NDArray[Any], out: NDArray[Any]) -> None:
+    np.copyto(out, x, casting="unsafe")
+
+
+def _as(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> Elements:
+    """The elements as they are if they are of that dtype, else converted."""
+    return Elements(wanted, None if dtype == wanted else _cast)
+
+
+def _without_nan(value: int) -> Any:
+    def fill(x: NDArray[Any], out: NDArray[Any]) -> None:
+        np.copyto(out, x, casting="unsafe")
+        np.copyto(out, value, where=np.isnan(x))
+
+    return fill
+
+
+def _no_number(x: NDArray[Any], out: NDArray[Any]) -> None:
+    """What is not a number has no part that is one."""
+    np.copyto(out, x)
+    np.copyto(out, complex(np.nan, np.nan), where=np.isnan(x))
+
+
+def _working(to: np.dtype[Any]) -> np.dtype[Any]:
+    """What is added up where the result has this dtype."""
+    small = _C8 if to.kind == "c" else _F4
+    if to.kind in "iu":
+        return _U8 if to.kind == "u" else _I8
+    return small if to.itemsize <= small.itemsize else (_C16 if to.kind == "c" else _F8)
+
+
+def sums(
+    dtype: np.dtype[Any], to: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False
+) -> Chain:
+    """The sum, for a result of dtype `to`; with `nan` of the elements that are numbers."""
+    work = _working(to)
+    if nan and dtype.kind in "fc":
+        if dtype == work and dtype.kind == "f":
+            return Chain("nansum", "sum", Elements(dtype), lengths)
+        return Chain("sum", "sum", Elements(work, _without_nan(0)), lengths)
+    if to.kind in "iu" and dtype.kind in "biu":
+        # Modulo 2**64 it is the same whether the sign is minded before or after.
+        return Chain("sum", "sum", Elements(_U1 if dtype.kind == "b" else dtype), lengths)
+    if work == _F8 and dtype in (_F4, _I8, _U8):
+        return Chain("sum in float64", "sum", Elements(dtype), lengths)
+    return Chain("sum", "sum", _as(dtype, work), lengths)
+
+
+def totals(dtype: np.dtype[Any], to: np.dtype[Any], lengths: Sequence[int], count: int) -> Chain:
+    """The sum for a mean: that of integers is exact where it cannot overflow."""
+    if dtype.kind in "biu" and dtype.itemsize < 8 and count < _EXACT and to == _F8:
+        return sums(dtype, _I8, lengths)
+    return sums(dtype, to, lengths)
+
+
+def products(
+    dtype: np.dtype[Any], to: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False
+) -> Chain:
+    """The product."""
+    work = _working(to)
+    names = ("complex prod", "complex prod of products") if to.kind == "c" else ("prod", "prod")
+    if nan and dtype.kind in "fc":
+        return Chain(*names, Elements(work, _without_nan(1)), lengths)
+    return Chain(*names, _as(dtype, work), lengths)
+
+
+def squares(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
+    """The sum of absolute squares, in float64."""
+    if dtype.kind == "c":
+        return Chain("squares", "sum", Elements(dtype), lengths)
+    return Chain("squares", "sum", _as(dtype, dtype if dtype in (_F4, _F8) else _F8), lengths)
+
+
+def moments(dtype: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False) -> Chain:
+    """Number, mean and sum of squared deviations, in float64."""
+    if nan and dtype.kind != "c":
+        work = _at_least(dtype, _F4) if dtype.kind == "f" else _F8
+        return Chain("nanmoments", "more moments", _as(dtype, work), lengths)
+    if nan and dtype.kind == "c":
+        return Chain("nanmoments", "more moments", Elements(dtype, _no_number), lengths)
+    if dtype.kind == "c":
+        return Chain("moments", "more moments", Elements(dtype), lengths)
+    wider: dict[str, np.dtype[Any]] = {
+        "b1": _I4,
+        "i1": _I4,
+        "u1": _I4,
+        "i2": _I4,
+        "u2": _I4,
+        "u4": _I8,
+        "u8": _F8,
+        "f2": _F4,
+    }
+    work = wider.get(dtype.str[1:], dtype)
+    return Chain("moments", "more moments", _as(dtype, work), lengths)
+
+
+def chosen(lengths: Sequence[int]) -> Chain:
+    """How many elements there are where the last input is true."""
+
+    def fill(x: NDArray[Any], where: NDArray[Any], out: NDArray[Any]) -> None:
+        np.copyto(out.view(np.bool_), where)
+
+    return Chain("nonzero", "sum", Elements(_U1, fill), lengths)
+
+
+def _at_least(dtype: np.dtype[Any], least: np.dtype[Any]) -> np.dtype[Any]:
+    return least if dtype.itemsize < least.itemsize else dtype
+
+
+def extremes(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
+    """``min``, ``max``, ``nanmin`` or ``nanmax``."""
+    if dtype.kind == "c":
+        return Chain(f"complex {name}", f"complex {name}", Elements(dtype), lengths)
+    if dtype.kind != "f":
+        name = name.removeprefix("nan")
+    work = {"b": _U1, "f": _at_least(dtype, _F4)}.get(dtype.kind, dtype)
+    elements = Elements(work) if dtype.kind == "b" else _as(dtype, work)
+    return Chain(name, name, elements, lengths)
+
+
+def places(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
+    """
+    ``argmin``, ``argmax``, ``nanargmin`` or ``nanargmax``: rank and index.
+
+    Of a complex number there are both twice.
+    """
+    if dtype.kind == "c":
+        return Chain(f"complex {name}", "more complex places", Elements(dtype), lengths)
+    if dtype.kind != "f":
+        name = name.removeprefix("nan")
+    if dtype.kind == "b":
+        elements = Elements(_U1)
+    elif dtype.kind == "f":
+        elements = _as(dtype, _at_least(dtype, _F4))
+    elif dtype == _U1 or dtype.itemsize == 8:
+        elements = Elements(dtype)
+    else:
+        elements = _as(dtype, _I8 if dtype.str[1:] == "u4" else _I4)
+    return Chain(name, "more places", elements, lengths)
+
+
+def counted(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
+    """How many elements are not zero."""
+
+    def fill(x: NDArray[Any], out: NDArray[Any]) -> None:
+        np.not_equal(x, 0, out=out.view(np.bool_))
+
+    if dtype.kind in "biu":
+        return Chain("nonzero", "sum", Elements(np.dtype(f"u{dtype.itemsize}")), lengths)
+    if dtype in (_F4, _F8):
+        return Chain("nonzero", "sum", Elements(dtype), lengths)
+    return Chain("nonzero", "sum", Elements(_U1, fill), lengths)
+
+
+def numbers(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
+    """How many elements are numbers."""
+    if dtype.kind == "c":
+
+        def fill(x: NDArray[Any], out: NDArray[Any]) -> None:
+            np.logical_not(np.isnan(x), out=out.view(np.bool_))
+
+        return Chain("nonzero", "sum", Elements(_U1, fill), lengths)
+    return Chain("numbers", "sum", _as(dtype, _at_least(dtype, _F4)), lengths)

@@ -1,0 +1,347 @@
+"""
+One read of an array whose elements only have to be counted, in any order.
+
+Idea. Tiles are those that suit the file; what is counted is kept from the first step to the last one,
+which stores it. Parts of a tile are counted one after the other, so that what NumPy makes on the way is
+small and known. On several ranks each counts a part of the tiles, into a row of a temporary array, and a
+second pass adds the rows: unless there are so many counts that this would take longer.
+
+Where elements have weights, the tiles of these come with theirs.
+
+Invariants. Counts do not depend on tiles or ranks. Sums of floating weights do, in their last bits: they
+are added in the order of the tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.arrays import tiling
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.tiling import Side, Tiling
+from outcore.base import assumed_costs
+from outcore.base.report import counted
+from outcore.compute.jobs import SMALLEST, Bound, Program, Result, Terms, TooLittle
+
+__all__ = ["AT_ONCE", "Read", "counting", "parts", "reading"]
+
+#: Elements that are counted at a time.
+AT_ONCE = 2**13
+# Bytes that NumPy takes on the way, for each of them.
+_EACH = 80
+_READS = 2
+
+#: From a tile, its section, what was kept before and the number of the part (and the weights of the
+#: tile, if there are any) to what is kept.
+Count = Callable[..., None]
+
+
+def parts(tile: NDArray[Any], length: int = AT_ONCE) -> Sequence[NDArray[Any]]:
+    """The elements of a tile, so many at a time."""
+    flat = tile.ravel(order="K")
+    return [flat[low : low + length] for low in range(0, flat.size, length)]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """
+    A read of an array in parts, each of which is counted by itself.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    tiles, steps
+        How the array is cut, and in how many tiles: none if it has no elements.
+    native
+        Its dtype.
+    order
+        In which it is stored.
+    reads
+        Tiles that are read at the same time.
+    ends
+        Numbers of the first tiles of the parts, and how many there are.
+    weights
+        Dtype of a second array, whose tiles are read with those of the first.
+    """
+
+    name: str
+    tiles: Tiling
+    steps: int
+    native: np.dtype[Any]
+    order: str
+    reads: int
+    ends: Sequence[int]
+    weights: np.dtype[Any] | None = None
+
+    @property
+    def rows(self) -> int:
+        """Parts."""
+        return len(self.ends) - 1
+
+    @property
+    def method(self) -> str:
+        """For people."""
+        runs = " x ".join(map(str, self.tiles.tile)) or "one element"
+        return f"{counted(max(self.steps, 1), 'tile')} of {runs}"
+
+    def held(self, kept: tuple[int, np.dtype[Any]], beside: int) -> int:
+        """Bytes of the buffers of `schedule`."""
+        size, kind = kept
+        tile = max(math.prod(self.tiles.tile), 1) * _item(self.native, self.weights)
+        return 2 * size * kind.itemsize + AT_ONCE * _EACH + beside + tile * (self.reads + 1)
+
+    def schedule(
+        self,
+        arrays: Sequence[str],
+        target: int,
+        kept: tuple[int, np.dtype[Any]],
+        count: Count,
+        beside: int = 0,
+    ) -> Schedule:
+        """
+        The steps.
+
+        Parameters
+        ----------
+        arrays
+            Names.
+        target
+            Number of the array that takes what is kept: that of each part in a row; the result has no
+            rows, but all of the only part.
+        kept
+            Elements and dtype of what is kept. It begins with zeros.
+        count
+            What is done with a tile.
+        beside
+            Bytes that it takes besides.
+        """
+        (size, kind), steps, ends = kept, self.steps, self.ends
+        scratch = AT_ONCE * _EACH + beside
+        in_rows, weighted = arrays[target] != "result", self.weights is not None
+
+        def step(number: int) -> Step:
+            row = bisect_right(ends, number) - 1
+            first, last = number == ends[row], number == ends[row + 1] - 1
+            blocks = [Block(0, (size,)), Block(1, (scratch,))]
+            stores: tuple[Store, ...] = ()
+            if last and not in_rows:
+                blocks.append(Block(2, (size,)))
+                stores = (Store(target, (slice(0, size),), 2),)
+            elif last:
+                blocks.append(Block(2, (1, size)))
+                stores = (Store(target, (slice(row, row + 1), slice(0, size)), 2),)
+            if not steps:
+                return Step(tuple(blocks), (), stores, 0, ((), 0, True, last))
+            section = self.tiles.key(number)
+            inner = tuple(part.stop - part.start for part in section)
+            loads = [Load(0, section, len(blocks))]
+            blocks.append(Block(3, inner))
+            if weighted:
+                loads.append(Load(1, section, len(blocks)))
+                blocks.append(Block(4, inner))
+            return Step(
+                tuple(blocks),
+                tuple(loads),
+                stores,
+                0,
+                (section, row, first, last),
+                continues=not first,
+                work=math.prod(inner),
+            )
+
+        def kernel(
+            blocks: Sequence[NDArray[Any]], section: Section, row: int, first: bool, last: bool
+        ) -> None:
+            if first:
+                blocks[0][...] = 0
+            if steps and weighted:
+                count(blocks[-2], section, blocks[0], row, blocks[-1])
+            elif steps:
+                count(blocks[-1], section, blocks[0], row)
+            if last:
+                blocks[2][...] = blocks[0]
+
+        tile = max(math.prod(self.tiles.tile), 1)
+        read = [self.native] if self.weights is None else [self.native, self.weights]
+        return Schedule(
+            name=self.name,
+            arrays=tuple(arrays),
+            buffers=(
+                Buffer(size, kind, kept=True),
+                Buffer(scratch, np.dtype(np.uint8), kept=True),
+                Buffer(size, kind),
+                *(Buffer(tile, one, self.order, copies=self.reads + 1) for one in read),
+            ),
+            steps=max(steps, 1),
+            make=step,
+            kernels=(kernel,),
+            reading=self.reads,
+        )
+
+
+def _item(native: np.dtype[Any], weights: np.dtype[Any] | None) -> int:
+    return native.itemsize + (0 if weights is None else weights.itemsize)
+
+
+def reading(
+    name: str,
+    terms: Terms,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    held: int,
+    parts: Callable[[int], int],
+    weights: np.dtype[Any] | None = None,
+) -> Read:
+    """
+    How to read it.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    terms
+        What is planned with.
+    shape, dtype
+        Of the input.
+    held
+        Bytes of all else that is in memory.
+    parts
+        From the number of tiles to that of parts.
+    weights
+        Dtype of the second input, of the same shape.
+
+    Raises
+    ------
+    TooLittle
+        Without memory for a tile.
+    """
+    native = dtype.newbyteorder("=")
+    weights = None if weights is None else weights.newbyteorder("=")
+    side = terms.side(0) or Side(native.itemsize, "C")
+    other = side if weights is None else terms.side(1) or Side(weights.itemsize, "C")
+    reads = 1 if side.whole or other.whole else _READS
+    held += AT_ONCE * _EACH
+    each = _item(native, weights) * (reads + 1)
+    least = held + min(math.prod(shape) * each, SMALLEST // 8)
+    if terms.room < least:
+        # A budget for less would be no favour: it would take for ever.
+        raise TooLittle(least)
+    most = (terms.room - held) // each
+    tiles = tiling.choose(shape, side, other, most, disk=terms.disk)
+    if not isinstance(tiles, Tiling):
+        raise TooLittle(held + tiles * each)
+    steps = len(tiles) if math.prod(shape) else 0
+    rows = max(parts(steps), 1)
+    ends = [steps * k // rows for k in range(rows + 1)] if steps else [0, 1]
+    return Read(name, tiles, steps, native, terms.order(0), reads, ends, weights)
+
+
+def counting(
+    name: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    kept: tuple[int, np.dtype[Any]],
+    count: Count,
+    beside: int = 0,
+    weights: np.dtype[Any] | None = None,
+) -> Callable[[Terms], Program]:
+    """
+    How to plan it.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    shape, dtype
+        Of the input.
+    kept
+        Elements and dtype of what is kept, which is the result. It begins with zeros.
+    count
+        What is done with a tile.
+    beside
+        Bytes that it takes besides.
+    weights
+        Dtype of the second input, of the same shape: each element counts so often.
+    """
+    size, kind = kept
+    nbytes = math.prod(shape) * _item(dtype, weights)
+    inputs = ("input",) if weights is None else ("input", "weights")
+
+    def plan(terms: Terms) -> Program:
+        counts = size * kind.itemsize
+        read = reading(
+            name,
+            terms,
+            shape,
+            dtype,
+            2 * counts + beside,
+            lambda steps: _rows(terms, steps, nbytes, counts),
+            weights,
+        )
+        rows = read.rows
+        each = (dtype.itemsize,) if weights is None else (dtype.itemsize, weights.itemsize)
+        once = {n: math.prod(shape) * width for n, width in enumerate(each)}
+        bound = Bound.of(once, "input once" if weights is None else "inputs once")
+        arrays = (*inputs, "result", *("rows",) * (rows > 1))
+        schedule = read.schedule(arrays, len(arrays) - 1, kept, count, beside)
+        method = f"one pass in {read.method}"
+        if rows == 1:
+            return Program((schedule,), method, bound)
+        return Program(
+            (schedule, _added(name, arrays, (rows, size), kind, terms.room)),
+            f"{method}, of whose {rows} parts the counts are added",
+            bound,
+            (Result((rows, size), kind),),
+        )
+
+    return plan
+
+
+def _rows(terms: Terms, steps: int, nbytes: int, counts: int) -> int:
+    """In how many parts it is counted: as many as there are ranks if that saves time, else one."""
+    rows = min(terms.ranks, steps)
+    if rows < 2:
+        return 1
+    saved = terms.disk.seconds(steps, nbytes) * (1 - 1 / rows)
+    moved = terms.disk.seconds(2 * rows, 2 * rows * counts)
+    return rows if assumed_costs.SYNCHRONISATION_SECONDS + moved < saved else 1
+
+
+def _added(
+    name: str, arrays: Sequence[str], shape: tuple[int, int], kind: np.dtype[Any], room: int
+) -> Schedule:
+    """The second pass: rows are added, some columns at a time."""
+    rows, size = shape
+    last = len(arrays) - 1
+    width = max(min(room // ((2 * rows + 1) * kind.itemsize), -(-size // rows)), 1)
+
+    def step(number: int) -> Step:
+        part = slice(number * width, min((number + 1) * width, size))
+        count = part.stop - part.start
+        return Step(
+            (Block(0, (rows, count)), Block(1, (count,))),
+            (Load(last, (slice(0, rows), part), 0),),
+            (Store(last - 1, (part,), 1),),
+            0,
+            work=rows * count,
+        )
+
+    def kernel(blocks: Sequence[NDArray[Any]]) -> None:
+        np.sum(blocks[0], axis=0, out=blocks[1])
+
+    return Schedule(
+        name=name,
+        arrays=tuple(arrays),
+        buffers=(Buffer(rows * width, kind, copies=2), Buffer(width, kind)),
+        steps=-(-size // width),
+        make=step,
+        kernels=(kernel,),
+    )

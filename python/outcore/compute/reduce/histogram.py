@@ -1,0 +1,335 @@
+"""
+Histograms and counts of values.
+
+Problem. NumPy counts what is in memory.
+Idea. It counts parts, with the edges that it would find for the whole, and the counts are added
+(`outcore.compute.reduce.counting`). Where nobody says what the smallest and the largest element are, a
+pass before finds them.
+
+Weights come tile by tile with their elements.
+
+Invariants. The counts and the edges are NumPy's; so are sums of weights, but for the last bits of
+floating ones, which are added in the order of the tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from outcore.arrays.schedule import Section
+from outcore.compute.jobs import Operation, Result, Source, collective, complete, opened
+from outcore.compute.reduce import chains
+from outcore.compute.reduce.counting import AT_ONCE, Count, counting, parts
+from outcore.compute.reduce.quantities import extreme, quiet, reduced
+from outcore.errors import BudgetError, OutcoreError, UsageError
+
+__all__ = ["bincount", "histogram"]
+
+_I8, _F8 = np.dtype("i8"), np.dtype("f8")
+# In which weights are added up, by their kind.
+_WIDE = {"i": "i8", "u": "u8", "f": "f8", "c": "c16"}
+# Where the budget does not do for finding the largest element, nobody knows how many counts there will
+# be: as many as elements, but no fewer and no more than this.
+_FEW, _MANY = 256, 1 << 16
+
+
+@collective
+def histogram(
+    a: Source,
+    bins: int | ArrayLike = 10,
+    range: tuple[float, float] | None = None,
+    density: bool | None = None,
+    weights: Source | None = None,
+    **how: Any,
+) -> Any:
+    """
+    Histogram of all elements.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
+        boolean, integer or floating dtype.
+    bins
+        Number of bins of equal width, or their edges, rising.
+    range
+        The outer edges, if `bins` is a number; by default the smallest and the largest element, which an
+        earlier pass finds, also for ``explain=True``.
+    density
+        Divide by the number of elements (the sum of the weights) and by the width of the bin.
+    weights
+        An array of the shape of `a`, of integer, floating or complex dtype: what each element counts.
+    how
+        ``memory``, ``progress`` and ``explain``; see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    hist : numpy.ndarray
+        Of shape ``(bins,)``, int64, or the dtype of `weights` (float64 with `density`); with
+        ``explain=True`` a `Planned` instead, which runs to the counts.
+    edges : numpy.ndarray
+        Of shape ``(bins + 1,)``.
+
+    Raises
+    ------
+    UsageError
+        ``bad-option``: bins or a range that NumPy refuses. ``bad-shape``: `weights` of another shape.
+    UnsupportedError
+        ``bad-dtype``: elements of another dtype.
+    BudgetError
+        The budget does not hold the counts and a tile.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least 1 MiB (5 MiB with `weights`), 40 bytes a bin, and a tile of
+    each array. Each element is read once, or twice without `range`. Collective with ``comm=``: ranks
+    share the tiles of `a`. Weights are added in float64, complex128 or 64 bits of integers, in the order
+    of the tiles, on which last bits depend.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("row.npy", np.arange(10.0))
+    >>> outcore.histogram("row.npy", bins=3)
+    (array([3, 3, 4]), array([0., 3., 6., 9.]))
+    >>> outcore.histogram("row.npy", bins=3, weights=np.full(10, 0.5))[0]
+    array([1.5, 1.5, 2. ])
+    """
+    if isinstance(bins, str):
+        raise UsageError(
+            f"histogram: bins={bins!r}: rules for their number look at all elements at once; give a "
+            "number, or edges",
+            code="bad-option",
+        )
+    many = isinstance(bins, int | np.integer)
+    with _weighted("histogram", a, weights) as inputs:
+        source = inputs[0]
+        dtype = chains.supported("histogram", source.dtype, "biuf")
+        of = _I8 if weights is None else chains.supported("weights", inputs[1].dtype, "iufc")
+        # What is added up; NumPy's sums in less would be no use.
+        kind = of if of.kind == "f" and of.itemsize == 8 else np.dtype(_WIDE[of.kind])
+        if dtype.kind == "b":
+            dtype = np.dtype("u1")
+
+        def between(ends: Any) -> NDArray[Any]:
+            try:
+                return np.histogram_bin_edges(
+                    np.empty(0, dtype),
+                    bins,
+                    None if ends is None else ends,
+                )
+            except (ValueError, TypeError) as error:
+                raise UsageError(
+                    f"histogram: bins={bins!r} and range={ends!r} give no bins: {error}",
+                    code="bad-option",
+                ) from None
+
+        def counted(ends: Any, edges: NDArray[Any]) -> Operation:
+            given = {"bins": bins, "range": ends} if many else {"bins": edges}
+            length = max(AT_ONCE, len(edges))
+
+            def count(
+                tile: NDArray[Any],
+                section: Section,
+                kept: NDArray[Any],
+                part_of: int,
+                *of_tile: NDArray[Any],
+            ) -> None:
+                split = [parts(one, length) for one in (tile.view(dtype), *of_tile)]
+                for part, *more in zip(*split, strict=True):
+                    weighing = more[0].astype(kind, copy=False) if more else None
+                    kept += np.histogram(part, **given, weights=weighing)[0]
+
+            beside = 80 * length + 24 * len(edges) + 64 * length * len(inputs[1:])
+            return _counting("histogram", inputs, (len(edges) - 1, kind), count, beside, given)
+
+        ends: Any = range
+        if many and range is None and source.size:
+            # Whatever the ends are, there are as many bins between them.
+            found = _ends("histogram", a, None, how, lambda: counted((0, 1), between((0, 1))))
+            ends = tuple(one.astype(dtype) for one in found)
+        edges = between(ends)
+
+        def with_edges(counts: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+            if not density:
+                return counts.astype(of, copy=False), edges
+            return counts / np.diff(edges).astype(np.float64) / counts.sum(), edges
+
+        return complete(counted(ends, edges), None, how, with_edges)
+
+
+def _ends(
+    name: str, a: Source, out: Any, how: dict[str, Any], then: Callable[[], Operation]
+) -> Any:
+    """
+    The smallest and the largest element: a pass before that of the operation that comes `then`.
+
+    A budget that is refused here is told with what does for both. Of several ranks only the first one
+    would know that the pass was refused for its budget, so there each pass tells of itself.
+    """
+    both = [extreme("min"), extreme("max")]
+    try:
+        return reduced(name, (a,), None, both, None, quiet(how))
+    except BudgetError as error:
+        if how.get("comm") is None:
+            try:
+                complete(then(), out, {**how, "explain": True})
+            except BudgetError as other:
+                if (other.needed or 0) > (error.needed or 0):
+                    raise other from None
+            except OutcoreError:
+                pass  # of another length than `out`, which is not known yet
+        raise
+
+
+def _counting(
+    name: str,
+    inputs: Sequence[Any],
+    kept: tuple[int, np.dtype[Any]],
+    count: Count,
+    beside: int,
+    arguments: dict[str, Any],
+) -> Operation:
+    """The pass that counts; `kept`: elements and dtype of the result."""
+    source, *weights = inputs
+    of_weights = weights[0].dtype if weights else None
+    plan = counting(name, tuple(source.shape), source.dtype, kept, count, beside, of_weights)
+    size, kind = kept
+    result = Result((size,), kind, source=source.path, small=True)
+    return Operation(
+        name, tuple(inputs), (result,), plan, arguments, in_names=("weights",) * len(weights)
+    )
+
+
+@contextmanager
+def _weighted(name: str, a: Source, weights: Source | None) -> Iterator[tuple[Any, ...]]:
+    """An array, and the weights of its elements, if there are any."""
+    with opened(a, *(() if weights is None else (weights,))) as inputs:
+        if weights is not None and inputs[1].shape != inputs[0].shape:
+            raise UsageError(
+                f"{name}: weights= has shape {tuple(inputs[1].shape)}, the array "
+                f"{tuple(inputs[0].shape)}; give a weight for each element",
+                code="bad-shape",
+                path=inputs[1].path,
+            )
+        yield inputs
+
+
+@collective
+def bincount(
+    x: Source,
+    weights: Source | None = None,
+    minlength: int = 0,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> Any:
+    """
+    How often each value occurs in a vector of integers that are not negative, or the sum of its weights.
+
+    Parameters
+    ----------
+    x
+        A path, an open array, or a NumPy array, of shape ``(n,)`` and integer or boolean dtype.
+    weights
+        An array of the shape of `x` and boolean, integer or floating dtype: what each element counts.
+    minlength
+        The least length of the result.
+    out
+        A path, an open array or a NumPy array that takes the result; by default it is a NumPy array.
+    how
+        ``memory``, ``progress``, ``explain`` and options of a new array; see
+        `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    numpy.ndarray, DiskArray or Planned
+        Of shape ``(max(x) + 1,)`` or longer, int64; float64 with `weights`.
+
+    Raises
+    ------
+    UsageError
+        ``bad-shape``: more than one axis, or `weights` of another shape. ``bad-option``: negative
+        elements, or a negative `minlength`.
+    UnsupportedError
+        ``bad-dtype``: elements that are no integers.
+    BudgetError
+        The budget does not hold the counts and a tile. If it does not even do for finding the largest
+        element, ``needed`` goes by the number of elements, up to 65536 counts.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least 1 MiB, 32 bytes for each element of the result, and a
+    tile of `x` and `weights`. Each element of `x` is read twice: a pass before finds the largest one,
+    also for ``explain=True``. Collective with ``comm=``: ranks share the tiles of `x`. One process adds
+    weights one after the other, with the bits of `numpy.bincount`; ranks add those of their tiles, then
+    the sums.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("row.npy", np.array([0, 3, 3, 1]))
+    >>> outcore.bincount("row.npy")
+    array([1, 1, 0, 2])
+    >>> outcore.bincount("row.npy", weights=[1.0, 0.5, 0.25, 2.0])
+    array([1.  , 2.  , 0.  , 0.75])
+    """
+    if minlength < 0:
+        raise UsageError(
+            f"bincount: minlength={minlength} is negative; give 0 or more", code="bad-option"
+        )
+    with _weighted("bincount", x, weights) as inputs:
+        source = inputs[0]
+        dtype = chains.supported("bincount", source.dtype, "biu")
+        if weights is not None:
+            chains.supported("weights", inputs[1].dtype, "biuf")
+        # Of no elements there are no weights: NumPy gives integers.
+        kind = _F8 if weights is not None and source.size else _I8
+        if source.ndim != 1:
+            raise UsageError(
+                f"bincount: an array of {source.ndim} axes; give a vector",
+                code="bad-shape",
+                path=source.path,
+            )
+
+        def counted(size: int) -> Operation:
+            def count(
+                tile: NDArray[Any],
+                section: Section,
+                kept: NDArray[Any],
+                part_of: int,
+                *of_tile: NDArray[Any],
+            ) -> None:
+                for part, *more in zip(*map(parts, (tile, *of_tile)), strict=True):
+                    if more:
+                        # One after the other, as NumPy adds them.
+                        np.add.at(kept, part.astype(_I8), more[0].astype(_F8))
+                    elif size <= AT_ONCE:
+                        kept += np.bincount(part.astype(_I8), minlength=size)
+                    else:
+                        np.add.at(kept, part.astype(_I8), 1)
+
+            beside = 16 * AT_ONCE * len(inputs)
+            return _counting(
+                "bincount", inputs, (size, kind), count, beside, {"minlength": minlength}
+            )
+
+        size = int(minlength)
+        if source.size:
+            values = 2 ** min(8 * dtype.itemsize, 63)
+            likely = max(size, min(values, max(source.size, _FEW), _MANY))
+            likely = out.shape[0] if len(getattr(out, "shape", ())) == 1 else likely
+            low, high = _ends("bincount", x, out, how, lambda: counted(likely))
+            if low < 0:
+                raise UsageError(
+                    f"bincount: the smallest element is {low}; there is no place for what is negative",
+                    code="bad-option",
+                    path=source.path,
+                )
+            size = max(size, int(high) + 1)
+        return complete(counted(size), out, how)

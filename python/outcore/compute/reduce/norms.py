@@ -1,0 +1,510 @@
+"""
+Inner products and norms, in one pass.
+
+Problem. What is added up is not an element, but a product or a power of elements.
+Idea. These are computed part by part, where the cache holds them, and go through the same tree as sums
+(`outcore.compute.reduce.reducing`). Norms of matrices that are extremes of sums are two reductions, of
+which the second one reads the sums; those made of singular values have them from `outcore.svd`.
+
+Invariants. Each element of an input is read once, unless it is broadcast. Equal elements and shapes give
+equal bits, whatever the file, the budget and the number of threads; but for norms made of singular
+values.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.compute.factors.qr import svd
+from outcore.compute.jobs import Source, collective, opened
+from outcore.compute.products.tensordot import contracted
+from outcore.compute.reduce import chains
+from outcore.compute.reduce.kernel import Chain, Elements
+from outcore.compute.reduce.quantities import Make, Quantity, extreme, quiet, reduced, sum_of
+from outcore.errors import UsageError
+
+__all__ = ["dot", "norm", "vdot", "vecdot"]
+
+_F8 = np.dtype("f8")
+Planes = Sequence[NDArray[Any]]
+
+
+@collective
+def dot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
+    """
+    Inner product of two vectors; of other arrays, sums of products as `numpy.dot` has them.
+
+    Parameters
+    ----------
+    a, b
+        Paths, open arrays, or NumPy arrays, of boolean, integer, floating or complex dtype: vectors of
+        the same shape ``(n,)``; or ``(..., n)`` and ``(..., n, m)``, or ``(..., n)`` and ``(n,)``; or
+        one of them is a number.
+    out
+        What takes the result. By default it is a scalar for two vectors, else a temporary array on disk,
+        which goes away with its handle.
+    how
+        ``memory``, ``progress`` and ``explain``, and for others than vectors ``resume``, ``overwrite``
+        and options of the new array; see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    scalar, array or Planned
+        Of the dtype that `numpy.dot` gives, and the shape: the axes of `a` but the last one, then those
+        of `b` but the last but one (of a vector, the only one). Two matrices have their product.
+
+    Raises
+    ------
+    UsageError
+        ``bad-shape``: two vectors that differ in length; ``shape-mismatch``: other axes that do.
+    UnsupportedError
+        ``bad-dtype``: elements of another dtype.
+    BudgetError
+        The budget holds no tile, or not even the smallest blocks.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least a tile of each, and of their products. Collective with
+    ``comm=``: ranks share the tiles. Of two vectors each element is read once, and the order of the
+    additions depends on indices alone, as that of `outcore.sum`; all else is done as by
+    `outcore.tensordot`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("a.npy", np.arange(4.0))
+    >>> float(outcore.dot("a.npy", np.ones(4)))
+    6.0
+    """
+    with opened(a, b) as (x, y):
+        if x.ndim != 1 or y.ndim != 1:
+            # With a number, each element is multiplied by it.
+            both = x.ndim and y.ndim
+            pairs = ((x.ndim - 1,), (max(y.ndim - 2, 0),)) if both else ((), ())
+            return contracted("dot", (x, y), pairs, out, how, {})
+    return _products("dot", a, b, out, how, conjugate=False)
+
+
+@collective
+def vdot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
+    """
+    Inner product of all elements of two arrays, of the complex conjugates of the first.
+
+    Parameters
+    ----------
+    a, b
+        Paths, open arrays, or NumPy arrays, of one shape ``(n0, n1, ...)`` and boolean, integer,
+        floating or complex dtype.
+    out
+        What takes the result, of shape ``()``; by default it is a scalar.
+    how
+        ``memory``, ``progress`` and ``explain``; see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    scalar, array or Planned
+        Of the dtype that `numpy.vdot` gives.
+
+    Raises
+    ------
+    UsageError
+        ``bad-shape``: arrays of different shapes.
+    UnsupportedError
+        ``bad-dtype``: elements of another dtype.
+    BudgetError
+        The budget holds no tile.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least a tile of each, and of their products. Each element is read
+    once. Collective with ``comm=``: ranks share the tiles. The order of the additions depends on indices
+    alone, as that of `outcore.sum`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("a.npy", np.array([1j, 2.0]))
+    >>> complex(outcore.vdot("a.npy", "a.npy"))
+    (5+0j)
+    """
+    return _products("vdot", a, b, out, how, conjugate=True)
+
+
+@collective
+def vecdot(x1: Source, x2: Source, *, axis: int = -1, out: Any = None, **how: Any) -> Any:
+    """
+    Inner products of the vectors along an axis, of the complex conjugates of the first.
+
+    Parameters
+    ----------
+    x1, x2
+        Paths, open arrays, or NumPy arrays, of boolean, integer, floating or complex dtype: of one shape
+        ``(n0, n1, ...)``, or one of them is broadcast to that of the other, such as ``(n,)`` to
+        ``(m, n)``. The lengths of the vectors are the same.
+    axis
+        Along which the vectors are. Of arrays with different numbers of axes it is counted from the last
+        one: -1, -2, ...
+    out
+        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
+        (or a scalar), which is counted in the budget.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
+        `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    numpy.ndarray, scalar, DiskArray or Planned
+        Of the shape and dtype that `numpy.vecdot` gives.
+
+    Raises
+    ------
+    UsageError
+        ``bad-shape``: vectors of different lengths, or shapes of which neither can be broadcast to the
+        other. ``bad-axis``: there is no such axis, or several are named.
+    UnsupportedError
+        ``bad-dtype``: elements of another dtype.
+    BudgetError
+        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least a tile of each, and of their products. Each element is read
+    once; of an array that is broadcast each tile reads what it needs. Collective with ``comm=``: ranks
+    share the tiles. The order of the additions depends on indices alone, as that of `outcore.sum`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("a.npy", np.arange(6.0).reshape(2, 3))
+    >>> outcore.vecdot("a.npy", "a.npy")
+    array([ 5., 50.])
+    >>> outcore.vecdot("a.npy", np.ones(3))
+    array([ 3., 12.])
+    """
+    try:
+        operator.index(axis)
+    except TypeError:
+        raise UsageError(
+            f"vecdot: axis={axis!r} is no integer; give one axis", code="bad-axis"
+        ) from None
+    with opened(x1, x2) as (left, right):
+        shapes = tuple(left.shape), tuple(right.shape)
+        dtypes = [one.dtype for one in (left, right)]
+    if shapes[0] == shapes[1]:
+        return _products("vecdot", x1, x2, out, how, conjugate=True, axis=axis)
+    is_turned = _broadcast(shapes, axis) == 1
+    # What is broadcast comes last.
+    sources, names = ((x2, x1), ("x2", "x1")) if is_turned else ((x1, x2), ("x1", "x2"))
+    made = _product_of(dtypes, conjugate=True, is_turned=is_turned)
+    return reduced("vecdot", sources, axis, [made], out, how, spread=True, names=names)
+
+
+def _broadcast(shapes: tuple[tuple[int, ...], tuple[int, ...]], axis: int) -> int:
+    """To which of two arrays of vectors the other one can be broadcast."""
+    found = [chains.axes_of("vecdot", axis, len(shape))[0] for shape in shapes]
+    if found[0] - len(shapes[0]) != found[1] - len(shapes[1]):
+        raise UsageError(
+            f"vecdot: axis={axis} of shapes {shapes[0]} and {shapes[1]}, which differ in their "
+            "number of axes; count it from the last one (-1, -2, ...), or give both as many axes",
+            code="bad-axis",
+        )
+    lengths = [shape[k] for shape, k in zip(shapes, found, strict=True)]
+    if lengths[0] != lengths[1]:
+        raise UsageError(
+            f"vecdot: shapes {shapes[0]} and {shapes[1]} along axis {axis}: vectors of {lengths[0]} and "
+            f"of {lengths[1]} elements; take parts of equal length",
+            code="bad-shape",
+        )
+    try:
+        return shapes.index(np.broadcast_shapes(*shapes))
+    except ValueError:
+        raise UsageError(
+            f"vecdot: of shapes {shapes[0]} and {shapes[1]} neither can be broadcast to the other; "
+            "enlarge one of them (numpy.broadcast_to, or outcore.map_blocks on disk)",
+            code="bad-shape",
+        ) from None
+
+
+def _products(
+    name: str,
+    a: Source,
+    b: Source,
+    out: Any,
+    how: dict[str, Any],
+    *,
+    conjugate: bool,
+    axis: int | None = None,
+) -> Any:
+    with opened(a, b) as (left, right):
+        shapes = tuple(left.shape), tuple(right.shape)
+        if shapes[0] != shapes[1]:
+            raise UsageError(
+                f"{name}: shapes {shapes[0]} and {shapes[1]} are not those of two arrays of one shape; "
+                "take parts of equal shape",
+                code="bad-shape",
+            )
+        dtypes = [one.dtype for one in (left, right)]
+    return reduced(name, (a, b), axis, [_product_of(dtypes, conjugate=conjugate)], out, how)
+
+
+def _product_of(
+    dtypes: Sequence[np.dtype[Any]], *, conjugate: bool, is_turned: bool = False
+) -> Make:
+    """Sums of products; `is_turned`: the second factor is the first input."""
+
+    def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
+        conjugated = conjugate and dtypes[0].kind == "c"
+        # Products of integers wrap as their own type does; modulo that the sum does, too.
+        work: np.dtype[Any] = dtype
+        if dtype.kind == "b" or dtype.str[1:] == "f2":
+            work = np.dtype("u1" if dtype.kind == "b" else "f4")
+
+        def fill(x: NDArray[Any], y: NDArray[Any], into: NDArray[Any]) -> None:
+            if is_turned:
+                x, y = y, x
+            np.multiply(
+                np.conjugate(x) if conjugated else x, y, out=into, casting="unsafe", dtype=work
+            )
+
+        def finish(planes: Sequence[Planes], into: NDArray[Any]) -> None:
+            total = planes[0][0]
+            if dtype.kind == "c":
+                total = total.view(f"c{2 * total.dtype.itemsize}")
+            with np.errstate(over="ignore"):
+                np.copyto(into, total, casting="unsafe")
+
+        chain = Chain("sum", "sum", Elements(work, fill), lengths)
+        return Quantity([chain], dtype, finish, lambda: 0)
+
+    return make
+
+
+@collective
+def norm(
+    x: Source,
+    ord: float | str | None = None,  # noqa: A002 - NumPy's name
+    axis: int | tuple[int, int] | None = None,
+    keepdims: bool = False,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> Any:
+    """
+    Norm of vectors, or of matrices.
+
+    Parameters
+    ----------
+    x
+        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
+        boolean, integer, floating or complex dtype.
+    ord
+        As `numpy.linalg.norm` has it, for vectors: any number, ``inf`` and ``-inf``; for matrices:
+        ``"fro"``, 1, -1, ``inf`` and ``-inf``; and for one matrix, tall or wide, 2, -2 and ``"nuc"``,
+        which are found from its singular values. None: the 2-norm of all elements.
+    axis
+        One axis: norms of vectors. Two: of matrices. None: all elements; with `ord`, `x` has one axis,
+        or two.
+    keepdims
+        Reduced axes stay, with length 1.
+    out
+        A path, an open array or a NumPy array that takes the result; by default it is a NumPy array,
+        or a scalar.
+    how
+        ``memory``, ``progress``, ``explain`` and options of a new array; see
+        `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    numpy.ndarray, scalar, DiskArray or Planned
+        Of floating dtype; float64 for integers.
+
+    Raises
+    ------
+    UsageError
+        ``bad-axis``: there is no such axis. ``bad-option``: no such norm, or singular values of more
+        than one matrix.
+    UnsupportedError
+        ``bad-dtype``: elements of another dtype. ``needs-scipy``: for singular values.
+    LinAlgError
+        ``not-finite``: singular values of a matrix with NaN or infinity.
+    BudgetError
+        The result does not fit into half of the budget (name `out`), or the budget holds no tile; or the
+        matrix is too large in both directions for its singular values, as `outcore.svd` tells.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least a tile of `x`. Each element is read once. For 1, -1,
+    ``inf`` and ``-inf`` of matrices the sums of columns or rows are read once more, from a temporary
+    array if they are many; they, or the singular values for 2, -2 and ``"nuc"``, are found by an earlier
+    pass, also for ``explain=True``. Collective with ``comm=``: ranks share the tiles of `x`. Squares and
+    powers are added in float64, in an order that depends on indices alone, as that of `outcore.sum`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("grid.npy", np.array([[3.0, 4.0], [6.0, 8.0]]))
+    >>> outcore.norm("grid.npy", axis=1)
+    array([ 5., 10.])
+    >>> float(outcore.norm("grid.npy", "fro"))
+    11.180339887498949
+    >>> float(outcore.norm("grid.npy", 1))
+    12.0
+    """
+    with opened(x) as (array,):
+        ndim = array.ndim
+    several = chains.axes_of("norm", axis, ndim)
+    if axis is not None and len(several) > 2:
+        raise UsageError(f"norm: axis={axis!r} names more than two axes", code="bad-axis")
+    if ord is None:
+        return reduced("norm", (x,), axis, [_length_of()], out, how, keepdims=keepdims, ord=ord)
+    if len(several) == 2:
+        if ord in ("fro", "f"):
+            return reduced(
+                "norm", (x,), several, [_length_of()], out, how, keepdims=keepdims, ord=ord
+            )
+        given: Any = several if axis is None else axis
+        order = tuple(one % ndim for one in given)
+        if ord in (1, -1, np.inf, -np.inf):
+            return _extreme_sum(x, float(ord), order, keepdims, out, how)
+        if ord in (2, -2, "nuc"):
+            return _singular(x, ord, ndim, keepdims, out, how)
+        raise UsageError(
+            f"norm: ord={ord!r} is no norm of matrices; those are 'fro', 'nuc', 1, -1, 2, -2, inf and "
+            "-inf",
+            code="bad-option",
+        )
+    if len(several) != 1 or isinstance(ord, str):
+        raise UsageError(
+            f"norm: ord={ord!r} is no norm of {len(several)} axes; give axis=, one for vectors or two "
+            "for matrices",
+            code="bad-option",
+        )
+    return reduced(
+        "norm", (x,), axis, [_power_of(float(ord))], out, how, keepdims=keepdims, ord=ord
+    )
+
+
+# Bytes of sums that are kept in memory between two passes.
+_KEPT = 2**16
+
+
+def _extreme_sum(
+    x: Source,
+    power: float,
+    axes: tuple[int, ...],
+    keepdims: bool,
+    out: Any,
+    how: dict[str, Any],
+) -> Any:
+    """The largest or the smallest sum of sizes: of columns (1, -1) or of rows."""
+    along = axes[0] if abs(power) == 1 else axes[1]
+    with opened(x) as (array,):
+        many = array.size // max(array.shape[along], 1) * _F8.itemsize
+    small = many <= _KEPT
+    sums = reduced(
+        "norm", (x,), along, [_power_of(1.0)], None, quiet(how), keepdims=True, small=small
+    )
+    # Nothing is less than 0, which is also what NumPy finds the largest one of none to be.
+    what = extreme("max", 0) if power > 0 else extreme("min")
+    return _of_passes(sums, what, axes, keepdims, out, how)
+
+
+def _singular(
+    x: Source, kind: float | str, ndim: int, keepdims: bool, out: Any, how: dict[str, Any]
+) -> Any:
+    """The largest or the smallest singular value, or their sum."""
+    if ndim != 2:
+        raise UsageError(
+            f"norm: ord={kind!r} of an array with {ndim} axes: singular values are found of one matrix "
+            "at a time; call it for each",
+            code="bad-option",
+        )
+    values = svd(x, compute_uv=False, **quiet(how))[:, np.newaxis]
+    what = extreme("max", 0) if kind == 2 else extreme("min") if kind == -2 else sum_of("sum")
+    return _of_passes(values, what, (0, 1), keepdims, out, how)
+
+
+def _of_passes(
+    found: Any, what: Make, axes: tuple[int, ...], keepdims: bool, out: Any, how: dict[str, Any]
+) -> Any:
+    """The last pass, over what the one before it has found."""
+
+    def given(result: Any, kept: Any = found) -> Any:
+        # A temporary array goes away with the last who has it: not before a `Planned` has run.
+        return result
+
+    return reduced(
+        "norm",
+        (found,),
+        axes,
+        [what],
+        out,
+        how,
+        keepdims=keepdims,
+        repeatable=False,
+        given=given,
+    )
+
+
+def _float(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype.kind == "c":
+        return np.dtype(f"f{dtype.itemsize // 2}")
+    return dtype if dtype.kind == "f" else _F8
+
+
+def _length_of() -> Make:
+    def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
+        def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
+            squares = planes[0][0]
+            if dtype.kind == "c":
+                squares = squares[::2] + squares[1::2]
+            np.copyto(out, np.sqrt(squares), casting="unsafe")
+
+        return Quantity([chains.squares(dtype, lengths)], _float(dtype), finish, lambda: 0.0)
+
+    return make
+
+
+def _power_of(power: float) -> Make:
+    def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
+        if power == 2:
+            return _length_of()(dtype, lengths, count)
+        root, exists = 1.0, True
+        if power == 0:
+            chain = chains.counted(dtype, lengths)
+        elif math.isinf(power):
+            name = "max" if power > 0 else "min"
+            chain = Chain(name, name, Elements(_F8, _size), lengths)
+            exists = False
+        else:
+            chain = Chain("sum", "sum", Elements(_F8, _power(power)), lengths)
+            root = 1 / power
+
+        def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
+            found = planes[0][0]
+            np.copyto(out, found if root == 1 else found**root, casting="unsafe")
+
+        return Quantity([chain], _float(dtype), finish, (lambda: 0.0) if exists else None)
+
+    return make
+
+
+def _size(x: NDArray[Any], out: NDArray[Any]) -> None:
+    # Of the smallest integer there is no absolute value in its own type.
+    np.abs(x if x.dtype.kind == "c" else x.astype(_F8), out=out)
+
+
+def _power(power: float) -> Callable[..., None]:
+    def fill(x: NDArray[Any], out: NDArray[Any]) -> None:
+        _size(x, out)
+        if power != 1:
+            with np.errstate(all="ignore"):
+                np.power(out, power, out=out)
+
+    return fill

@@ -1,0 +1,463 @@
+"""
+What a reduction's result is made of.
+
+Problem. NumPy says which dtype a result has, what it is of no elements, and when there is a warning.
+Idea. One pass (`outcore.compute.reduce.reducing`) of the kernels that `outcore.compute.reduce.chains`
+names. What comes out of them becomes NumPy's result here: divided, rounded, of NumPy's dtype, with
+NumPy's warnings.
+
+Invariants. Each element is read once. Equal elements and shapes give equal bits, whatever the file, the
+budget and the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.compute.jobs import Operation, Result, Source, complete, opened, scalar
+from outcore.compute.reduce import chains
+from outcore.compute.reduce.kernel import Chain, Finish
+from outcore.compute.reduce.reducing import constant, reducing
+from outcore.errors import UsageError
+
+__all__ = [
+    "Quantity",
+    "extreme",
+    "freedom",
+    "mean_of",
+    "name_of",
+    "one_axis",
+    "place_of",
+    "quiet",
+    "reduced",
+    "spread_of",
+    "sum_of",
+    "truth_of",
+]
+
+_I8, _F8, _BOOL = np.dtype("i8"), np.dtype("f8"), np.dtype("?")
+Planes = Sequence[NDArray[Any]]
+_BETTER = {"min": np.minimum, "max": np.maximum, "nanmin": np.fmin, "nanmax": np.fmax}
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """
+    One result: what it is made of, and how.
+
+    Parameters
+    ----------
+    chains
+        The reductions that it needs.
+    dtype
+        Of the result.
+    finish
+        From the planes of its chains to the result, for some outputs.
+    empty
+        What it is where there are no elements; None: there is no such thing.
+    """
+
+    chains: Sequence[Chain]
+    dtype: np.dtype[Any]
+    finish: Callable[[Sequence[Planes], NDArray[Any]], None]
+    empty: Callable[[], Any] | None
+
+
+#: From dtype, lengths of the reduced axes (the last one first) and their product to what is wanted.
+Make = Callable[[np.dtype[Any], Sequence[int], int], Quantity]
+
+
+def reduced(
+    name: str,
+    sources: Sequence[Source],
+    axis: Any,
+    makes: Sequence[Make],
+    out: Any,
+    how: dict[str, Any],
+    *,
+    keepdims: bool = False,
+    where: Any = True,
+    spread: bool = False,
+    names: Sequence[str] = (),
+    given: Callable[[Any], Any] | None = None,
+    small: bool = True,
+    repeatable: bool = True,
+    **words: Any,
+) -> Any:
+    """
+    Reduce an array, or several that lie alike, in one pass.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    sources
+        The inputs.
+    axis
+        As NumPy has it.
+    makes
+        What is wanted; several results share the pass.
+    out, how
+        See `outcore.compute.jobs.complete`.
+    keepdims
+        Reduced axes stay, with length 1.
+    where
+        Which elements count: truth values, which are broadcast to the shape of the inputs.
+    spread
+        The last of the inputs is broadcast to the shape of the others.
+    names
+        Keywords of all inputs, for whoever repeats the call; by default they come first, without one.
+    given
+        From the result, or the tuple of results, to what the user gets.
+    small
+        Without `out` results are NumPy arrays, not temporary ones on disk.
+    repeatable
+        As `Operation` has it.
+    words
+        What else the user said, for whoever repeats the call.
+    """
+    choices = () if where is True else (where,)
+    with opened(*sources, *choices) as inputs:
+        shape = tuple(inputs[0].shape)
+        axes = chains.axes_of(name, axis, len(shape))
+        dtypes = [chains.supported(name, one.dtype) for one in inputs[: len(sources)]]
+        few = tuple(inputs[-1].shape) if spread else None
+        choice = _choice(name, inputs[-1], shape) if choices else few
+        dtype = np.result_type(*dtypes)
+        lengths = [shape[k] for k in reversed(axes)] or [1]
+        count = math.prod(lengths)
+        wanted = [make(dtype, lengths, count) for make in makes]
+        there = tuple(
+            1 if k in axes else n for k, n in enumerate(shape) if keepdims or k not in axes
+        )
+        results = tuple(
+            Result(there, one.dtype, source=inputs[0].path, small=small) for one in wanted
+        )
+        kinds_of = [one.dtype for one in wanted]
+        if math.prod(shape):
+            all_chains = [chain for one in wanted for chain in one.chains]
+            plan = reducing(
+                name,
+                shape,
+                axes,
+                [one.dtype for one in inputs],
+                all_chains,
+                kinds_of,
+                _finish(wanted),
+                keepdims=keepdims,
+                where=choice,
+            )
+        else:
+            # There are no results, if there would be elements for each; or they are of no elements.
+            values = _empty(name, axes, wanted) if not count else lambda: [0] * len(wanted)
+            plan = constant(name, there, len(inputs), kinds_of, values)
+        # Of arrays with different numbers of axes only those counted from the last one are the same.
+        told = tuple(k - len(shape) for k in axes) if spread else axes
+        arguments: dict[str, Any] = (
+            {} if axis is None else {"axis": told[0] if len(told) == 1 else told}
+        )
+        arguments |= {"keepdims": True} if keepdims else {}
+        arguments |= {key: value for key, value in words.items() if value is not None}
+        named = ("where",) if choices else names
+        operation = Operation(name, inputs, results, plan, arguments, repeatable, in_names=named)
+
+        def finished(done: Any) -> Any:
+            several = isinstance(done, tuple)
+            done = tuple(scalar(one, out) for one in done) if several else scalar(done, out)
+            return done if given is None else given(done)
+
+        return complete(operation, out, how, finished)
+
+
+def _choice(name: str, where: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of truth values for elements of an array."""
+    found = tuple(where.shape)
+    if where.dtype.kind != "b":
+        raise UsageError(
+            f"{name}: where= is of {where.dtype}, and says which elements count; give truth "
+            "values (bool)",
+            code="bad-dtype",
+        )
+    ends = shape[len(shape) - len(found) :] if len(found) <= len(shape) else ()
+    if len(ends) < len(found) or not all(
+        n in (1, length) for n, length in zip(found, ends, strict=True)
+    ):
+        raise UsageError(
+            f"{name}: where= has shape {found}, which cannot be broadcast to that of the array, {shape}",
+            code="bad-shape",
+        )
+    return found
+
+
+def _initial(name: str, initial: Any, to: np.dtype[Any]) -> Any:
+    """What a reduction begins with, in the dtype of its result, as NumPy converts it."""
+    value = np.zeros((), to)
+    try:
+        value[...] = initial
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(
+            f"{name}: initial={initial!r} is no number of {to}: {error}", code="bad-option"
+        ) from None
+    return value[()]
+
+
+def freedom(name: str, ddof: float, correction: float | None) -> float:
+    """What the number of elements is less, by either of its two names."""
+    if correction is None:
+        return ddof
+    if ddof != 0:
+        raise UsageError(
+            f"{name}: ddof={ddof} and correction={correction} are two names of one number; give one",
+            code="bad-option",
+        )
+    return correction
+
+
+def one_axis(axis: Any, name: str) -> None:
+    """Refuse several axes."""
+    if isinstance(axis, tuple):
+        raise UsageError(
+            f"{name}: axis={axis!r} are several; give one, or None for all of them", code="bad-axis"
+        )
+
+
+def quiet(how: dict[str, Any]) -> dict[str, Any]:
+    """What of a call's words is said to the pass before, which has no result of its own."""
+    return {word: how[word] for word in ("memory", "comm") if word in how}
+
+
+def name_of(dtype: Any) -> str | None:
+    """A dtype that the user named, as text."""
+    return None if dtype is None else np.dtype(dtype).str
+
+
+def _finish(wanted: Sequence[Quantity]) -> Finish:
+    def finish(planes: Sequence[Planes], outs: Sequence[NDArray[Any]]) -> None:
+        first = 0
+        for one, out in zip(wanted, outs, strict=True):
+            last = first + len(one.chains)
+            # NumPy's warnings are given where they belong.
+            with np.errstate(all="ignore"):
+                one.finish(planes[first:last], out)
+            first = last
+
+    return finish
+
+
+def _empty(
+    name: str, axes: Sequence[int], wanted: Sequence[Quantity]
+) -> Callable[[], Sequence[Any]]:
+    found: list[Callable[[], Any]] = []
+    for one in wanted:
+        if one.empty is None:
+            raise UsageError(
+                f"{name} of no elements: of axes {tuple(axes)} one has length 0, and there is nothing "
+                "that it could be. Reduce axes that have elements",
+                code="empty-reduction",
+            )
+        found.append(one.empty)
+    return lambda: [one() for one in found]
+
+
+def _to(out: NDArray[Any], values: NDArray[Any]) -> None:
+    np.copyto(out, values, casting="unsafe")
+
+
+def _total(planes: Planes, to: np.dtype[Any]) -> NDArray[Any]:
+    """The values of a first plane; those of complex numbers are two each."""
+    total = planes[0]
+    return total.view(f"c{2 * total.dtype.itemsize}") if to.kind == "c" else total
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def sum_of(what: str, wanted: Any = None, initial: Any = None, *, chosen: bool = False) -> Make:
+    """``sum``, ``prod``, ``nansum`` or ``nanprod``; `chosen`: the last input says what counts."""
+
+    def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
+        to, nan = chains.accumulated(dtype, wanted), what.startswith("nan")
+        is_sum = what.endswith("sum")
+        chain = (chains.sums if is_sum else chains.products)(dtype, to, lengths, nan=nan)
+        if chosen:
+            chain = chain.chosen(0 if is_sum else 1)
+        nothing = to.type(not is_sum)
+        first = nothing if initial is None else _initial(what, initial, to)
+        join = np.add if is_sum else np.multiply
+
+        def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
+            total = _total(planes[0], to)
+            _to(out, total if initial is None else join(total, first.astype(total.dtype)))
+
+        return Quantity([chain], to, finish, lambda: first)
+
+    return make
+
+
+def mean_of(wanted: Any = None, *, nan: bool = False, chosen: bool = False) -> Make:
+    """``mean`` or ``nanmean``; `chosen`: the last input says what counts."""
+
+    def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
+        to = _F8 if dtype.kind in "biu" else dtype
+        if wanted is not None:
+            to = chains.supported("a mean", np.dtype(wanted), "iufc")
+
+        def empty() -> Any:
+            _warn("Mean of empty slice")
+            return complex(np.nan, np.nan) if to.kind == "c" else np.nan
+
+        def finish_some(planes: Sequence[Planes], out: NDArray[Any]) -> None:
+            total, found = _total(planes[0], to), planes[1][0]
+            if not found.all():
+                _warn("Mean of empty slice")
+            _to(out, np.true_divide(total, found.astype(total.dtype)))
+
+        def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
+            _to(out, np.true_divide(_total(planes[0], to), count))
+
+        some = nan and dtype.kind in "fc"
+        chain = (
+            chains.sums(dtype, to, lengths, nan=True)
+            if some
+            else chains.totals(dtype, to, lengths, count)
+        )
+        if chosen:
+            chain = chain.chosen(0)
+        if not some:
+            if not chosen:
+                return Quantity([chain], to, finish, empty)
+            return Quantity([chain, chains.chosen(lengths)], to, finish_some, empty)
+        counts = chains.numbers(dtype, lengths)
+        if chosen:
+            counts = counts.chosen(np.nan if counts.elements.dtype.kind == "f" else 0)
+        return Quantity([chain, counts], to, finish_some, empty)
+
+    return make
+
+
+def spread_of(what: str, ddof: float = 0, wanted: Any = None, *, chosen: bool = False) -> Make:
+    """``var``, ``std``, ``nanvar`` or ``nanstd``; `chosen`: the last input says what counts."""
+
+    def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
+        to = _F8 if dtype.kind in "biu" else dtype
+        if wanted is not None:
+            to = chains.supported(what, np.dtype(wanted), "fc")
+        if to.kind == "c":
+            to = np.dtype(f"f{to.itemsize // 2}")
+        nan = what.startswith("nan") and dtype.kind in "fc"
+        text = "Degrees of freedom <= 0" + (" for slice." if nan else " for slice")
+
+        def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
+            counts, _, squares = planes[0]
+            if dtype.kind == "c":
+                counts, squares = counts[::2], squares[::2] + squares[1::2]
+            if chosen and not nan:
+                # What does not count is no number there; what counts and is none makes it none.
+                squares = np.where(counts < planes[1][0], np.nan, squares)
+                counts = planes[1][0]
+            free = counts - ddof
+            if (free <= 0).any():
+                _warn(text)
+                free = np.where(free <= 0, np.nan, free) if nan else np.maximum(free, 0)
+            spread = np.true_divide(squares, free)
+            _to(out, np.sqrt(spread) if what.endswith("std") else spread)
+
+        def empty() -> Any:
+            _warn(text)
+            return np.nan
+
+        chain = chains.moments(dtype, lengths, nan=nan or chosen)
+        if not chosen:
+            return Quantity([chain], to, finish, empty)
+        none = complex(np.nan, np.nan) if dtype.kind == "c" else np.nan
+        counts = [] if nan else [chains.chosen(lengths)]
+        return Quantity([chain.chosen(none), *counts], to, finish, empty)
+
+    return make
+
+
+def extreme(what: str, initial: Any = None, *, chosen: bool = False) -> Make:
+    """``min``, ``max``, ``nanmin``, ``nanmax`` or ``ptp``; `chosen`: the last input says what counts."""
+    if chosen and initial is None:
+        raise UsageError(
+            f"{what}: where= may choose nothing, of which there is no extreme; give initial=, too",
+            code="bad-option",
+        )
+
+    def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
+        chains.supported(what, dtype, "iufc" if what == "ptp" else "biufc")
+        if what == "ptp":
+            both = [chains.extremes(one, dtype, lengths) for one in ("min", "max")]
+
+            def finish_both(planes: Sequence[Planes], out: NDArray[Any]) -> None:
+                low, high = (_total(one, dtype) for one in planes)
+                _to(out, np.subtract(high, low))
+
+            return Quantity(both, dtype, finish_both, None)
+        chain = chains.extremes(what, dtype, lengths)
+        first = None if initial is None else _initial(what, initial, dtype)
+        if chosen:
+            # It takes part in any case.
+            chain = chain.chosen(first)
+
+        def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
+            found = _total(planes[0], dtype)
+            if first is not None:
+                found = _BETTER[what](first, found)
+            if what.startswith("nan") and dtype.kind in "fc" and np.isnan(found).any():
+                _warn("All-NaN slice encountered")
+            _to(out, found)
+
+        return Quantity([chain], dtype, finish, None if first is None else lambda: first)
+
+    return make
+
+
+def place_of(what: str) -> Make:
+    """``argmin``, ``argmax``, ``nanargmin`` or ``nanargmax``."""
+
+    def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
+        nan = what.startswith("nan") and dtype.kind in "fc"
+        parts = 2 if dtype.kind == "c" else 1
+
+        def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
+            ranks, found = (plane[::parts] for plane in planes[0])
+            if nan and (ranks == np.iinfo(np.int64).min).any():
+                raise UsageError(
+                    "All-NaN slice encountered: it has no number whose place could be told; use "
+                    f"{what.removeprefix('nan')}",
+                    code="all-nan",
+                )
+            _to(out, found)
+
+        return Quantity([chains.places(what, dtype, lengths)], _I8, finish, None)
+
+    return make
+
+
+def truth_of(what: str, *, chosen: bool = False) -> Make:
+    """``any``, ``all`` or ``count_nonzero``; `chosen`: the last input says what counts."""
+
+    def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
+        def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
+            found = planes[0][0]
+            if what == "count_nonzero":
+                _to(out, found)
+            else:
+                np.equal(found, count, out=out) if what == "all" else np.greater(found, 0, out=out)
+
+        to = _I8 if what == "count_nonzero" else _BOOL
+        chain = chains.counted(dtype, lengths)
+        if chosen:
+            chain = chain.chosen(what == "all")
+        return Quantity([chain], to, finish, lambda: what == "all")
+
+    return make

@@ -1,0 +1,680 @@
+"""
+Cumulative sums and products along an axis.
+
+Problem. Each element of the result needs all that are before it along the axis, which may not fit.
+Idea. Tiles come in the order of the axis, all of one range of the other axes after each other. What the
+last one ended with is kept, and is the first operand of the next one. Ranks share the lines; lines of
+integers also in parts, whose totals a pass before finds: then all elements are read twice, by all ranks.
+Parts of floating lines would be rounded otherwise than NumPy does, so they stay on one rank.
+
+The nan variants are the same of blocks in which NaN is replaced.
+
+Invariants. The result has the bits of `numpy.cumsum` and `numpy.cumprod`, whatever the tiles and ranks:
+both add one element after the other. Products of complex numbers have the same bits for all tiles, too:
+NumPy rounds them in more than one way. One process reads each element once and writes it once.
+
+Reference: G. E. Blelloch, "Prefix sums and their applications", 1990, for the scan of parts.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from outcore import _core
+from outcore.arrays import tiling
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.tiling import Side, Tiling
+from outcore.base import assumed_costs
+from outcore.base.report import counted
+from outcore.compute.jobs import (
+    SMALLEST,
+    Bound,
+    Operation,
+    Program,
+    Result,
+    Source,
+    Terms,
+    TooLittle,
+    collective,
+    complete,
+    opened,
+)
+from outcore.compute.reduce import chains
+from outcore.compute.reduce.quantities import one_axis
+from outcore.compute.reduce.tiles import Grid, requests, share
+
+__all__ = ["cumprod", "cumsum", "nancumprod", "nancumsum"]
+
+Shape = tuple[int, ...]
+
+# Elements of a row from which on NumPy adds rows faster than it goes along columns.
+_ROW = 512
+# Elements that are converted and added at a time.
+_AT_ONCE = 2**15
+
+
+@collective
+def cumsum(
+    a: Source,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Cumulative sum along an axis.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
+        boolean, integer, floating or complex dtype.
+    axis
+        The axis; None: the elements in the order of the flattened array, in C order.
+    dtype
+        In which it is added up, and of the result; by default that of `a`, int64 or uint64 for small
+        integers.
+    out
+        Where the result goes: a path, an open array or a NumPy array. By default a temporary array on
+        disk, which goes away with its handle.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
+        see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    DiskArray, or what `out` is
+        Of the shape of `a`; flat if `axis` is None.
+
+    Raises
+    ------
+    UsageError
+        ``bad-axis``: there is no such axis; or `out` does not fit, or is `a`.
+    UnsupportedError
+        ``bad-dtype``: elements of another dtype.
+    BudgetError
+        The budget holds no tile.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least a tile of `a` and of the result. Each element is read once
+    and written once. Collective with ``comm=``: ranks share the lines, and lines of integers in parts,
+    which are read twice then. The elements are added one after the other, as `numpy.cumsum` does.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("grid.npy", np.ones((3, 4)))
+    >>> outcore.cumsum("grid.npy", axis=0)[2]
+    array([3., 3., 3., 3.])
+    """
+    return _scan("cumsum", np.add, a, axis, dtype, out, how)  # type: ignore[no-any-return]
+
+
+@collective
+def cumprod(
+    a: Source,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Cumulative product along an axis.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
+        boolean, integer, floating or complex dtype.
+    axis
+        The axis; None: the elements in the order of the flattened array, in C order.
+    dtype
+        In which it is multiplied, and of the result; by default that of `a`, int64 or uint64 for small
+        integers.
+    out
+        Where the result goes: a path, an open array or a NumPy array. By default a temporary array on
+        disk, which goes away with its handle.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
+        see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    DiskArray, or what `out` is
+        Of the shape of `a`; flat if `axis` is None.
+
+    Raises
+    ------
+    UsageError
+        ``bad-axis``: there is no such axis; or `out` does not fit, or is `a`.
+    UnsupportedError
+        ``bad-dtype``: elements of another dtype.
+    BudgetError
+        The budget holds no tile.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least a tile of `a` and of the result. Each element is read once
+    and written once. Collective with ``comm=``: ranks share the lines, and lines of integers in parts,
+    which are read twice then. The elements are multiplied one after the other, as `numpy.cumprod` does.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("row.npy", np.arange(1.0, 5.0))
+    >>> outcore.cumprod("row.npy")[...]
+    array([ 1.,  2.,  6., 24.])
+    """
+    return _scan("cumprod", np.multiply, a, axis, dtype, out, how)  # type: ignore[no-any-return]
+
+
+@collective
+def nancumsum(
+    a: Source,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Cumulative sum along an axis, in which NaN counts as zero.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
+        boolean, integer, floating or complex dtype.
+    axis
+        The axis; None: the elements in the order of the flattened array, in C order.
+    dtype
+        In which it is added up, and of the result; by default that of `a`, int64 or uint64 for small
+        integers.
+    out
+        Where the result goes: a path, an open array or a NumPy array. By default a temporary array on
+        disk, which goes away with its handle.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
+        see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    DiskArray, or what `out` is
+        Of the shape of `a`; flat if `axis` is None.
+
+    Raises
+    ------
+    UsageError
+        ``bad-axis``: there is no such axis; or `out` does not fit, or is `a`.
+    UnsupportedError
+        ``bad-dtype``: elements of another dtype.
+    BudgetError
+        The budget holds no tile.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least a tile of `a` and of the result. Each element is read once
+    and written once. Collective with ``comm=``: ranks share the lines, and lines of integers in parts,
+    which are read twice then. The elements are added one after the other, as `numpy.nancumsum` does.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("row.npy", np.array([1.0, np.nan, 2.0]))
+    >>> outcore.nancumsum("row.npy")[...]
+    array([1., 1., 3.])
+    """
+    return _scan("nancumsum", np.add, a, axis, dtype, out, how)  # type: ignore[no-any-return]
+
+
+@collective
+def nancumprod(
+    a: Source,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Cumulative product along an axis, in which NaN counts as one.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
+        boolean, integer, floating or complex dtype.
+    axis
+        The axis; None: the elements in the order of the flattened array, in C order.
+    dtype
+        In which it is multiplied, and of the result; by default that of `a`, int64 or uint64 for small
+        integers.
+    out
+        Where the result goes: a path, an open array or a NumPy array. By default a temporary array on
+        disk, which goes away with its handle.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
+        see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    DiskArray, or what `out` is
+        Of the shape of `a`; flat if `axis` is None.
+
+    Raises
+    ------
+    UsageError
+        ``bad-axis``: there is no such axis; or `out` does not fit, or is `a`.
+    UnsupportedError
+        ``bad-dtype``: elements of another dtype.
+    BudgetError
+        The budget holds no tile.
+
+    Notes
+    -----
+    Memory: as much as there is, and at least a tile of `a` and of the result. Each element is read once
+    and written once. Collective with ``comm=``: ranks share the lines, and lines of integers in parts,
+    which are read twice then. The elements are multiplied one after the other, as by `numpy.nancumprod`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("row.npy", np.array([2.0, np.nan, 3.0]))
+    >>> outcore.nancumprod("row.npy")[...]
+    array([2., 2., 6.])
+    """
+    return _scan("nancumprod", np.multiply, a, axis, dtype, out, how)  # type: ignore[no-any-return]
+
+
+def _scan(
+    name: str,
+    operation: np.ufunc,
+    a: Source,
+    axis: Any,
+    dtype: Any,
+    out: Any,
+    how: dict[str, Any],
+) -> Any:
+    with opened(a) as (source,):
+        given = chains.supported(name, source.dtype)
+        to = chains.accumulated(given, dtype)
+        shape = tuple(source.shape)
+        one_axis(axis, name)
+        flat = axis is None or chains.axes_of(name, axis, len(shape)) == ()
+        axis = None if flat else axis
+        words: dict[str, Any] = {}
+        if not flat:
+            (axis,) = chains.axes_of(name, axis, len(shape))
+            words = {word: getattr(source, word, None) for word in ("chunks", "dims")}
+            words["order"] = "F" if source.order == "F" else None
+        result = Result((math.prod(shape),) if flat else shape, to, words, source.path)
+        plan = _scanning(name, operation, shape, axis, (given, to))
+        job = Operation(name, (source,), (result,), plan, {"axis": axis, "dtype": to.str})
+        return complete(job, out, how)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A tile, in how many parts its lines are scanned, and how many seconds that takes."""
+
+    seconds: float
+    tile: Shape
+    parts: int = 1
+
+
+def _scanning(
+    name: str,
+    operation: np.ufunc,
+    shape: Shape,
+    axis: int | None,
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+) -> Callable[[Terms], Program]:
+    along = range(len(shape)) if axis is None else (axis,)
+
+    def plan(terms: Terms) -> Program:
+        # One tile is read while another is written, and what a tile ends with is kept.
+        per_element = 2 * dtypes[0].itemsize + 3 * dtypes[1].itemsize
+        # A budget for less would be no favour: it would take for ever.
+        least = min(math.prod(shape), SMALLEST // per_element) * per_element
+        if terms.room < least:
+            raise TooLittle(least)
+        if terms.room < per_element:
+            raise TooLittle(per_element)
+        order = "C" if axis is None else terms.order(1)
+        ways = _ways(terms, shape, axis, dtypes, per_element)
+        way = min(ways, key=lambda one: one.seconds)
+        scan = _Pass(name, operation, shape, axis, dtypes, Grid(shape, way.tile, along, order), way)
+        made = terms.infos[1]
+        scanned = scan.scan(result_is_exact=made is not None and made.dtype == dtypes[1])
+        phases = (scan.totals(), scanned) if way.parts > 1 else (scanned,)
+        once = {n: math.prod(shape) * one.itemsize for n, one in enumerate(dtypes[:2])}
+        runs = " x ".join(map(str, way.tile)) or "one element"
+        parts = f", after the totals of {way.parts} parts" if way.parts > 1 else ""
+        return Program(
+            phases,
+            f"one pass in {counted(phases[-1].steps, 'tile')} of {runs}, in the order of the axis"
+            f"{parts}",
+            Bound.of(once, "input and result once"),
+            (Result(scan.rows, dtypes[1]),) if way.parts > 1 else (),
+        )
+
+    return plan
+
+
+def _ways(
+    terms: Terms,
+    shape: Shape,
+    axis: int | None,
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+    per_element: int,
+) -> list[_Way]:
+    """What can be done: all lines together; on ranks some lines each, or parts of integer lines."""
+    source = terms.side(0) or Side(dtypes[0].itemsize, "C")
+    target = terms.side(1) or Side(dtypes[1].itemsize, "C")
+    whole, most = tuple(max(n, 1) for n in shape), terms.room // per_element
+
+    def cut(lengths: Shape) -> Shape | int:
+        if axis is None:
+            return tiling.slabs(lengths, few).tile
+        found = tiling.choose(lengths, source, target, few, disk=terms.disk)
+        if not isinstance(found, Tiling):
+            found = tiling.choose(lengths, source, target, most, disk=terms.disk)
+        return tuple(max(n, 1) for n in found.tile) if isinstance(found, Tiling) else found
+
+    def seconds(tile: Shape, parts: int) -> float:
+        counts = [-(-n // t) for n, t in zip(whole, tile, strict=True)]
+        steps = math.prod(counts)
+        read = terms.disk.seconds(*requests(whole, tile, source, terms.disk.gap, steps))
+        written = math.prod(whole) * dtypes[1].itemsize
+        if axis is None:
+            write = terms.disk.seconds(steps, written)
+        else:
+            write = terms.disk.seconds(*requests(whole, tile, target, terms.disk.gap, steps))
+        lines = 1 if axis is None else steps // counts[axis]
+        taken = (read + write) * share(lines * parts, terms.ranks)
+        if parts > 1:
+            ahead = share(lines * (parts - 1), terms.ranks) * (parts - 1) / parts
+            taken += read * ahead + assumed_costs.SYNCHRONISATION_SECONDS
+        return taken
+
+    # On ranks several tiles each, so that there is something to divide.
+    few = most if terms.ranks == 1 else min(most, max(math.prod(whole) // (4 * terms.ranks), 1))
+    tile = cut(shape)
+    if isinstance(tile, int):
+        raise TooLittle(tile * per_element)
+    found = [_Way(seconds(tile, 1), tile)]
+    if terms.ranks == 1 or not math.prod(shape):
+        return found
+    for k, n in enumerate(whole):
+        if axis is None or k == axis:
+            continue
+        unit = math.lcm(*(side.chunks[k] for side in (source, target) if side.chunks))
+        width = -(-n // terms.ranks // unit) * unit
+        some = cut((*shape[:k], width, *shape[k + 1 :])) if width < n else 0
+        if isinstance(some, tuple):
+            found.append(_Way(seconds(some, 1), some))
+    pieces = math.prod(
+        -(-n // t) for k, (n, t) in enumerate(zip(whole, tile, strict=True)) if axis in (None, k)
+    )
+    parts = min(terms.ranks, pieces)
+    ends = 1 if axis is None else math.prod(tile) // tile[axis]
+    held = math.prod(tile) * (2 * dtypes[0].itemsize + 2 * dtypes[1].itemsize)
+    exact = all(d.kind in "biu" for d in dtypes) and np.can_cast(*dtypes, "same_kind")
+    if exact and parts > 1 and held + (parts + 2) * ends * dtypes[1].itemsize <= terms.room:
+        found.append(_Way(seconds(tile, parts), tile, parts))
+    return found
+
+
+class _Pass:
+    """The steps, for a tile and a number of parts."""
+
+    def __init__(
+        self,
+        name: str,
+        operation: np.ufunc,
+        shape: Shape,
+        axis: int | None,
+        dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+        grid: Grid,
+        way: _Way,
+    ) -> None:
+        self.name, self.operation, self.shape, self.axis = name, operation, shape, axis
+        self.dtypes, self.grid, self.parts = dtypes, grid, way.parts
+        self.size = max(math.prod(way.tile), 1)
+        self.ends = 1 if axis is None else max(self.size // max(way.tile[axis], 1), 1)
+        self.steps = grid.steps if math.prod(shape) else 0
+        #: Of the tiles along the lines, the first one of each part, and how many there are.
+        self.begins = [grid.pieces * k // way.parts for k in range(way.parts + 1)]
+
+    @property
+    def rows(self) -> Shape:
+        """Of the totals: parts but the last one, and lines."""
+        return (self.parts - 1, *self.lines(self.shape))
+
+    def lines(self, of: Sequence[Any]) -> tuple[Any, ...]:
+        """Lengths, or a section, without the axis."""
+        return () if self.axis is None else (*of[: self.axis], *of[self.axis + 1 :])
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        return ("source", "target", *("totals",) * (self.parts > 1))
+
+    def totals(self) -> Schedule:
+        """The totals of all parts but the last ones."""
+        pieces = self.begins[-2]
+
+        def step(number: int) -> Step:
+            group, piece = divmod(number, pieces)
+            section = self.grid.tile(group * self.grid.pieces + piece)[0]
+            part = bisect_right(self.begins, piece) - 1
+            first, last = piece == self.begins[part], piece == self.begins[part + 1] - 1
+            inner = tuple(one.stop - one.start for one in section)
+            lines = self.lines(inner)
+            blocks = [Block(0, inner), Block(1, (self.ends,)), Block(2, (self.ends,))]
+            stores: tuple[Store, ...] = ()
+            if last:
+                blocks.append(Block(3, (1, *lines)))
+                stores = (Store(2, (slice(part, part + 1), *self.lines(section)), 3),)
+            return Step(
+                blocks=tuple(blocks),
+                loads=(Load(0, section, 0),),
+                stores=stores,
+                kernel=0,
+                arguments=(self.axis, first, last),
+                continues=not first,
+                work=math.prod(inner),
+            )
+
+        return Schedule(
+            name=self.name,
+            arrays=self.arrays,
+            buffers=(
+                Buffer(self.size, self.dtypes[0], self.grid.order, copies=2),
+                Buffer(self.ends, self.dtypes[1], kept=True),
+                Buffer(self.ends, self.dtypes[1], kept=True),
+                Buffer(self.ends, self.dtypes[1]),
+            ),
+            steps=self.steps // self.grid.pieces * pieces,
+            make=step,
+            kernels=(_Totals(self.operation),),
+        )
+
+    def scan(self, *, result_is_exact: bool) -> Schedule:
+        """
+        The scan.
+
+        Where the result has all bits, an interrupted run reads there what the tile before ended with.
+        """
+
+        def restart(number: int) -> tuple[Step, ...]:
+            tail = list(self.grid.tile(number - 1)[0])
+            if self.axis is None:
+                there = _flat(tuple(tail), self.shape)
+                there = (slice(there[0].stop - 1, there[0].stop),)
+            else:
+                tail[self.axis] = slice(tail[self.axis].stop - 1, tail[self.axis].stop)
+                there = tuple(tail)
+            lengths = tuple(one.stop - one.start for one in there)
+            at, axes = (slice(0, math.prod(lengths)),), None
+            if self.grid.order == "F":
+                lengths, axes = lengths[::-1], tuple(reversed(range(len(lengths))))
+            ends = Load(1, there, 2, at, axes, lengths)
+            made = step(number)
+            return (replace(made, loads=(*made.loads, ends), continues=False),)
+
+        def step(number: int) -> Step:
+            section = self.grid.tile(number)[0]
+            piece = number % self.grid.pieces
+            part = bisect_right(self.begins, piece) - 1
+            first = piece == self.begins[part]
+            inner = tuple(one.stop - one.start for one in section)
+            there = _flat(section, self.shape) if self.axis is None else section
+            blocks = [
+                Block(0, inner),
+                Block(1, tuple(one.stop - one.start for one in there)),
+                Block(2, (self.ends,)),
+            ]
+            loads = [Load(0, section, 0)]
+            if first and part:
+                blocks.append(Block(3, (part, *self.lines(inner))))
+                loads.append(Load(2, (slice(0, part), *self.lines(section)), 3))
+            return Step(
+                blocks=tuple(blocks),
+                loads=tuple(loads),
+                stores=(Store(1, there, 1),),
+                kernel=0,
+                arguments=(self.axis, first),
+                continues=not first,
+                work=math.prod(inner),
+            )
+
+        before: tuple[Buffer, ...] = ()
+        if self.parts > 1:
+            before = (Buffer((self.parts - 1) * self.ends, self.dtypes[1]),)
+        return Schedule(
+            name=self.name,
+            arrays=self.arrays,
+            buffers=(
+                Buffer(self.size, self.dtypes[0], self.grid.order, copies=2),
+                Buffer(self.size, self.dtypes[1], self.grid.order, copies=2),
+                Buffer(self.ends, self.dtypes[1], kept=True),
+                *before,
+            ),
+            steps=self.steps,
+            make=step,
+            restart=restart if result_is_exact else None,
+            kernels=(_Scan(self.operation, nan=self.name.startswith("nan")),),
+        )
+
+
+def _flat(section: Section, shape: Shape) -> Section:
+    """Where the elements of such a tile are in the flattened array."""
+    first = 0
+    for part, length in zip(section, shape, strict=True):
+        first = first * length + part.start
+    return (slice(first, first + math.prod(part.stop - part.start for part in section)),)
+
+
+class _Totals:
+    """The kernel of the first pass: what the elements of a part come to."""
+
+    def __init__(self, operation: np.ufunc) -> None:
+        self.operation = operation
+
+    def __call__(
+        self, blocks: Sequence[NDArray[Any]], axis: int | None, first: bool, last: bool
+    ) -> None:
+        source, kept, scratch, *out = blocks
+        if axis is None:
+            source, axis = source.reshape(-1), 0
+        lines = (*source.shape[:axis], *source.shape[axis + 1 :])
+        total, found = (one[: math.prod(lines)].reshape(lines) for one in (kept, scratch))
+        self.operation.reduce(source, axis, total.dtype, total if first else found)
+        if not first:
+            self.operation(total, found, out=total)
+        if last:
+            out[0][0] = total
+
+
+class _Scan:
+    """The kernel: `ufunc.accumulate`, going on from where the tile before ended."""
+
+    def __init__(self, operation: np.ufunc, *, nan: bool = False) -> None:
+        self.operation, self.nan = operation, nan
+
+    def __call__(self, blocks: Sequence[NDArray[Any]], axis: int | None, first: bool) -> None:
+        source, target, kept, *before = blocks
+        if self.nan and source.dtype.kind in "fc":
+            _replace_nan(source, self.operation.identity)
+        if axis is None:
+            source, axis = source.reshape(-1), 0
+        ahead = (slice(None),) * axis
+        head, tail = (*ahead, slice(0, 1)), (*ahead, slice(-1, None))
+        # As the blocks are: the products of complex numbers are taken in the order of memory.
+        order: Any = "C" if target.flags.c_contiguous else "F"
+        ends = kept[: target[head].size].reshape(target[head].shape, order=order)
+        if self.operation is np.multiply and target.dtype.kind == "c":
+            np.copyto(target, source, casting="unsafe")
+            _multiply(target, axis, None if first else ends)
+            np.copyto(ends, target[tail])
+            return
+        with np.errstate(all="ignore"):
+            if before:
+                self.operation.reduce(before[0], 0, target.dtype, ends.squeeze(axis))
+            if before or not first:
+                # In the dtype of the result.
+                self.operation(
+                    ends, source[head], out=target[head], dtype=target.dtype, casting="unsafe"
+                )
+            else:
+                np.copyto(target[head], source[head], casting="unsafe")
+            np.copyto(ends, target[head])
+            self._go_on(source, target, axis)
+        np.copyto(ends, target[tail])
+
+    def _go_on(self, source: NDArray[Any], target: NDArray[Any], axis: int) -> None:
+        """Everything behind the first index, whose results are there."""
+        x, y = np.moveaxis(source, axis, 0), np.moveaxis(target, axis, 0)
+        if x[0].size >= _ROW:
+            for k in range(1, len(y)):
+                self.operation(y[k - 1], x[k], out=y[k], dtype=y.dtype, casting="unsafe")
+            return
+        if source.dtype == target.dtype:
+            np.copyto(x[:1], y[:1])
+            self.operation.accumulate(x, 0, out=y)
+            return
+        # Converted where they will be, and then a few at a time: NumPy makes a copy of them.
+        np.copyto(y[1:], x[1:], casting="unsafe")
+        length = max(_AT_ONCE // max(y[0].size, 1), 2)
+        for low in range(0, len(y), length - 1):
+            part = y[low : low + length]
+            self.operation.accumulate(part, 0, out=part)
+
+
+def _replace_nan(source: NDArray[Any], value: Any) -> None:
+    """A number in the place of each NaN of a block, some elements at a time."""
+    flat = source.ravel(order="K")  # a view: blocks are contiguous
+    for low in range(0, flat.size, _AT_ONCE):
+        part = flat[low : low + _AT_ONCE]
+        np.copyto(part, value, where=np.isnan(part))
+
+
+def _multiply(target: NDArray[Any], axis: int, before: NDArray[Any] | None) -> None:
+    """
+    Cumulative products of complex numbers, in place; `before` comes before the first ones.
+
+    NumPy rounds such a product one way in rows and another way in columns: here it is one.
+    """
+    if not target.flags.c_contiguous:
+        target, axis = target.T, target.ndim - 1 - axis
+        before = None if before is None else before.T
+    part = f"f{target.dtype.itemsize // 2}"
+    parts = None if before is None else before[..., np.newaxis].view(part)
+    _core.accumulate_products(target[..., np.newaxis].view(part), axis, parts)

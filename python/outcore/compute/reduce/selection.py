@@ -1,0 +1,419 @@
+"""
+Selection by counting: elements with given ranks along axes that do not fit memory.
+
+Problem. An element's rank is known only when all elements have been seen; sorting them on disk would
+move them several times.
+Idea. Elements are read as integers in the same order, and a pass counts them by their leading bits. The
+counts tell in which bin each wanted rank is; the next pass counts what is in these bins by the bits that
+follow, or, as soon as that fits, collects it. The elements in the bins are sorted, and the ranks taken.
+Ranks of a job share each pass: each counts a part of the tiles into a row of a temporary array, and out
+of the rows all of them find which bins are wanted. As the rows also tell how many elements of a bin each
+part has, what is collected has its place.
+
+Invariants. The elements with these ranks are found exactly. All passes have the same parts.
+
+Reference: J. I. Munro, M. S. Paterson, "Selection and sorting with limited storage", 1980.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.schedule import Block, Buffer, Schedule, Section, Step, Store
+from outcore.base.report import counted
+from outcore.compute.jobs import Bound, Later, Program, Result, Terms, TooLittle
+from outcore.compute.reduce.counting import AT_ONCE, Read, reading
+
+__all__ = ["selecting"]
+
+Shape = tuple[int, ...]
+#: From how many elements there are to ranks, for each output.
+Ranks = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+#: How many ranks, which, and what is made of the elements that have them.
+Wanted = tuple[int, Ranks, Callable[[NDArray[Any], NDArray[np.int64]], NDArray[Any]]]
+_I8 = np.dtype("i8")
+# Most bits that are told apart in a pass, and fewest: with less it would take for ever.
+_BITS, _LEAST_BITS = 20, 4
+# Of the memory for buffers, what counts of a pass take once: they are there twice, and what is made of
+# them several times.
+_PART = 8
+# Bytes that Python takes for a wanted rank of an output.
+_EACH_RANK = 512
+
+
+def selecting(
+    name: str,
+    shape: Shape,
+    dtype: np.dtype[Any],
+    axes: Shape,
+    wanted: Wanted,
+    result: tuple[Shape, np.dtype[Any]],
+    *,
+    nan: bool = False,
+) -> Callable[[Terms], Program]:
+    """
+    How to plan it.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    shape, dtype
+        Of the input.
+    axes
+        Along which elements are ranked together.
+    wanted
+        How many ranks of each output; which, from 0, by how many elements each has, an output a row; and
+        from the elements, ranks first, and how many there are, to the result.
+    result
+        Its shape and dtype.
+    nan
+        What is not a number does not count; it has the highest ranks.
+    """
+    each, ranks, finish = wanted
+    what = _Selection(shape, dtype, axes, each, ranks, nan=nan)
+
+    def plan(terms: Terms) -> Program:
+        most = terms.room // (8 * _PART)
+        wanted = what.outputs * each
+        bits = what.bits
+        first = what.width(most, what.outputs, bits)
+        later = what.width(most, wanted, bits - first)
+        if first < min(_LEAST_BITS, bits) or (
+            first < bits and later < min(_LEAST_BITS, bits - first)
+        ):
+            raise TooLittle(8 * _PART * max(wanted << _LEAST_BITS, AT_ONCE))
+        passes = 1 + (-(-(bits - first) // later) if first < bits else 0)
+        usual = what.usual_passes(most, first, later)
+        size = math.prod(result[0])
+        beside = size * result[1].itemsize + wanted * _EACH_RANK
+        read = reading(
+            name, terms, shape, dtype, 2 * 8 * most + beside, lambda steps: min(terms.ranks, steps)
+        )
+        arrays = ("input", "result", *(f"counts {n}" for n in range(passes)))
+        job = _Passes(what, read, arrays, most)
+        rows, nbytes = read.rows, math.prod(shape) * dtype.itemsize
+        kept = rows * most * 8
+        phases = [
+            Later(
+                name=name,
+                steps=read.steps,
+                held=read.held((most, _I8), 0) + beside,
+                # What the passes before have counted is read by each rank.
+                loaded=nbytes + n * kept * terms.ranks,
+                stored=kept,
+                at_once={0: read.reads, 2 + n: 1},
+                make=lambda opened, n=n: job.schedule(opened, n),  # type: ignore[misc]
+                seldom=n >= usual,
+            )
+            for n in range(passes)
+        ]
+        last = Later(
+            name=name,
+            steps=1,
+            held=size * result[1].itemsize + 4 * 8 * most + wanted * _EACH_RANK,
+            loaded=usual * kept * terms.ranks,
+            stored=0 if terms.infos[1] is None else size * result[1].itemsize,
+            at_once={1: 1},
+            make=lambda opened: _stored(name, arrays, finish(*job.found(opened)), result),
+        )
+        return Program(
+            (*phases, last),
+            f"{counted(usual, 'pass')} in {read.method}, which count the elements by their leading bits"
+            + (f"; up to {passes} if very many have them in common" if passes > usual else ""),
+            Bound.of({0: nbytes}, "input once"),
+            tuple(Result((rows, most), _I8) for _ in range(passes)),
+        )
+
+    return plan
+
+
+def _stored(
+    name: str, arrays: Sequence[str], values: NDArray[Any], result: tuple[Shape, np.dtype[Any]]
+) -> Schedule:
+    shape, dtype = result
+
+    def kernel(blocks: Sequence[NDArray[Any]]) -> None:
+        blocks[0][...] = values
+
+    step = Step((Block(0, shape),), (), (Store(1, tuple(slice(0, n) for n in shape), 0),), 0)
+    buffers = (Buffer(math.prod(shape), dtype),)
+    return Schedule(name, tuple(arrays), buffers, 1, lambda number: step, (kernel,))
+
+
+class _Selection:
+    """What is wanted."""
+
+    def __init__(
+        self, shape: Shape, dtype: np.dtype[Any], axes: Shape, each: int, ranks: Ranks, *, nan: bool
+    ) -> None:
+        self.shape, self.dtype, self.axes = shape, dtype, axes
+        self.wanted, self.ranks = each, ranks
+        self.kept = [k for k in range(len(shape)) if k not in axes]
+        self.outputs = math.prod(shape[k] for k in self.kept)
+        self.count = math.prod(shape[k] for k in axes)
+        self.bits = 8 * dtype.itemsize
+        #: Of how many outputs the first pass counts what is not a number.
+        self.others = self.outputs if nan else 0
+
+    def usual_passes(self, most: int, first: int, later: int) -> int:
+        """
+        How many passes most elements need, if the first tells `first` bits apart and others `later`.
+
+        Floats have some four exponents, and integers use half of their bits. The pass for which all that
+        is left fits collects it.
+        """
+        alike = self.bits // 2
+        if self.dtype.kind == "f":
+            alike = self.bits - np.finfo(self.dtype).nmant - 2
+        known, passes = first, 1
+        while known < self.bits:
+            passes += 1
+            left = self.outputs * max(self.wanted // 2, 1) * self.count
+            if left >> max(known - alike, 0) <= most:
+                break
+            known += later
+        return passes
+
+    def width(self, most: int, targets: int, left: int) -> int:
+        """How many bits a pass can tell apart."""
+        if left == self.bits:
+            most -= self.others
+        return min(max((most // max(targets, 1)).bit_length() - 1, 0), _BITS, left)
+
+    def keys(self, part: NDArray[Any]) -> NDArray[np.uint64]:
+        """Integers in the order of the elements; NaN above all."""
+        unsigned = np.dtype(f"u{self.dtype.itemsize}")
+        if self.dtype.kind in "bu":
+            return part.view(unsigned).astype(np.uint64)
+        top = np.uint64(1 << (self.bits - 1))
+        if self.dtype.kind == "i":
+            return part.view(unsigned).astype(np.uint64) ^ top
+        # Both zeros as one.
+        bits = (part + part.dtype.type(0)).view(unsigned).astype(np.uint64)
+        every = np.uint64(2**self.bits - 1)
+        keys = np.where(bits & top, ~bits & every, bits | top)
+        return np.where(np.isnan(part), every, keys)
+
+    def value(self, keys: NDArray[np.uint64]) -> NDArray[Any]:
+        """Elements of keys."""
+        unsigned = np.dtype(f"u{self.dtype.itemsize}")
+        top = np.uint64(1 << (self.bits - 1))
+        if self.dtype.kind in "bu":
+            values = keys.astype(unsigned).view("u1" if self.dtype.kind == "b" else self.dtype)
+        elif self.dtype.kind == "i":
+            values = (keys ^ top).astype(unsigned).view(self.dtype)
+        else:
+            every = np.uint64(2**self.bits - 1)
+            bits = np.where(keys & top, keys & ~top, ~keys & every).astype(unsigned)
+            values = np.where(keys == every, np.nan, bits.view(self.dtype)).astype(self.dtype)
+        return values
+
+    def each(self, tile: NDArray[Any], section: Section) -> Sequence[tuple[int, NDArray[Any]]]:
+        """Outputs that a tile has elements of, and these elements, some at a time."""
+        starts = [section[k].start for k in self.kept]
+        sizes = [self.shape[k] for k in self.kept]
+        turned = tile.transpose(*self.kept, *self.axes) if tile.ndim else tile
+        lengths = turned.shape[: len(self.kept)]
+        found = []
+        for place in np.ndindex(*lengths):
+            output = 0
+            for start, k, size in zip(starts, place, sizes, strict=True):
+                output = output * size + start + k
+            one = turned[place]
+            found.append((output, one))
+        return found
+
+    def slices(self, one: NDArray[Any]) -> Any:
+        """An output's elements of a tile, so many at a time, flat."""
+        for part in np.nditer(
+            one, ["external_loop", "buffered", "zerosize_ok"], order="K", buffersize=AT_ONCE
+        ):
+            yield np.asarray(part)
+
+
+class _Known:
+    """In which bin each rank is, as far as passes have told."""
+
+    def __init__(self, what: _Selection) -> None:
+        shape = (what.outputs, what.wanted)
+        self.what, self.bits = what, 0
+        #: Elements of each output; in some they are told by the first pass.
+        self.counts = np.full(what.outputs, what.count, np.int64)
+        #: Of each output and rank: the leading bits, and the rank among elements that have them.
+        self.prefixes = np.zeros(shape, np.uint64)
+        self.left = np.zeros(shape, np.int64)
+        self.targets, self.which = self._targets(self.prefixes)
+        #: Of each target: its number among the counts of the last pass.
+        self.bins = np.zeros(0, np.int64)
+        self.inside = 0
+
+    def narrow(self, counts: NDArray[np.int64], width: int) -> None:
+        """Go on with the counts of a pass."""
+        if not self.bits:
+            self.left[...] = self.what.ranks(self.counts)
+        bins: dict[tuple[int, int], int] = {}
+        sums = np.cumsum(counts, axis=1)
+        for place, target in np.ndenumerate(self.which):
+            ends = sums[target]
+            bin_ = int(np.searchsorted(ends, self.left[place], "right"))
+            self.left[place] -= ends[bin_ - 1] if bin_ else 0
+            self.prefixes[place] = (int(self.prefixes[place]) << width) | bin_
+            bins.setdefault((place[0], int(self.prefixes[place])), (int(target) << width) | bin_)
+        self.bits += width
+        self.targets, self.which = self._targets(self.prefixes)
+        self.bins = np.array([bins[target] for target in self.targets], np.int64)
+        self.inside = int(counts.reshape(-1)[self.bins].sum())
+
+    def of(self) -> dict[int, list[tuple[int, np.uint64]]]:
+        """Of each output, its targets: their numbers and prefixes."""
+        found: dict[int, list[tuple[int, np.uint64]]] = {}
+        for number, (output, prefix) in enumerate(self.targets):
+            found.setdefault(output, []).append((number, np.uint64(prefix)))
+        return found
+
+    def mine(self, keys: NDArray[np.uint64], prefix: np.uint64) -> NDArray[np.uint64]:
+        """Those that have a prefix."""
+        if not self.bits:
+            return keys
+        of_it: NDArray[np.uint64] = keys[(keys >> np.uint64(self.what.bits - self.bits)) == prefix]
+        return of_it
+
+    def _targets(
+        self, prefixes: NDArray[np.uint64]
+    ) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
+        """Different pairs of output and prefix, and which of them each rank is in."""
+        targets: dict[tuple[int, int], int] = {}
+        which = np.zeros(prefixes.shape, np.int64)
+        for (output, n), prefix in np.ndenumerate(prefixes):
+            which[output, n] = targets.setdefault((output, int(prefix)), len(targets))
+        return list(targets), which
+
+
+class _Passes:
+    """The passes, each of which follows from what those before have counted."""
+
+    def __init__(self, what: _Selection, read: Read, arrays: Sequence[str], most: int) -> None:
+        self.what, self.read, self.arrays, self.most = what, read, arrays, most
+
+    def width(self, known: _Known) -> int:
+        """Bits that the next pass tells apart."""
+        return self.what.width(self.most, len(known.targets), self.what.bits - known.bits)
+
+    def known(self, opened: Sequence[Any], number: int) -> tuple[_Known, int]:
+        """What is known before a pass, and how many passes have counted."""
+        known = _Known(self.what)
+        for n in range(number):
+            if self.collects(known) or known.bits == self.what.bits:
+                return known, n
+            width = self.width(known)
+            size = len(known.targets) << width
+            counts = np.zeros(size, np.int64)
+            for row in range(self.read.rows):
+                counts += opened[2 + n][row, :size]
+                if not n and self.what.others:
+                    known.counts -= opened[2][row, size : size + self.what.others]
+            known.narrow(counts.reshape(-1, 1 << width), width)
+        return known, number
+
+    def collects(self, known: _Known) -> bool:
+        """Whether what is in the bins fits."""
+        fits = known.inside + len(known.targets) <= self.most
+        return 0 < known.bits < self.what.bits and fits
+
+    def schedule(self, opened: Sequence[Any], number: int) -> Schedule:
+        """A pass; one without steps if nothing is left to do."""
+        with _core.Reservation("counts of a quantile", 4 * 8 * self.most):
+            known, counted = self.known(opened, number)
+            if counted < number or known.bits == self.what.bits:
+                return Schedule(self.read.name, tuple(self.arrays), (), 0, _no_step)
+            if self.collects(known):
+                return self.collecting(opened, known, number)
+        width = self.width(known)
+        size, low = 1 << width, np.uint64(self.what.bits - known.bits - width)
+        mask, of = np.uint64(size - 1), known.of()
+
+        others = 0 if number else self.what.others
+        nan = np.uint64(2**self.what.bits - 1)
+
+        def count(tile: NDArray[Any], section: Section, kept: NDArray[Any], row: int) -> None:
+            counts = kept[: len(known.targets) * size].reshape(-1, size)
+            for output, keys in self.parts(tile, section):
+                if others:
+                    kept[counts.size + output] += np.count_nonzero(keys == nan)
+                for target, prefix in of.get(output, ()):
+                    mine = known.mine(keys, prefix)
+                    np.add.at(counts[target], ((mine >> low) & mask).astype(np.int64), 1)
+
+        total = len(known.targets) * size + others
+        return self.read.schedule(self.arrays, 2 + number, (total, _I8), count)
+
+    def collecting(self, opened: Sequence[Any], known: _Known, number: int) -> Schedule:
+        """The pass that collects: first how many there are of each target, then they themselves."""
+        of, begins = known.of(), self.begins(opened, known, number)
+        targets = len(known.targets)
+
+        def collect(tile: NDArray[Any], section: Section, kept: NDArray[Any], row: int) -> None:
+            for output, keys in self.parts(tile, section):
+                for target, prefix in of.get(output, ()):
+                    mine = known.mine(keys, prefix)
+                    at = targets + begins[row, target] + kept[target]
+                    kept[at : at + mine.size] = mine.view(np.int64)
+                    kept[target] += mine.size
+
+        return self.read.schedule(self.arrays, 2 + number, (targets + known.inside, _I8), collect)
+
+    def begins(self, opened: Sequence[Any], known: _Known, number: int) -> NDArray[np.int64]:
+        """Of each part and target, where its elements begin in the part's row."""
+        last = int(known.bins.max()) + 1
+        rows = [opened[1 + number][row, :last][known.bins] for row in range(self.read.rows)]
+        ends = np.cumsum(rows, axis=1)
+        return np.asarray(ends - rows)
+
+    def found(self, opened: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The elements with the ranks, ranks first, and how many each output has."""
+        what = self.what
+        with _core.Reservation("counts of a quantile", 4 * 8 * self.most):
+            known, number = self.known(opened, len(self.arrays) - 2)
+            keys = known.prefixes
+            if known.bits < what.bits:
+                keys = self.collected(opened, known, number)
+        return what.value(keys).T, known.counts
+
+    def collected(self, opened: Sequence[Any], known: _Known, number: int) -> NDArray[np.uint64]:
+        """The keys with the ranks that are left among what was collected."""
+        targets, begins = len(known.targets), self.begins(opened, known, number)
+        rows = []
+        for row in range(self.read.rows):
+            counts = opened[2 + number][row, :targets]
+            size = int(counts.sum())
+            rows.append((counts, opened[2 + number][row, targets : targets + size].view(np.uint64)))
+        keys = np.zeros(known.which.shape, np.uint64)
+        order = np.argsort(known.which, axis=None, kind="stable")
+        before, ordered = -1, np.zeros(0, np.uint64)
+        for place in zip(*np.unravel_index(order, known.which.shape), strict=True):
+            target = int(known.which[place])
+            if target != before:
+                mine = [
+                    part[begins[n, target] :][: counts[target]]
+                    for n, (counts, part) in enumerate(rows)
+                ]
+                before, ordered = target, np.sort(np.concatenate(mine))
+            keys[place] = ordered[known.left[place]]
+        return keys
+
+    def parts(self, tile: NDArray[Any], section: Section) -> Any:
+        """Outputs that a tile has elements of, and the keys of these, some at a time."""
+        for output, one in self.what.each(tile, section):
+            for part in self.what.slices(one):
+                yield output, self.what.keys(part)
+
+
+def _no_step(number: int) -> Step:
+    raise IndexError(number)

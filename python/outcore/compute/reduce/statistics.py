@@ -1,0 +1,123 @@
+"""
+Several reductions of one array in one pass.
+
+Problem. A mean, a deviation and extremes cost as many reads as there are calls.
+Idea. A pass (`outcore.compute.reduce.reducing`) takes any number of reductions over the same axes.
+
+Invariants. The results are, bit for bit, those of the single calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from outcore.compute.jobs import Planned, Source, collective
+from outcore.compute.reduce.quantities import (
+    Make,
+    extreme,
+    mean_of,
+    one_axis,
+    place_of,
+    reduced,
+    spread_of,
+    sum_of,
+    truth_of,
+)
+from outcore.errors import UsageError
+
+__all__ = ["statistics"]
+
+Axis = int | tuple[int, ...] | None
+_STATISTICS = ("mean", "std", "min", "max")
+
+
+@collective
+def statistics(
+    a: Source,
+    axis: Axis = None,
+    what: Sequence[str] = _STATISTICS,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    **how: Any,
+) -> dict[str, Any] | Planned:
+    """
+    Several reductions over the same axes, in one pass.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
+        boolean, integer, floating or complex dtype.
+    axis
+        One axis or several; None: all of them.
+    what
+        Names of reductions, such as ``"mean"``, ``"nanstd"`` or ``"argmax"``.
+    ddof
+        For variances and standard deviations.
+    keepdims
+        Reduced axes stay, with length 1.
+    how
+        ``memory``, ``progress`` and ``explain``; see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    dict or Planned
+        The results by their names, as the single calls give them.
+
+    Raises
+    ------
+    UsageError
+        ``bad-axis``, ``empty-reduction``, ``all-nan``: as the single calls.
+        ``bad-option``: no such reduction.
+    BudgetError
+        The results do not fit into half of the budget, or the budget holds no tile.
+
+    Notes
+    -----
+    Memory: as for one reduction; what is needed between tiles adds up. Each element is read once.
+    Collective with ``comm=``: ranks share the tiles of `a`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("grid.npy", np.arange(12.0).reshape(3, 4))
+    >>> found = outcore.statistics("grid.npy", axis=1, what=("mean", "max"))
+    >>> found["mean"], found["max"]
+    (array([1.5, 5.5, 9.5]), array([ 3.,  7., 11.]))
+    """
+    makes = _makes(ddof)
+    for name in what:
+        if name not in makes or isinstance(what, str):
+            raise UsageError(
+                f"statistics: what={what!r} is no list of reductions; choose among {', '.join(makes)}",
+                code="bad-option",
+            )
+        if "arg" in name and isinstance(axis, tuple):
+            one_axis(axis, name)
+    if not what:
+        return {}
+    wanted = [makes[name] for name in what]
+    names = list(what)
+
+    def named(found: Any) -> dict[str, Any]:
+        several = found if isinstance(found, tuple) else (found,)
+        return dict(zip(names, several, strict=True))
+
+    found: dict[str, Any] | Planned = reduced(
+        "statistics", (a,), axis, wanted, None, how, keepdims=keepdims, given=named
+    )
+    return found
+
+
+def _makes(ddof: float) -> dict[str, Make]:
+    return {
+        **{name: sum_of(name) for name in ("sum", "prod", "nansum", "nanprod")},
+        "mean": mean_of(),
+        "nanmean": mean_of(nan=True),
+        **{name: spread_of(name, ddof) for name in ("var", "std", "nanvar", "nanstd")},
+        **{name: extreme(name) for name in ("min", "max", "ptp", "nanmin", "nanmax")},
+        **{name: place_of(name) for name in ("argmin", "argmax", "nanargmin", "nanargmax")},
+        **{name: truth_of(name) for name in ("any", "all", "count_nonzero")},
+    }

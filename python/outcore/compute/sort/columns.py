@@ -1,0 +1,286 @@
+"""
+How the different sub-arrays are found where few of them, or none, fit in memory.
+
+Problem. Records of whole sub-arrays (`outcore.compute.sort.rows`) are sorted and merged in memory, and
+samples of them kept there: of long sub-arrays there is no room for enough.
+Idea. Some elements of all sub-arrays at a time, as many as fit, are compared by themselves: each
+sub-array gets a number, equal ones the same, in ascending order. The numbers of all these parts, one
+after the other, order sub-arrays as their elements do, and are few: records of them are sorted in
+memory. What differs is not in these records, but where each first is: it is copied from the array.
+
+The array is read once, and what differs once more. No part waits for another, so that ranks share them.
+Not taken where records of whole sub-arrays fit: parts of many short ones are read in short runs.
+
+Invariants. Parts are sections of the other axes, in C order. A number is twice the rank of a part, plus
+one if there is a NaN in it, so what differs though it is equal is known to the end. The result has the
+bits that records would give.
+
+Reference: Karp, Miller, Rosenberg, Rapid identification of repeated patterns in strings, trees and
+arrays, 1972, for names that stand for parts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.compute.jobs import Later, Phase, Program, Terms, TooLittle
+from outcore.compute.sort.distinct import Asked, renumbered
+from outcore.compute.sort.records import LONGEST, PIECE, SCRATCH, Records, sort_records
+from outcore.compute.sort.rows import Rows
+from outcore.compute.sort.runs import slab_ends
+from outcore.compute.sort.sorting import section_of
+from outcore.errors import UnsupportedError
+
+__all__ = ["distinct_rows"]
+
+Shape = tuple[int, ...]
+_NUMBER, _BYTE = np.dtype(np.uint64), np.dtype(np.uint8)
+# Bytes for each sub-array, beside its record, when numbers are given.
+_NUMBERED = 64
+
+
+def distinct_rows(
+    shape: Shape, dtype: np.dtype[Any], axis: int, asked: Asked
+) -> Callable[[Terms], Program]:
+    """
+    How to plan it: whole sub-arrays, or parts of them.
+
+    The results are, as far as asked for: the different sub-arrays, along the axis; index, inverse (both
+    of one axis), counts.
+    """
+    native = dtype.newbyteorder("=")
+    if not Records.fits(native):
+        raise UnsupportedError(
+            f"unique: sub-arrays of dtype {dtype} have no order of words; leave axis= out, or open one "
+            "field, or a copy of another dtype",
+            code="bad-dtype",
+        )
+    elements = math.prod(shape[:axis]) * math.prod(shape[axis + 1 :])
+    # Of equal ones whose zeros have other signs, the first one is kept.
+    places = asked.places or native.kind in "fc"
+    records = Records(native, elements, shape[axis] if places else None)
+
+    def plan(terms: Terms) -> Program:
+        needed = []
+        if records.nbytes <= LONGEST:
+            try:
+                return Rows(shape, native, axis, asked, terms, records).program()
+            except TooLittle as error:
+                if not elements:
+                    raise  # there are no parts
+                needed.append(error.needed)
+        try:
+            return _Columns(shape, native, axis, asked, terms).program()
+        except TooLittle as error:
+            raise TooLittle(min([*needed, error.needed])) from None
+
+    return plan
+
+
+class _Columns(Rows):
+    """One plan."""
+
+    def __init__(
+        self, shape: Shape, dtype: np.dtype[Any], axis: int, asked: Asked, terms: Terms
+    ) -> None:
+        others = (*shape[:axis], *shape[axis + 1 :])
+        self.begins = slab_ends(others, self.part(shape[axis], others, dtype, terms.room))
+        parts = len(self.begins) - 1
+        records = Records(_NUMBER, parts, shape[axis], nans=True)
+        super().__init__(shape, dtype, axis, asked, terms, records)
+        self.of_source = dtype
+        #: Of each length of a part.
+        self.of_part = {
+            count: Records(dtype, count, shape[axis])
+            for count in {b - a for a, b in itertools.pairwise(self.begins)}
+        }
+        # What is taken of sorted records: where a sub-array comes from.
+        self.native, self.size = np.dtype(np.int64), 1
+        self.firsts = -1
+
+    @staticmethod
+    def part(length: int, others: Shape, dtype: np.dtype[Any], room: int) -> int:
+        """Elements of a part: those of all sub-arrays, loaded twice, and their records fit."""
+        fixed = SCRATCH + length * _NUMBERED
+        each = length * (3 * dtype.itemsize + 1) + 1
+        if (found := (room - 2 * fixed) // each) < 1:
+            raise TooLittle(2 * fixed + 8 * each)
+        return min(found, math.prod(others))
+
+    def needed(self, told: int) -> int:
+        """What was told: no part of this plan knows of less."""
+        return told
+
+    def sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
+        """Numbers of all parts; then records of these, sorted."""
+        parts = len(self.begins) - 1
+        numbers = self.temporary("numbers of parts", (parts, self.length), _NUMBER)
+        self.firsts = self.temporary("places of what differs", (self.length,), self.native)
+        last = self.joined()
+        if last.held > self.terms.room:
+            # With twice the memory there are half as many parts.
+            raise TooLittle(min(2 * self.terms.room, last.held))
+        phases = [renumbered(one, [0, ordered, numbers]) for one in (self.numbered(), last)]
+        return list(phases), f"sub-arrays are too long: compared in {parts} parts", -1
+
+    def numbered(self) -> Schedule:
+        """Each part of all sub-arrays: its number in each."""
+        length, begins = self.length, self.begins
+        most = max(b - a for a, b in itertools.pairwise(begins))
+        steps = len(begins) - 1
+        twice = min(2, steps)
+        buffers = (
+            Buffer(length * most, self.of_source, copies=twice),
+            Buffer(length * self.of_part[most].nbytes, _BYTE),
+            Buffer(length, _NUMBER, copies=twice),
+            Buffer(SCRATCH + length * _NUMBERED // 2, _BYTE),
+        )
+
+        def step(number: int) -> Step:
+            low, high = begins[number : number + 2]
+            box = section_of(self.others, low, high)
+            blocks = (
+                Block(0, (length, *(p.stop - p.start for p in box))),
+                Block(1, (length, self.of_part[high - low].nbytes)),
+                Block(2, (1, length)),
+                Block(3, (buffers[3].elements,)),
+            )
+            load = Load(0, self.section(0, length, box), 0, axes=self.axes)
+            store = Store(2, (slice(number, number + 1), slice(0, length)), 2)
+            return Step(blocks, (load,), (store,), kernel=0, arguments=(high - low,))
+
+        def kernel(blocks: Sequence[NDArray[Any]], count: int) -> None:
+            records = self.of_part[count]
+            records.encode(blocks[0], 0, blocks[1])
+            sort_records(blocks[1], records.nbytes)
+            new = np.zeros(length, np.uint64)
+            new[1:] = records.differ(blocks[1][1:], blocks[1][:-1], nans=False)
+            np.cumsum(new, out=new)
+            new *= np.uint64(2)
+            if records.nans:
+                new += records.of(blocks[1])["nan"]
+            blocks[2][0, records.place(blocks[1])] = new
+
+        return Schedule("unique: parts", (), buffers, steps, step, (kernel,))
+
+    def joined(self) -> Schedule:
+        """One step: records of the numbers, sorted."""
+        length, parts, nbytes = self.length, len(self.begins) - 1, self.records.nbytes
+        buffers = (
+            Buffer(length * parts, _NUMBER),
+            Buffer(length * nbytes, _BYTE),
+            Buffer(SCRATCH + nbytes + length * _NUMBERED, _BYTE),
+        )
+
+        def step(number: int) -> Step:
+            every = slice(0, length)
+            blocks = (
+                Block(0, (length, parts)),
+                Block(1, (length, nbytes)),
+                Block(2, (buffers[2].elements,)),
+            )
+            load = Load(2, (slice(0, parts), every), 0, axes=(1, 0))
+            return Step(blocks, (load,), (Store(1, (every, slice(0, nbytes)), 1),), kernel=0)
+
+        def kernel(blocks: Sequence[NDArray[Any]]) -> None:
+            nan = np.zeros(length, np.uint64)
+            for part in range(parts):
+                nan |= blocks[0][:, part] & np.uint64(1)
+            self.records.encode(blocks[0], 0, blocks[1])
+            self.records.of(blocks[1])["nan"] = nan
+            sort_records(blocks[1], nbytes)
+
+        return Schedule("unique: whole", (), buffers, 1, step, (kernel,))
+
+    # What differs.
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self.length * math.prod(self.others) * self.of_source.itemsize
+
+    def take(self, data: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Where they come from."""
+        out[...] = self.records.of(data)["place"][which]
+
+    def result(self, low: int, high: int) -> tuple[Section, Shape, Shape | None]:
+        """In the array of places."""
+        return (slice(low, high),), (high - low,), None
+
+    def target(self, name: str) -> int:
+        """Places instead of sub-arrays, which are copied later."""
+        return self.firsts if name == "elements" else super().target(name)
+
+    def after(self, marks: int) -> list[Phase]:
+        """What differs is copied."""
+        copies = _Copies(self)
+        return [
+            Later(
+                name="unique: copies",
+                steps=copies.steps,
+                held=sum(one.nbytes for one in copies.buffers) + copies.kept,
+                loaded=self.nbytes,
+                stored=self.nbytes,
+                at_once={0: 1, 1: 1},
+                make=lambda opened: copies.schedule(opened[marks], opened[self.firsts]),
+            )
+        ]
+
+
+class _Copies:
+    """Copies of the first ones of equal sub-arrays, part by part; as many steps as may differ."""
+
+    def __init__(self, plan: _Columns) -> None:
+        self.plan = plan
+        most = max(plan.terms.room // 4 // plan.of_source.itemsize, 1)
+        self.begins = slab_ends(plan.others, most)
+        largest = max(b - a for a, b in itertools.pairwise(self.begins))
+        self.buffers = (Buffer(largest, plan.of_source, copies=2), Buffer(SCRATCH, _BYTE))
+        self.parts = len(self.begins) - 1
+        self.steps = plan.length * self.parts
+        #: Bytes of places.
+        self.kept = plan.native.itemsize * plan.length
+        self.floats = plan.of_source.kind in "fc"
+
+    def schedule(self, marks: Any, firsts: Any) -> Schedule:
+        """The steps, from what was counted and where sub-arrays are first."""
+        count = int(np.asarray(marks[:, 0]).sum())
+        step = _Copy(self, np.asarray(firsts[0:count]))
+        kernels = (self.quiet,) if self.floats else ()
+        return Schedule("unique: copies", (), self.buffers, self.steps, step, kernels)
+
+    def quiet(self, blocks: Sequence[NDArray[Any]]) -> None:
+        """NaNs keep their sign and nothing else, as in records: memory makes no difference."""
+        flat = blocks[0].reshape(-1)
+        flat = flat.view(flat.real.dtype)
+        for begin in range(0, len(flat), PIECE):
+            part = flat[begin : begin + PIECE]
+            np.copysign(np.nan, part, out=part, where=np.isnan(part))
+
+
+class _Copy:
+    """Step `k` copies a part of a sub-array; nothing if fewer differ."""
+
+    def __init__(self, copies: _Copies, firsts: NDArray[np.int64]) -> None:
+        self.copies, self.firsts = copies, firsts
+        self.reserved = _core.Reservation("places of sub-arrays", copies.kept)
+
+    def __call__(self, number: int) -> Step:
+        plan, begins = self.copies.plan, self.copies.begins
+        row, part = divmod(number, self.copies.parts)
+        if row >= len(self.firsts):
+            return Step(())
+        box, first = section_of(plan.others, *begins[part : part + 2]), int(self.firsts[row])
+        block = Block(0, (1, *(p.stop - p.start for p in box)))
+        load = Load(0, plan.section(first, first + 1, box), 0, axes=plan.axes)
+        store = Store(1, plan.section(row, row + 1, box), 0, axes=plan.axes)
+        kernel = 0 if self.copies.floats else None
+        return Step((block, Block(1, (SCRATCH,))), (load,), (store,), kernel=kernel)

@@ -1,0 +1,557 @@
+"""
+How the different elements of an array are found: a program.
+
+Problem. How many elements differ, and so the lengths of the results, is known only when all were
+compared; and the inverse (of each element, which of the different ones it is) comes in sorted order, but
+is wanted in that of the array.
+Idea. The array is sorted into a temporary array, and its places into another one if somebody asks for
+index or inverse. One pass over the sorted elements counts in each block how many begin there: after it
+the results have their lengths, and the place of each block's part in them is known. One more pass stores
+that part. It also makes words of place and number of each element, sorts them by place, block by block,
+and stores them as runs, whose merge is the inverse.
+
+The inverse by a merge moves three times its own bytes beside the places: runs written and read, the
+result written. Scattered in memory, as many elements at a time as fit, it would read places and sorted
+elements once for each such part: less for one or two parts, more for all others, and an array of which a
+half fits is not what is computed on disk. Stored at their places, one by one, elements would be requests
+of 8 bytes.
+
+Invariants. Blocks are cut as they were when they were counted. Elements that begin are told by
+comparison with the one before, which each block loads, so that blocks are independent.
+
+Reference: Knuth, volume 3, section 6.5, on sorting to find what is equal; section 5.2, exercise 10, on
+permutations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.tiling import Tiling
+from outcore.compute.jobs import Bound, Later, Phase, Program, Result, Terms, TooLittle
+from outcore.compute.sort.runs import Runs, Words, fan_in
+from outcore.compute.sort.sorting import Planning, sorting
+
+__all__ = ["Asked", "Distinct", "distinct", "renumbered"]
+
+Shape = tuple[int, ...]
+_PLACE = np.dtype(np.int64)
+# Elements that are compared at once, and bytes that this takes for each, beside the elements.
+_PIECE, _BESIDE = 2048, 96
+# Elements of the smallest blocks, and bytes that are kept of each block when all are counted.
+_LEAST, _KEPT = 1024, 48
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """
+    What is asked for beside the different elements.
+
+    Parameters
+    ----------
+    index, inverse, counts
+        As by `numpy.unique`.
+    equal_nan
+        All NaNs are one element.
+    """
+
+    index: bool
+    inverse: bool
+    counts: bool
+    equal_nan: bool
+
+    @property
+    def places(self) -> bool:
+        """Places in sorted order are needed."""
+        return self.index or self.inverse
+
+
+def distinct(shape: Shape, dtype: np.dtype[Any], asked: Asked) -> Callable[[Terms], Program]:
+    """
+    How to plan it.
+
+    The results are, as far as asked for: elements, index, inverse (of the array's shape), counts.
+    """
+    ordered = sorting("unique", shape, dtype, None, places=False)
+    order = sorting("unique", shape, dtype, None, places=True) if asked.places else None
+
+    def plan(terms: Terms) -> Program:
+        alone = replace(terms, infos=(terms.infos[0], None))
+        of = _Elements(shape, dtype, asked, terms)
+        of.ordered, of.order = ordered(alone), None if order is None else order(alone)
+        return of.program()
+
+    return plan
+
+
+class Distinct:
+    """
+    One plan, whatever it is that differs: an item is an element, or a sub-array.
+
+    Parameters
+    ----------
+    shape
+        Of the inverse.
+    dtype
+        Of the elements.
+    asked, terms
+        What for, and with what.
+    """
+
+    #: What each sorted item has of axes where it is stored, and its dtype there.
+    tail: Shape = ()
+    stored: np.dtype[Any]
+    #: Elements of an item.
+    size = 1
+    #: Bytes for each item that is compared, and for all of them.
+    beside, scratch = _BESIDE, 0
+    #: Items of the smallest blocks.
+    least = _LEAST
+    #: Places are in an array of their own.
+    apart = False
+
+    def __init__(self, shape: Shape, dtype: np.dtype[Any], asked: Asked, terms: Terms) -> None:
+        self.shape, self.asked, self.terms = shape, asked, terms
+        self.length, self.native = math.prod(shape), dtype.newbyteorder("=")
+        self.stored = self.native
+        self.results = ["elements"]
+        self.results += ["index"] * asked.index + ["inverse"] * asked.inverse
+        self.results += ["counts"] * asked.counts
+        self.names = ["array", *self.results]
+        self.temporaries: list[Result] = []
+        word = np.dtype(np.uint64)
+        self.words = Words(word, "w") if self.length <= 1 << 32 else Words(word, "w", 2, (2,))
+
+    def sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
+        """Phases that sort into an array, in a sentence; number of the array of places, or -1."""
+        raise NotImplementedError
+
+    def differ(self, data: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which sorted items are not equal to those before."""
+        raise NotImplementedError
+
+    def take(self, data: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Some sorted items as they are in the result."""
+        raise NotImplementedError
+
+    def places(self, data: NDArray[Any]) -> NDArray[np.int64]:
+        """Of sorted items, if these are not in an array of their own."""
+        raise NotImplementedError
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self.length * self.size * self.native.itemsize
+
+    def target(self, name: str) -> int:
+        """Number of the array that gets a result, block by block."""
+        return self.names.index(name)
+
+    def after(self, marks: int) -> list[Phase]:
+        """Phases behind those that store blocks, from the counts of blocks."""
+        return []
+
+    def result(self, low: int, high: int) -> tuple[Section, Shape, Shape | None]:
+        """Some items in the result: section, shape of a block of them, `Store.axes`."""
+        return _line(low, high)
+
+    def program(self) -> Program:
+        """How it is computed."""
+        block = self.block()
+        number = -(-self.length // block)
+        ordered_at = self.temporary("sorted elements", (self.length, *self.tail), self.stored)
+        phases, sorted_how, order_at = self.sorts(ordered_at)
+        marks_at = self.temporary("counts of blocks", (number, 2), _PLACE)
+        blocks = _Blocks(self, block, number, ordered_at, order_at, marks_at)
+        merges: list[Phase] = []
+        if self.asked.inverse and self.length:
+            merges = self.merges(blocks)
+        phases.append(blocks.counting())
+        known = len(phases)
+        phases += [blocks.storing(), *merges, *self.after(marks_at)]
+        method = f"{sorted_how}; {number} blocks of sorted elements are counted, then stored"
+        if merges:
+            method += "; the inverse is sorted back by place"
+        once = {0: self.nbytes}
+        if self.asked.inverse:
+            once[1 + self.results.index("inverse")] = self.length * _PLACE.itemsize
+        bound = Bound.of(once, "array and inverse once" if self.asked.inverse else "array once")
+        return Program(
+            tuple(self.named(phase) for phase in phases),
+            method,
+            bound,
+            tuple(self.temporaries),
+            known=known,
+            shapes=lambda opened: self.shapes(opened[marks_at]),
+        )
+
+    def shapes(self, marks: Any) -> list[Shape]:
+        """Of the results."""
+        count = int(np.asarray(marks[:, 0]).sum())
+        shapes = {"inverse": self.shape, "elements": self.of_elements(count)}
+        return [shapes.get(name, (count,)) for name in self.results]
+
+    def of_elements(self, count: int) -> Shape:
+        """Shape of the result, of so many items."""
+        return (count,)
+
+    def temporary(self, name: str, shape: Shape, dtype: np.dtype[Any]) -> int:
+        """One more array; its number."""
+        self.names.append(name)
+        self.temporaries.append(Result(shape, dtype, {"order": "C"}))
+        return len(self.names) - 1
+
+    def embedded(self, program: Program, result: int) -> list[Phase]:
+        """The phases of a sort, whose result is a temporary array here."""
+        numbers = [0, result]
+        for one in program.temporaries:
+            numbers.append(self.temporary("runs", one.shape, one.dtype))
+        return [renumbered(phase, numbers) for phase in program.phases]
+
+    def named(self, phase: Phase) -> Phase:
+        """With the names of all arrays of the program."""
+        names = tuple(self.names)
+        if isinstance(phase, Schedule):
+            return replace(phase, arrays=names)
+        make = phase.make
+        return replace(phase, make=lambda opened: replace(make(opened), arrays=names))
+
+    def block(self) -> int:
+        """Elements that are counted and stored at a time."""
+        room, each = self.terms.room, self.held(2) - self.held(1)
+        least = max(min(self.length, self.least), 1)
+        block = max(min((room - self.held(1)) // each, self.length), least)
+        while True:
+            kept = -(-self.length // block) * _KEPT
+            held = self.held(block) + kept
+            if held <= room:
+                return block
+            if kept > room // 4:
+                raise TooLittle(2 * room)
+            if block == least:
+                raise TooLittle(held)
+            block = max(block - -(-block // 32), least)
+
+    def held(self, block: int) -> int:
+        """Bytes that storing takes, for blocks of so many elements; counting takes less."""
+        return sum(buffer.nbytes for buffer in self.buffers(block, 1))
+
+    def buffers(self, block: int, distance: int) -> list[Buffer]:
+        """Sorted elements, memory for comparisons; places, results; words of the inverse, samples."""
+        asked, piece = self.asked, min(_PIECE, max(self.length, 1))
+        found = [
+            Buffer((block + 1) * math.prod(self.tail), self.stored, copies=2),
+            Buffer(piece * self.beside + self.scratch, np.dtype("u1")),
+        ]
+        if self.apart:
+            found.append(Buffer(block, _PLACE, copies=2))
+        found.append(Buffer(block * self.size, self.native, copies=2))
+        found += [Buffer(block, _PLACE, copies=2)] * (asked.index + asked.counts)
+        if asked.inverse:
+            tail = math.prod(self.words.tail)
+            found.append(Buffer(block * tail, self.words.dtype, copies=2))
+            found.append(Buffer(block // distance * tail, self.words.dtype, copies=2))
+        return found
+
+    def merges(self, blocks: _Blocks) -> list[Phase]:
+        """From runs of blocks to the inverse."""
+        words, room, length = self.words, self.terms.room, self.length
+        begins = (*range(0, length, blocks.block), length)
+        many, distance = fan_in(
+            blocks.number,
+            length,
+            length,
+            max(room // (4 * words.nbytes), 1),
+            1,
+            words.nbytes,
+            room,
+            self.terms.disk,
+        )
+        runs = Runs(2, 3, begins, distance)
+        planning = Planning("unique", (length,), _PLACE, 0, words, True, self.terms)
+        phases, temporaries = planning.merges(Tiling((), (), "C"), runs, many, self.shape)
+        numbers = [0, self.names.index("inverse")]
+        for one in temporaries:
+            numbers.append(self.temporary("runs", one.shape, one.dtype))
+        blocks.runs = replace(runs, array=numbers[2], samples=numbers[3])
+        return [renumbered(phase, numbers) for phase in phases]
+
+
+class _Elements(Distinct):
+    """All elements, as one line."""
+
+    ordered: Program
+    order: Program | None
+
+    @property
+    def apart(self) -> bool:  # type: ignore[override]
+        """Places are sorted once more."""
+        return self.asked.places
+
+    def sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
+        phases, order_at = self.embedded(self.ordered, ordered), -1
+        if self.order is not None:
+            order_at = self.temporary("sorted places", (self.length,), _PLACE)
+            phases += self.embedded(self.order, order_at)
+        return phases, self.ordered.method, order_at
+
+    def differ(self, data: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:
+        return _differ(data, before, equal_nan=self.asked.equal_nan)
+
+    def take(self, data: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any]) -> None:
+        np.take(data, which, out=out, mode="clip")
+
+
+def renumbered(phase: Phase, numbers: Sequence[int]) -> Phase:
+    """A phase whose arrays have other numbers."""
+    if isinstance(phase, Later):
+        make = phase.make
+        return replace(
+            phase,
+            at_once={numbers[n]: count for n, count in phase.at_once.items()},
+            make=lambda opened: _of_schedule(make([opened[n] for n in numbers]), numbers),
+        )
+    return _of_schedule(phase, numbers)
+
+
+def _of_schedule(schedule: Schedule, numbers: Sequence[int]) -> Schedule:
+    make = schedule.make
+
+    def step(number: int) -> Step:
+        one = make(number)
+        loads = tuple(replace(load, array=numbers[load.array]) for load in one.loads)
+        stores = tuple(replace(store, array=numbers[store.array]) for store in one.stores)
+        return replace(one, loads=loads, stores=stores)
+
+    return replace(schedule, make=step)
+
+
+class _Blocks:
+    """
+    Blocks of sorted elements.
+
+    Parameters
+    ----------
+    plan
+        Of the whole.
+    block, number
+        Elements of a block, and how many there are.
+    ordered, order, marks
+        Numbers of the arrays of sorted items, of their places (-1: none), and of what is counted:
+        for each block the elements that begin there, and where the first of them is.
+    """
+
+    def __init__(
+        self, plan: Distinct, block: int, number: int, ordered: int, order: int, marks: int
+    ) -> None:
+        self.plan, self.block, self.number = plan, block, number
+        self.ordered, self.order, self.marks = ordered, order, marks
+        self.length = plan.length
+        self.runs: Runs | None = None
+
+    def part(self, number: int) -> slice:
+        """A block."""
+        return slice(number * self.block, min((number + 1) * self.block, self.length))
+
+    def loaded(self, number: int) -> tuple[Block, Load]:
+        """A block, with the element before it."""
+        part = self.part(number)
+        section = slice(max(part.start - 1, 0), part.stop)
+        tail = self.plan.tail
+        key = (section, *(slice(0, n) for n in tail))
+        return Block(0, (section.stop - section.start, *tail)), Load(self.ordered, key, 0)
+
+    def counting(self) -> Schedule:
+        """How many elements begin in each block, and where the first of them is."""
+        buffers = (*self.plan.buffers(self.block, 1)[:2], Buffer(2, _PLACE, copies=2))
+        scratch = Block(1, (buffers[1].elements,))
+
+        def step(number: int) -> Step:
+            block, load = self.loaded(number)
+            row = (slice(number, number + 1), slice(0, 2))
+            return Step(
+                blocks=(block, scratch, Block(2, (1, 2))),
+                loads=(load,),
+                stores=(Store(self.marks, row, 2),),
+                kernel=0,
+                arguments=(number,),
+            )
+
+        def kernel(blocks: Sequence[NDArray[Any]], number: int) -> None:
+            base, count, first = number * self.block, 0, self.length
+            for at, begins in self.begins(blocks[0], number):
+                if len(begins):
+                    first = first if count else base + at + int(begins[0])
+                    count += len(begins)
+            blocks[2][0] = count, first
+
+        return Schedule("unique: counts", (), buffers, self.number, step, (kernel,))
+
+    def begins(self, data: NDArray[Any], number: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Where elements begin that differ from the one before, piece by piece."""
+        own = 0 if number == 0 else 1
+        for begin in range(own, len(data), _PIECE):
+            end = min(begin + _PIECE, len(data))
+            first = int(begin == 0)
+            new = np.ones(end - begin, bool)
+            before = data[begin + first - 1 : end - 1]
+            new[first:] = self.plan.differ(data[begin + first : end], before)
+            yield begin - own, np.flatnonzero(new)
+
+    def storing(self) -> Later:
+        """The results; the inverse as runs."""
+        plan, asked, length = self.plan, self.plan.asked, self.length
+        width, item = plan.size * plan.native.itemsize, plan.stored.itemsize * math.prod(plan.tail)
+        at_once = {self.ordered: 1, **dict.fromkeys(self.targets, 1)}
+        loaded = (length + max(self.number - 1, 0)) * item
+        stored = length * (width + 8 * (asked.index + asked.counts))
+        distance = 1
+        if plan.apart:
+            at_once[self.order] = 1
+            loaded += 8 * length
+        if self.runs is not None:
+            distance = self.runs.distance
+            at_once |= {self.runs.array: 1, self.runs.samples: 1}
+            stored += (length + self.runs.sampled[-1]) * plan.words.nbytes
+        buffers = tuple(plan.buffers(self.block, distance))
+        return Later(
+            name="unique: results",
+            steps=self.number,
+            held=sum(buffer.nbytes for buffer in buffers) + self.number * _KEPT,
+            loaded=loaded,
+            stored=stored,
+            at_once=at_once,
+            make=lambda opened: _Storing(self, buffers, opened[self.marks]).schedule(),
+        )
+
+    @property
+    def targets(self) -> list[int]:
+        """Numbers of the results that are stored block by block."""
+        return [self.plan.target(one) for one in self.plan.results if one != "inverse"]
+
+
+class _Storing:
+    """The schedule that stores, from what was counted."""
+
+    def __init__(self, blocks: _Blocks, buffers: tuple[Buffer, ...], marks: Any) -> None:
+        self.blocks, self.buffers = blocks, buffers
+        self.reserved = _core.Reservation("counts of blocks", blocks.number * _KEPT)
+        found = np.asarray(marks[...])
+        #: Elements that begin before each block.
+        self.before = np.concatenate([[0], np.cumsum(found[:, 0])])
+        #: Where the next one begins behind each block.
+        self.following = np.full(blocks.number, blocks.length, np.int64)
+        for n in range(blocks.number - 2, -1, -1):
+            has = found[n + 1, 0] > 0
+            self.following[n] = found[n + 1, 1] if has else self.following[n + 1]
+
+    def schedule(self) -> Schedule:
+        """Its steps."""
+        blocks = self.blocks
+        return Schedule(
+            "unique: results", (), self.buffers, blocks.number, self.step, (self.kernel,)
+        )
+
+    def step(self, number: int) -> Step:
+        """A block."""
+        blocks, plan = self.blocks, self.blocks.plan
+        part, (block, load) = blocks.part(number), blocks.loaded(number)
+        found, loads, stores = [block, Block(1, (self.buffers[1].elements,))], [load], []
+        if plan.apart:
+            loads.append(Load(blocks.order, (part,), 2))
+            found.append(Block(2, (part.stop - part.start,)))
+        low, high = int(self.before[number]), int(self.before[number + 1])
+        for n, target in enumerate(blocks.targets):
+            section, shape, axes = plan.result(low, high) if n == 0 else _line(low, high)
+            if math.prod(shape):
+                stores.append(Store(target, section, len(found), axes=axes))
+            found.append(Block(len(found), shape))
+        runs, tail = blocks.runs, plan.words.tail
+        if runs is not None:
+            behind = tuple(slice(0, n) for n in tail)
+            stores.append(Store(runs.array, (part, *behind), len(found)))
+            found.append(Block(len(found), (part.stop - part.start, *tail)))
+            samples = runs.samples_of(number, part.start, part.stop)
+            if samples.stop > samples.start:
+                stores.append(Store(runs.samples, (samples, *behind), len(found)))
+            found.append(Block(len(found), (samples.stop - samples.start, *tail)))
+        return Step(tuple(found), tuple(loads), tuple(stores), kernel=0, arguments=(number,))
+
+    def kernel(self, blocks: Sequence[NDArray[Any]], number: int) -> None:
+        """Take what begins in a block."""
+        plan, asked = self.blocks.plan, self.blocks.plan.asked
+        data = blocks[0] if number == 0 else blocks[0][1:]
+        rest = iter(blocks[2:])
+        apart = next(rest) if plan.apart else None
+        elements = next(rest)
+        index = next(rest) if asked.index else None
+        counts = next(rest) if asked.counts else None
+        words = next(rest) if asked.inverse else None
+        base, reached = number * self.blocks.block, 0
+        for at, begins in self.blocks.begins(blocks[0], number):
+            part, here = slice(reached, reached + len(begins)), slice(at, at + _PIECE)
+            if asked.places:
+                places = plan.places(data[here]) if apart is None else apart[here]
+                if words is not None:
+                    self.number_them(words[here], places, begins, number, reached)
+                if index is not None:
+                    np.take(places, begins, out=index[part], mode="clip")
+            np.add(begins, at, out=begins)
+            plan.take(data, begins, elements[part])
+            if counts is not None:
+                np.add(begins, base, out=counts[part])
+            reached = part.stop
+        if counts is not None and reached:
+            for begin in range(0, reached - 1, _PIECE):
+                end = min(begin + _PIECE, reached - 1)
+                counts[begin:end] = counts[begin + 1 : end + 1] - counts[begin:end]
+            counts[-1] = self.following[number] - counts[-1]
+        if words is not None:
+            self.sort(words, blocks[-1])
+
+    def number_them(
+        self,
+        words: NDArray[Any],
+        places: NDArray[Any],
+        begins: NDArray[np.int64],
+        number: int,
+        reached: int,
+    ) -> None:
+        """Words of the place of each element, and of the number of its different element."""
+        new = np.zeros(len(places), np.uint64)
+        new[begins] = 1
+        np.cumsum(new, out=new)
+        new += np.uint64(int(self.before[number]) + reached - 1 & 2**64 - 1)
+        if words.ndim == 1:
+            np.left_shift(places.view(np.uint64), np.uint64(32), out=words)
+            words |= new
+        else:
+            words[:, 0] = places
+            words[:, 1] = new
+
+    def sort(self, words: NDArray[Any], samples: NDArray[Any]) -> None:
+        """By place; and take samples."""
+        of, runs = self.blocks.plan.words, self.blocks.runs
+        assert runs is not None
+        _core.sort_lines(of.flat(words), of.width, of.kind, len(words))
+        np.copyto(samples, runs.of_block(words, 0))
+
+
+def _line(low: int, high: int) -> tuple[Section, Shape, Shape | None]:
+    """A part of a result of one axis: section, shape of its block, and axes."""
+    return (slice(low, high),), (high - low,), None
+
+
+def _differ(data: NDArray[Any], before: NDArray[Any], *, equal_nan: bool) -> NDArray[np.bool_]:
+    new = np.asarray(data != before)
+    if equal_nan and data.dtype.kind in "fcmM":
+        new &= ~(np.isnan(data) & np.isnan(before))
+    return new

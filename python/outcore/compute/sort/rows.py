@@ -1,0 +1,226 @@
+"""
+How the different sub-arrays along an axis are found: a program.
+
+Problem. As for elements (`outcore.compute.sort.distinct`), but what is compared has any length, and may
+lie across the file.
+Idea. Blocks of sub-arrays become records (`outcore.compute.sort.records`), which are sorted in memory
+and stored as runs, and merged by the merge of all sorts, from exact cuts. Places travel inside of the
+records, so there is one sort whatever is asked for. Counting and storing are those of elements: a block
+of sorted records, each compared with the one before; those that begin are turned back, and stored along
+the axis.
+
+Everything is read once, and written as records twice (once if all sub-arrays fit in memory together);
+sorted records are read twice, to count and to store. Where sub-arrays are too long for that, see
+`outcore.compute.sort.columns`.
+
+Invariants. What comes out does not depend on memory: equal records have equal bytes, or other places.
+
+Reference: Knuth, volume 3, section 5.4, for runs and merges.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.tiling import Tiling
+from outcore.compute.jobs import SMALLEST, Phase, Program, Terms, TooLittle
+from outcore.compute.sort.distinct import Asked, Distinct, renumbered
+from outcore.compute.sort.records import SCRATCH, Records, sort_records
+from outcore.compute.sort.runs import Runs, Words, fan_in
+from outcore.compute.sort.sorting import Planning
+
+__all__ = ["Rows"]
+
+Shape = tuple[int, ...]
+_BYTE = np.dtype(np.uint8)
+# Bytes of the smallest blocks of records, if a record is shorter; and of memory to sort a sample.
+_LEAST, _SAMPLE = 2**16, 24
+
+
+class Rows(Distinct):
+    """One plan."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        dtype: np.dtype[Any],
+        axis: int,
+        asked: Asked,
+        terms: Terms,
+        records: Records,
+    ) -> None:
+        super().__init__((shape[axis],), dtype, asked, terms)
+        self.source, self.axis, self.records = shape, axis, records
+        self.others = (*shape[:axis], *shape[axis + 1 :])
+        self.size = records.elements
+        self.stored, self.tail = _BYTE, (records.nbytes,)
+        self.scratch = SCRATCH
+        self.least = max(_LEAST // records.nbytes, 1)
+        order = (axis, *range(axis), *range(axis + 1, len(shape)))
+        self.axes = None if axis == 0 else order
+
+    # What differs.
+
+    def differ(self, data: NDArray[Any], before: NDArray[Any]) -> NDArray[np.bool_]:
+        """Keys differ, or there is a NaN."""
+        return self.records.differ(data, before)
+
+    def take(self, data: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Turned back."""
+        self.records.decode(data, which, out)
+
+    def places(self, data: NDArray[Any]) -> NDArray[np.int64]:
+        """Where they come from."""
+        return self.records.place(data)
+
+    def of_elements(self, count: int) -> Shape:
+        """Along the axis."""
+        return (*self.source[: self.axis], count, *self.source[self.axis + 1 :])
+
+    def result(self, low: int, high: int) -> tuple[Section, Shape, Shape | None]:
+        """Along the axis."""
+        return self.section(low, high), (high - low, *self.others), self.axes
+
+    def section(self, low: int, high: int, box: Section | None = None) -> Section:
+        """Some sub-arrays, or a section of them, in the source or in the result."""
+        if box is None:
+            box = tuple(slice(0, n) for n in self.others)
+        return (*box[: self.axis], slice(low, high), *box[self.axis :])
+
+    # The sort.
+
+    def program(self) -> Program:
+        """How it is computed; who refuses tells of what may do for all of it."""
+        try:
+            return super().program()
+        except TooLittle as error:
+            raise TooLittle(self.needed(error.needed)) from None
+
+    def needed(self, told: int) -> int:
+        """Bytes that may do, where a part of the plan has told of so many, and knows no other part."""
+        room, nbytes = self.terms.room, self.records.nbytes
+        whole = self.sorted_runs(self.together).held
+        # The merge of two runs, from samples in half of the room (`fan_in`).
+        merge = (nbytes + _SAMPLE) * math.isqrt(160 * self.length)
+        least = max(min(whole, max(merge, SMALLEST)), self.held(1))
+        return max(least, min(told, max(whole, self.held(1))) if whole > room else told)
+
+    @property
+    def together(self) -> Runs:
+        """All sub-arrays as one run, which is the result of the sort."""
+        return Runs(1, 1, (0, self.length), self.length + 1)
+
+    def sorts(self, ordered: int) -> tuple[list[Phase], str, int]:
+        """Sorted records: of all sub-arrays at once, or of pieces, which are merged."""
+        length, room = self.length, self.terms.room
+        one = self.sorted_runs(self.together)
+        if not length or one.held <= room:
+            phase = renumbered(one, [0, ordered])
+            return [phase], "all sub-arrays are sorted in memory", -1
+        if room < SMALLEST:
+            raise TooLittle(min(SMALLEST, one.held))
+        words = Words(_BYTE, "S", self.records.nbytes, self.tail)
+        runs, many = self.runs(words)
+        planning = Planning(
+            "unique", (length,), np.dtype(f"V{words.nbytes}"), 0, words, False, self.terms
+        )
+        merges, temporaries = planning.merges(Tiling((), (), "C"), runs, many)
+        numbers = [0, ordered]
+        for temporary in temporaries:
+            numbers.append(self.temporary("runs", temporary.shape, temporary.dtype))
+        phases: list[Phase] = [self.sorted_runs(runs), *merges]
+        passes = f"{len(merges)} pass{'es' if len(merges) > 1 else ''}"
+        method = (
+            f"{len(runs.begins) - 1} pieces of sub-arrays do not fit together: sorted one by one, as "
+            f"records of {words.nbytes} bytes, and merged in {passes}"
+        )
+        return [renumbered(phase, numbers) for phase in phases], method, -1
+
+    def runs(self, words: Words) -> tuple[Runs, int]:
+        """Pieces that are sorted in memory, and how many are merged at a time."""
+        nbytes, length, room = words.nbytes, self.length, self.terms.room
+        each = 2 * self.size * self.native.itemsize + 2 * nbytes
+        begins: tuple[int, ...] = ()
+        # The distance of samples follows from the number of runs, and what they take from the distance.
+        distance = room
+        for _ in range(2):
+            piece = (room - SCRATCH - 3 * nbytes) * distance // (each * distance + 2 * nbytes)
+            if piece < 1:
+                raise TooLittle(SCRATCH + 5 * nbytes + each)
+            begins = self.pieces(piece)
+            many, least = fan_in(
+                len(begins) - 1,
+                length,
+                length,
+                max(room // (4 * nbytes), 1),
+                1,
+                # Samples are sorted beside themselves.
+                nbytes + _SAMPLE,
+                room,
+                self.terms.disk,
+            )
+            distance = min(distance, least)
+        return Runs(2, 3, begins, distance), many
+
+    def pieces(self, most: int) -> tuple[int, ...]:
+        """Where each piece begins, and where the last one ends: whole chunks, if some fit."""
+        side = self.terms.side(0)
+        chunk = 1 if side is None or side.chunks is None else side.chunks[self.axis]
+        if most > chunk:
+            return (*range(0, self.length, most - most % chunk), self.length)
+        count = -(-self.length // most)
+        return (*range(0, self.length, -(-self.length // count)), self.length)
+
+    def sorted_runs(self, runs: Runs) -> Schedule:
+        """Pieces become runs of records; a piece that is all of it has no samples."""
+        begins, tail, size = runs.begins, self.tail, self.size
+        steps = len(begins) - 1 if self.length else 0
+        largest = max((b - a for a, b in itertools.pairwise(begins)), default=0)
+        twice = min(2, max(steps, 1))
+        buffers = (
+            Buffer(largest * size, self.native, copies=twice),
+            Buffer(largest * math.prod(tail), _BYTE, copies=twice),
+            Buffer(largest // runs.distance * math.prod(tail), _BYTE, copies=twice),
+            # NumPy's sort holds a record.
+            Buffer(SCRATCH + self.records.nbytes, _BYTE),
+        )
+        behind = tuple(slice(0, n) for n in tail)
+
+        def step(number: int) -> Step:
+            low, high = begins[number : number + 2]
+            count, samples = high - low, runs.samples_of(number, low, high)
+            blocks = (
+                Block(0, (count, *self.others)),
+                Block(1, (count, *tail)),
+                Block(2, (samples.stop - samples.start, *tail)),
+                Block(3, (buffers[3].elements,)),
+            )
+            loads = (Load(0, self.section(low, high), 0, axes=self.axes),) if size else ()
+            stores = [Store(runs.array, (slice(low, high), *behind), 1)]
+            if samples.stop > samples.start:
+                stores.append(Store(runs.samples, (samples, *behind), 2))
+            return Step(blocks, loads, tuple(stores), kernel=0, arguments=(low,))
+
+        kernel = _Sort(self.records, runs)
+        return Schedule("unique: runs", (), buffers, steps, step, (kernel,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sort:
+    """Makes records of sub-arrays, sorts them, and takes samples."""
+
+    records: Records
+    runs: Runs
+
+    def __call__(self, blocks: Sequence[NDArray[Any]], first: int) -> None:
+        self.records.encode(blocks[0], first, blocks[1])
+        sort_records(blocks[1], self.records.nbytes)
+        np.copyto(blocks[2], self.runs.of_block(blocks[1], 0))

@@ -1,0 +1,642 @@
+"""
+Sorted runs on disk, and their merge.
+
+Problem. Lines that do not fit in memory are sorted in pieces, the runs, and merged. A merge that
+follows its input (whichever run gives the next element is read on) reads at places that depend on the
+elements: its requests cannot be predicted, its steps cannot be counted, and who was killed starts again.
+Idea. The result is cut into sections of equal length. Whoever stores a run also stores each `d`-th of
+its elements, the samples. From these alone follows, for each border of a section, between which
+positions of each run it lies, to within `2 d k` elements of `k` runs together (`cuts`). So step `k`
+loads the part of each run that may belong to section `k`, with a few elements more at both ends,
+finds the exact borders in memory, merges, and stores section `k`: like any other step, ahead and
+behind, and no run is searched on disk.
+
+Elements on disk are words whose order as unsigned integers is NumPy's order of the elements (`Words`);
+a run is compared, cut and merged without knowing what it holds. The last pass turns words back.
+
+Tried and left out: the exact borders, searched in the runs on disk before the first step. It took two
+thousand short reads for each border, half as many bytes again as the merge itself at small budgets, and
+nothing was computed meanwhile. On paper: distribution into buckets by sampled splitters (samplesort). It
+moves the same four times the array, and saves the merge (a quarter of the time of the sort of the runs).
+But buckets differ in length as their samples are wrong, equal elements can make one of any length, so
+that the memory needed is not known beforehand, and what is stored before the restart cannot be told by
+numbers.
+
+Invariants. Cuts follow from the samples on disk alone: after a restart steps are the same. Equal
+elements come in the order of their runs, so in that of the array. What a step loads is bounded
+beforehand.
+
+References: Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988; Varman,
+Scheufler, Iyer, Ricard, Merging multiple lists on hierarchical-memory multiprocessors, 1991; Knuth,
+volume 3, section 5.4.9, on what a run tells beforehand (forecasting).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Step, Store
+from outcore.arrays.tiling import Tiling, slabs
+from outcore.compute.jobs import Disk, Later, TooLittle
+from outcore.compute.sort.records import cut_records, merge_records
+
+__all__ = ["Merge", "Runs", "Words", "boxes", "cuts", "fan_in", "places_of", "slab_ends"]
+
+_PAGE = 4096
+# The disk puts parts of so many bytes and more where they belong.
+_LONG = 2**18
+# What an operation on an array needs at least, with the share of the budget that is for operations.
+_OPERATION = 8 * 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """
+    How elements are stored in runs.
+
+    Parameters
+    ----------
+    dtype
+        Of the array that holds the runs.
+    kind
+        NumPy's letter of what they are, or ``"w"``: words that are compared as they are; ``"S"``: bytes
+        that are compared as a string (`outcore.compute.sort.records`).
+    width
+        Unsigned integers for an element.
+    tail
+        Axes that an element has in the array.
+    """
+
+    dtype: np.dtype[Any]
+    kind: str
+    width: int = 1
+    tail: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any]) -> Words | None:
+        """For sorting elements of a dtype; None if it has no order of words."""
+        native = dtype.newbyteorder("=")
+        sizes = {"b": (1,), "i": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16), "M": (8,)}
+        if native.itemsize not in sizes.get({"u": "i", "m": "M"}.get(native.kind, native.kind), ()):
+            return None
+        return cls(native, native.kind, 1 + (native.kind == "c"))
+
+    @classmethod
+    def with_places(cls, dtype: np.dtype[Any], length: int) -> Words | None:
+        """For sorting places by their elements, along an axis of this length."""
+        of = cls.of(dtype)
+        if of is None:
+            return None
+        word = np.dtype(np.uint64)
+        if of.dtype.itemsize <= 4 and length <= 1 << 32:
+            return cls(word, "w")
+        width = 3 if of.dtype.itemsize == 16 else 2
+        return cls(word, "w", width, (width,))
+
+    @property
+    def nbytes(self) -> int:
+        """Of an element."""
+        return self.dtype.itemsize * math.prod(self.tail)
+
+    def flat(self, block: NDArray[Any]) -> NDArray[Any]:
+        """The unsigned integers of a block."""
+        parts = 2 if self.kind == "c" else 1
+        return block.reshape(-1).view(f"u{self.dtype.itemsize // parts}")
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """
+    Sorted runs of lines, and samples of them.
+
+    Parameters
+    ----------
+    array, samples
+        Numbers of the arrays that hold them, along the last axis (but for what an element has).
+    begins
+        Where runs begin, and where the last one ends.
+    distance
+        Each run's elements ``distance - 1``, ``2 * distance - 1``, ... are its samples.
+    lead
+        Elements of the array before the first run, so that runs lie in their pages as what they are made
+        of does, and are stored from where they were loaded.
+    """
+
+    array: int
+    samples: int
+    begins: tuple[int, ...]
+    distance: int
+    lead: int = 0
+
+    def place(self, low: int, high: int) -> slice:
+        """Where elements of runs are in the array."""
+        return slice(self.lead + low, self.lead + high)
+
+    @property
+    def sampled(self) -> tuple[int, ...]:
+        """Where the samples of each run begin, and where the last ones end."""
+        lens = (b - a for a, b in itertools.pairwise(self.begins))
+        return tuple(itertools.accumulate((n // self.distance for n in lens), initial=0))
+
+    def samples_of(self, run: int, low: int, high: int) -> slice:
+        """Where the samples of a part of a run are; the part begins at a multiple of the distance."""
+        first, begin = self.sampled[run], self.begins[run]
+        return slice(
+            first + (low - begin) // self.distance, first + (high - begin) // self.distance
+        )
+
+    def of_block(self, block: NDArray[Any], axis: int) -> NDArray[Any]:
+        """The samples of a part of a run that is in memory."""
+        key = (slice(None),) * axis + (slice(self.distance - 1, None, self.distance),)
+        return block[key]
+
+
+def cuts(
+    samples: NDArray[Any], lens: Sequence[int], distance: int, ranks: Sequence[int], words: Words
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """
+    Between which positions runs are to be cut so that exactly so many elements lie before the cuts.
+
+    Parameters
+    ----------
+    samples
+        Of the runs, one after the other, as words.
+    lens
+        Elements of each run.
+    distance
+        Of samples.
+    ranks
+        How many elements lie before; the first one is none, the last one all.
+
+    Returns
+    -------
+    numpy.ndarray, numpy.ndarray
+        Of shape ``(len(ranks), len(lens))``: the cut lies at the first or behind it, and at the
+        second or before it. Between two ranks there are at most `beyond` elements more than they say.
+    """
+    size, number = np.array(lens, np.int64), len(lens)
+    of_run = [n // distance for n in lens]
+    # Of the elements up to a sample, each sample stands for `distance`, and each other run has up to
+    # `distance - 1` more.
+    surely = [max(rank - (distance - 1) * (number - 1), 0) // distance for rank in ranks]
+    perhaps = [-(-rank // distance) for rank in ranks]
+    least = np.empty((len(ranks), number), np.int64)
+    most = np.empty((len(ranks), number), np.int64)
+    for among, found in ((surely, least), (perhaps, most)):
+        if words.kind == "S":
+            cut_records(samples, of_run, among, found, words.nbytes)
+        else:
+            _core.cut_runs(samples, of_run, among, found, words.width, words.kind)
+    least *= distance
+    most *= distance
+    most += distance - 1
+    np.minimum(most, size, out=most)
+    most[0], least[-1] = 0, size
+    return least, most
+
+
+def beyond(distance: int, many: int) -> int:
+    """Elements that a step loads beside those of its section, at most."""
+    return (distance - 1) * (2 * many + 1)
+
+
+def fan_in(
+    runs: int,
+    length: int,
+    elements: int,
+    section: int,
+    beside: int,
+    nbytes: int,
+    room: int,
+    disk: Disk,
+) -> tuple[int, int]:
+    """
+    How many runs to merge at a time, and the distance of their samples.
+
+    All of them, in one pass; or fewer, in several passes, if requests would become so short otherwise
+    that it takes longer, or so many that their operations do not fit in memory.
+
+    Parameters
+    ----------
+    runs
+        Of a line.
+    length
+        Elements of a line.
+    elements
+        Of all lines together.
+    section
+        Elements of the result that a step makes.
+    beside
+        Lines that it makes them of.
+    nbytes
+        Of an element.
+    room
+        Bytes for buffers.
+    disk
+        What requests and bytes cost.
+
+    Raises
+    ------
+    TooLittle
+        Samples that fit do not tell enough.
+    """
+    most = max(2, min(room // _OPERATION // beside, section // beside))
+    # Samples of a line fit in half of the room; apart from that as many as cost what they save.
+    least = -(-2 * length * nbytes // room)
+
+    def cheapest(many: int) -> int:
+        return max(math.isqrt(section // beside // many), least, 1)
+
+    def fitting(many: int) -> int:
+        # Few elements of a long step are many bytes: less distance than is cheapest.
+        return max(min(cheapest(many), section // beside // 4 // (2 * many + 1) + 1), least)
+
+    def seconds(passes: int, many: int, distance: int) -> float:
+        steps = -(-elements // section)
+        more = steps * beside * beyond(distance, many) + 2 * elements // distance
+        return passes * disk.seconds(steps * many * beside, (2 * elements + more) * nbytes)
+
+    for distance in (cheapest, fitting):
+        best, found = math.inf, 0
+        for passes in range(1, max(runs, 2).bit_length() + 1):
+            many = max(2, _root(runs, passes))
+            fits = beyond(distance(many), many) * beside <= section // 4
+            if many <= most and fits and (price := seconds(passes, many, distance(many))) < best:
+                best, found = price, many
+        if found:
+            return found, distance(found)
+    raise TooLittle(2 * room)
+
+
+def _root(number: int, degree: int) -> int:
+    """The smallest integer whose power is not below a number."""
+    root = max(1, round(math.pow(number, 1 / degree)) - 1)
+    while root**degree < number:
+        root += 1
+    return root
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """
+    One pass: groups of runs become runs.
+
+    Parameters
+    ----------
+    words
+        How elements are stored.
+    lines
+        Tiles of lines that are merged together: the array without its last axis.
+    runs
+        What is merged.
+    many
+        How many make one.
+    target
+        Where it goes: the number of the result, or runs with samples.
+    section
+        Elements of the result that a step makes of each line.
+    axes
+        For `Store.axes`; None if the target has the axes of the source.
+    places
+        The target gets the places that are stored with the elements, and nothing else.
+    scratch
+        Words of memory for the merge.
+    shape
+        Of a target that has one line, all its elements in C order, and other axes than the source.
+    """
+
+    words: Words
+    lines: Tiling
+    runs: Runs
+    many: int
+    target: int | Runs
+    section: int
+    axes: tuple[int, ...] | None
+    places: bool
+    scratch: int
+    shape: tuple[int, ...] | None = None
+
+    @property
+    def last(self) -> bool:
+        """The target gets elements, not words."""
+        return not isinstance(self.target, Runs)
+
+    @property
+    def sections(self) -> list[tuple[int, int, int]]:
+        """Of each step for a line: number of the group, first element and one past the last."""
+        found = []
+        for group, (begin, end) in enumerate(itertools.pairwise(merged(self.runs, self.many))):
+            found += [
+                (group, low, min(low + self.section, end))
+                for low in range(begin, end, self.section)
+            ]
+        return found
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """Runs, what comes of them, scratch, and places or samples."""
+        words, steps = self.words, self.steps
+        lines, tail = math.prod(self.lines.largest), math.prod(self.words.tail)
+        most = min(self.section, self.runs.begins[-1])
+        twice = min(2, steps)
+        found = (
+            Buffer(lines * self.loaded * tail, words.dtype, copies=twice),
+            Buffer(lines * most * tail, words.dtype, copies=1 if self.places else twice),
+            Buffer(self.bench * tail, words.dtype),
+        )
+        if self.places:
+            return (*found, Buffer(lines * most, np.dtype(np.int64), copies=twice))
+        if isinstance(self.target, Runs):
+            samples = lines * (most // self.target.distance) * tail
+            return (*found, Buffer(samples, words.dtype, copies=twice))
+        return found
+
+    @property
+    def loaded(self) -> int:
+        """Elements of a line that a step loads, at most."""
+        length = self.runs.begins[-1]
+        most = min(self.section, length) + beyond(self.runs.distance, self.many)
+        return min(most, length) + self.gaps
+
+    @property
+    def bench(self) -> int:
+        """Words of memory beside the blocks."""
+        # NumPy merges records, and allocates for half of them.
+        return self.scratch if self.words.kind != "S" else self.loaded // 2 + 1
+
+    @property
+    def page(self) -> int:
+        """Elements of a page, if parts of runs lie in their pages as they do in the file; else 1."""
+        nbytes = self.words.nbytes
+        one = math.prod(self.lines.largest) == 1 and _PAGE % nbytes == 0
+        one = one and self.words.kind != "S"  # of which runs lie one behind the other
+        long = self.section * nbytes // self.many >= _LONG
+        return _PAGE // nbytes if one and long else 1
+
+    @property
+    def gaps(self) -> int:
+        """Elements between parts of runs, at most."""
+        return self.many * (self.page - 1)
+
+    @property
+    def steps(self) -> int:
+        """How many there are."""
+        return len(self.lines) * len(self.sections)
+
+    @property
+    def table(self) -> int:
+        """Bytes of the cuts of all lines."""
+        groups = len(merged(self.runs, self.many)) - 1
+        rows = (len(self.sections) + groups) * math.prod(self.lines.shape)
+        return 2 * rows * self.many * np.dtype(np.int64).itemsize
+
+    @property
+    def held(self) -> int:
+        """Bytes of buffers, and of cuts."""
+        return sum(buffer.nbytes for buffer in self.buffers) + self.table
+
+    def phase(self, name: str, arrays: tuple[str, ...]) -> Later:
+        """As a phase of a program."""
+        lines = math.prod(self.lines.shape)
+        length, distance = self.runs.begins[-1], self.runs.distance
+        groups = len(merged(self.runs, self.many)) - 1
+        borders = len(self.sections) - groups
+        more = borders * beyond(distance, self.many)
+        width = np.dtype(np.int64).itemsize if self.places else self.words.nbytes
+        stored = lines * length * width
+        at_once = {self.runs.array: math.prod(self.lines.largest) * self.many, self.runs.samples: 1}
+        if isinstance(self.target, Runs):
+            stored += lines * self.target.sampled[-1] * self.words.nbytes
+            at_once |= {self.target.array: 1, self.target.samples: 1}
+        else:
+            at_once[self.target] = 1 if self.shape is None else max(2 * len(self.shape) - 1, 1)
+        return Later(
+            name=name,
+            steps=self.steps,
+            held=self.held,
+            loaded=lines * (length + more + self.runs.sampled[-1]) * self.words.nbytes,
+            stored=stored,
+            at_once=at_once,
+            make=lambda opened: self.schedule(name, arrays, opened[self.runs.samples]),
+        )
+
+    def schedule(self, name: str, arrays: tuple[str, ...], samples: Any) -> Schedule:
+        """The steps, from the samples as they are on disk."""
+        return Schedule(
+            name=name,
+            arrays=arrays,
+            buffers=self.buffers,
+            steps=self.steps,
+            make=_Steps(self, samples),
+            kernels=(_Kernel(self),),
+        )
+
+    def cut(self, samples: Any) -> Iterator[tuple[tuple[int, ...], Any, Any]]:
+        """For each line and each group of runs: the line, and its `cuts`."""
+        behind = tuple(slice(0, n) for n in self.words.tail)
+        groups = [
+            (group, [end for _, _, end in ones])
+            for group, ones in itertools.groupby(self.sections, lambda one: one[0])
+        ]
+        for line in np.ndindex(self.lines.shape):
+            front = tuple(slice(i, i + 1) for i in line)
+            for group, ends in groups:
+                first = group * self.many
+                begins = self.runs.begins[first : first + self.many + 1]
+                inside = self.runs.sampled[first : first + self.many + 1]
+                lens = [b - a for a, b in itertools.pairwise(begins)]
+                count = inside[-1] - inside[0]
+                seen = np.empty((*(1 for _ in front), count, *self.words.tail), self.words.dtype)
+                if count:
+                    part = slice(inside[0], inside[-1])
+                    samples.iread((*front, part, *behind), out=seen).wait()
+                ranks = [0, *(end - begins[0] for end in ends)]
+                words = self.words.flat(seen)
+                yield line, *cuts(words, lens, self.runs.distance, ranks, self.words)
+
+
+def slab_ends(shape: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """
+    Where slabs of at most `most` elements begin in C order, and where the last one ends.
+
+    Examples
+    --------
+    >>> slab_ends((2, 5, 3), 7)
+    (0, 6, 12, 15, 21, 27, 30)
+    """
+    parts = slabs(shape, most)
+    sizes = (math.prod(p.stop - p.start for p in parts.key(k)) for k in range(len(parts)))
+    return tuple(itertools.accumulate(sizes, initial=0))
+
+
+def boxes(
+    shape: tuple[int, ...], low: int, high: int
+) -> Iterator[tuple[tuple[slice, ...], slice, tuple[int, ...]]]:
+    """
+    A range of the elements of an array in C order, as sections of it.
+
+    Parameters
+    ----------
+    shape
+        Of the array.
+    low, high
+        The range; it is not empty.
+
+    Yields
+    ------
+    tuple of slice, slice, tuple of int
+        A section, its part of the range (from 0), and its shape; at most ``2 * len(shape) - 1``.
+    """
+    at = low
+    while at < high:
+        # The largest section that begins here: some indices of an axis, and all behind.
+        axis, inner = len(shape) - 1, 1
+        while axis > 0 and at % (inner * shape[axis]) == 0 and at + inner * shape[axis] <= high:
+            inner *= shape[axis]
+            axis -= 1
+        index = np.unravel_index(at // inner, shape[: axis + 1]) if shape else ()
+        front = [slice(int(n), int(n) + 1) for n in index]
+        lengths = [*(1 for _ in front), *shape[axis + 1 :]]
+        if front:
+            first = front[-1].start
+            lengths[axis] = min(shape[axis] - first, (high - at) // inner)
+            front[-1] = slice(first, first + lengths[axis])
+        box = (*front, *(slice(0, n) for n in shape[axis + 1 :]))
+        end = at + math.prod(lengths)
+        yield box, slice(at - low, end - low), tuple(lengths)
+        at = end
+
+
+def merged(runs: Runs, many: int) -> tuple[int, ...]:
+    """Where the runs begin that come of merging so many at a time, and where the last one ends."""
+    return (*runs.begins[:-1][::many], runs.begins[-1])
+
+
+class _Steps:
+    """Step `k` makes a section of some lines."""
+
+    def __init__(self, merge: Merge, samples: Any) -> None:
+        self.merge, self.sections = merge, merge.sections
+        #: Of each line and section: parts of the runs that are loaded, and how many elements of these
+        #: come before the section.
+        self.parts: dict[tuple[int, ...], list[tuple[Any, Any, int]]] = {}
+        self._reserved = _core.Reservation("cuts of sorted runs", merge.table)
+        # Beside each sample its number, its run, and memory to sort them.
+        nbytes = (merge.words.nbytes + 24 * (merge.words.kind == "S")) * merge.runs.sampled[-1]
+        sections = [s - merged(merge.runs, merge.many)[g] for g, s, _ in self.sections]
+        with _core.Reservation("samples of sorted runs", nbytes):
+            for line, least, most in merge.cut(samples):
+                rows = self.parts.setdefault(line, [])
+                for begin, end in zip(least[:-1], most[1:], strict=True):
+                    rows.append((begin, end, sections[len(rows)] - int(begin.sum())))
+
+    def __call__(self, number: int) -> Step:
+        merge, runs = self.merge, self.merge.runs
+        tile, at = divmod(number, len(self.sections))
+        box = merge.lines.key(tile)
+        group, low, high = self.sections[at]
+        begins = runs.begins[group * merge.many :]
+        behind = tuple(slice(0, n) for n in merge.words.tail)
+        loads, found, before, widest = [], [], [], 0
+        for place in np.ndindex(*(part.stop - part.start for part in box)):
+            line = tuple(part.start + i for part, i in zip(box, place, strict=True))
+            front = tuple(slice(i, i + 1) for i in line)
+            here = tuple(slice(i, i + 1) for i in place)
+            least, most, skipped = self.parts[line][at]
+            parts, reached = [], 0
+            for run, first, last in zip(begins, least.tolist(), most.tolist(), strict=False):
+                if last > first:
+                    # As in the file: then the disk puts it there, and nothing is copied.
+                    reached += (runs.lead + run + first - reached) % merge.page
+                    there = slice(reached, reached + last - first)
+                    section = (*front, runs.place(run + first, run + last), *behind)
+                    loads.append(Load(runs.array, section, 0, (*here, there, *behind)))
+                    parts.append((reached, last - first))
+                    reached = there.stop
+            found.append(tuple(parts))
+            before.append(skipped)
+            widest = max(widest, reached)
+        lines = tuple(part.stop - part.start for part in box)
+        size, tail = (*lines, high - low), merge.words.tail
+        scratch = (merge.bench * math.prod(tail),)
+        blocks = [Block(0, (*lines, widest, *tail)), Block(1, (*size, *tail)), Block(2, scratch)]
+        key: tuple[slice, ...] = (*box, slice(low, high), *(() if merge.places else behind))
+        stores = []
+        if isinstance(merge.target, Runs):
+            part = merge.target.samples_of(group, low, high)
+            blocks.append(Block(3, (*lines, part.stop - part.start, *tail)))
+            stores = [Store(merge.target.array, (*box, merge.target.place(low, high), *behind), 1)]
+            if part.stop > part.start:
+                stores.append(Store(merge.target.samples, (*box, part, *behind), 3))
+        else:
+            if merge.places:
+                blocks.append(Block(3, size))
+            if merge.axes is not None:
+                key = tuple(key[axis] for axis in np.argsort(merge.axes))
+            block = 3 if merge.places else 1
+            stores = [Store(merge.target, key, block, axes=merge.axes)]
+            if merge.shape is not None:
+                stores = [
+                    Store(merge.target, box, block, (part,), None, lengths)
+                    for box, part, lengths in boxes(merge.shape, low, high)
+                ]
+        return Step(
+            blocks=tuple(blocks),
+            loads=tuple(loads),
+            stores=tuple(stores),
+            kernel=0,
+            arguments=(tuple(found), tuple(before)),
+        )
+
+
+class _Kernel:
+    """Merges the runs of each line."""
+
+    def __init__(self, merge: Merge) -> None:
+        self.merge = merge
+
+    def __call__(
+        self,
+        blocks: Sequence[NDArray[Any]],
+        parts: Sequence[Sequence[tuple[int, int]]],
+        skipped: Sequence[int],
+    ) -> None:
+        merge, words = self.merge, self.merge.words
+        runs, merged = words.flat(blocks[0]), words.flat(blocks[1])
+        scratch = words.flat(blocks[2])
+        loaded, each = len(runs) // len(parts), len(merged) // len(parts)
+        for n, one in enumerate(parts):
+            if words.kind == "S":
+                merge_records(runs, one, skipped[n], merged, words.nbytes)
+                continue
+            _core.merge_runs(
+                runs[n * loaded : (n + 1) * loaded],
+                one,
+                skipped[n],
+                merged[n * each : (n + 1) * each],
+                scratch,
+                words.width,
+                words.kind,
+                merge.last and not merge.places,
+            )
+        if merge.places:
+            places_of(words, blocks[1], blocks[3])
+        elif isinstance(merge.target, Runs):
+            of_block = merge.target.of_block(blocks[1], len(merge.lines.shape))
+            np.copyto(blocks[3], of_block)
+
+
+def places_of(words: Words, block: NDArray[Any], out: NDArray[Any]) -> None:
+    """The places that are stored with elements."""
+    if words.width == 1:
+        np.bitwise_and(block.view(np.int64), np.int64(0xFFFFFFFF), out=out)
+    else:
+        np.copyto(out, block[..., -1].view(np.int64))

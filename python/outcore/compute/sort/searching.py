@@ -1,0 +1,334 @@
+"""
+Where values belong in a sorted array on disk.
+
+Problem. A binary search of each value jumps through the whole array: a request for each step of each
+value. Reading everything for three values is no better.
+Idea. Many values: blocks of values stay in memory while the array streams by; the place of a value is
+the sum of its places in the blocks. Few values: some elements at equal distances tell between which of
+them each value lies, and only that part is read. The disk's figures decide.
+
+An array that is not sorted, but comes with what would sort it, need not be gathered in that order: each
+block is sorted by itself, for its places add up all the same.
+
+Invariants. The result is NumPy's for every cut: places in sorted blocks add up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.tiling import slabs
+from outcore.base.report import counted
+from outcore.compute.jobs import (
+    SMALLEST,
+    Bound,
+    InMemory,
+    Later,
+    Operation,
+    Program,
+    Result,
+    Source,
+    Terms,
+    TooLittle,
+    collective,
+    complete,
+    opened,
+    scalar,
+)
+from outcore.errors import UsageError
+
+__all__ = ["searchsorted"]
+
+# Elements at equal distances that are looked at for few values, at most.
+_LOOKS = 4096
+# Values that are searched for at once: their places are made anew each time.
+_PIECE = 8192
+
+
+@collective
+def searchsorted(
+    a: Source,
+    v: Source,
+    side: str = "left",
+    sorter: Source | None = None,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> Any:
+    """
+    Places at which values would have to be inserted into a sorted array to keep it sorted.
+
+    Parameters
+    ----------
+    a
+        A path, an open array or a NumPy array with one axis, sorted in ascending order, unless there is
+        `sorter`.
+    v
+        Values, of any shape; in memory or on disk.
+    side
+        ``"left"``: before elements that are equal; ``"right"``: behind them.
+    sorter
+        Indices that sort `a`, as `outcore.argsort` gives them. Places follow from which elements there
+        are: of the indices only number and dtype are looked at.
+    out
+        Where the result goes: a path, or an open array. By default a NumPy array if `v` is in memory,
+        else a temporary array on disk, which goes away with its handle.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
+        see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    int, numpy.ndarray or DiskArray
+        Places, int64, of the shape of `v`.
+
+    Raises
+    ------
+    UsageError
+        ``bad-shape``: `a` has not one axis; ``bad-option``: no such `side`, or a `sorter` that is not
+        as many integers; dtypes that cannot be compared.
+    BudgetError
+        Not even a few elements fit; ``needed`` says what would do.
+
+    Notes
+    -----
+    Memory: as much as there is. Many values: `a` is read once for each block of values that fits in
+    memory; with `sorter` each block of `a` is sorted there. Few values, without `sorter`: some thousand
+    elements at equal distances, and for each value what lies between two of them. Collective with
+    ``comm=``: ranks share the blocks of values.
+
+    Knuth, volume 3, section 6.2.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.create("sorted.npy", data=np.array([1.0, 2.0, 2.0, 5.0]))
+    >>> outcore.searchsorted(a, [2.0, 3.0, 9.0])
+    array([1, 3, 4])
+    >>> int(outcore.searchsorted(a, 2.0, side="right"))
+    3
+    >>> outcore.searchsorted([5.0, 1.0, 2.0], [2.0, 3.0], sorter=[1, 2, 0])
+    array([1, 2])
+    """
+    if side not in ("left", "right"):
+        raise UsageError(f"searchsorted: side={side!r}; say 'left' or 'right'", code="bad-option")
+    with opened(a, v, *(() if sorter is None else (sorter,))) as inputs:
+        array, values, *indices = inputs
+        if array.ndim != 1:
+            raise UsageError(
+                f"searchsorted: an array of {array.ndim} axes; it needs one, sorted",
+                code="bad-shape",
+            )
+        if indices and (indices[0].shape != array.shape or indices[0].dtype.kind not in "iu"):
+            raise UsageError(
+                f"searchsorted: sorter= has shape {tuple(indices[0].shape)} and dtype "
+                f"{indices[0].dtype}; give an integer for each of {array.shape[0]} elements "
+                "(outcore.argsort)",
+                code="bad-option",
+            )
+        try:
+            common = np.promote_types(array.dtype, values.dtype)
+        except TypeError:
+            raise UsageError(
+                f"searchsorted: {values.dtype} in an array of {array.dtype}: cast one of them",
+                code="bad-dtype",
+            ) from None
+        small = isinstance(values, InMemory)
+        result = Result(values.shape, np.dtype(np.int64), {}, values.path, small)
+        kernel = _Search(
+            array.dtype.newbyteorder("="),
+            values.dtype.newbyteorder("="),
+            common.newbyteorder("="),
+            side,
+            sorts=bool(indices),
+        )
+        plan = _searching(array.shape[0], values.shape, kernel)
+        named = ("sorter",)[: len(indices)]
+        operation = Operation(
+            "searchsorted", inputs, (result,), plan, {"side": side}, in_names=named
+        )
+        return complete(operation, out, how, lambda found: scalar(found, out))
+
+
+def _searching(length: int, shape: tuple[int, ...], kernel: _Search) -> Callable[[Terms], Program]:
+    native, theirs, common = kernel.native, kernel.theirs, kernel.common
+    size = math.prod(shape)
+    place = np.dtype(np.int64)
+    arrays = ("array", "values", *("sorter",) * kernel.sorts, "result")
+
+    def plan(terms: Terms) -> Program:
+        per_element = 2 * native.itemsize + kernel.casts * common.itemsize
+        per_value = theirs.itemsize + kernel.casts_values * common.itemsize + place.itemsize
+        least = min(max(length, 1) * per_element + max(size, 1) * per_value, SMALLEST)
+        if terms.room < least:
+            raise TooLittle(least)
+        name = "searchsorted"
+        once = {
+            0: length * native.itemsize,
+            1: size * theirs.itemsize,
+            2: size * place.itemsize,
+        }
+        bound = Bound.of(once, "array, values and result once")
+        # As many looks as cost what they save.
+        disk, nbytes = terms.disk, length * native.itemsize
+        best = math.isqrt(int(size * nbytes / max(disk.rate * disk.latency, 1.0))) + 1
+        distance = max(-(-length // min(best, _LOOKS)), 1)
+        count = -(-length // distance)
+        looks = disk.seconds(count + size, size * distance * native.itemsize)
+        plain = terms.infos[0] is not None and not getattr(terms.side(0), "whole", False)
+        fits = size * (per_value + 64) + distance * per_element + _LOOKS * 16 <= terms.room
+        if plain and not kernel.sorts and fits and size > 0 and looks < disk.seconds(1, nbytes):
+            few = _Few(name, arrays, length, size, distance, kernel, shape)
+            bound = Bound.of({n: once[n] for n in (1, 2)}, "values and result once")
+            return Program((few.phase(),), f"looks at {count} elements, then between them", bound)
+        piece = max(min(length, terms.room // 8 // per_element), 1)
+        most = max((terms.room - piece * per_element) // per_value, 1)
+        tiles = slabs(shape, most)
+        pieces = max(-(-length // piece), 1)
+        values = math.prod(tiles.largest)
+        buffers = [
+            Buffer(piece, native, copies=2),
+            Buffer(values, theirs, kept=True),
+            Buffer(values, place, kept=True),
+        ]
+        if kernel.casts:
+            buffers.append(Buffer(piece, common))
+        if kernel.casts_values:
+            buffers.append(Buffer(values, common, kept=True))
+
+        def step(number: int) -> Step:
+            tile, at = divmod(number, pieces)
+            key = tiles.key(tile)
+            # What is kept has one shape; what is cut off the end of it is contiguous all the same.
+            box = tiles.largest
+            here = tuple(slice(0, part.stop - part.start) for part in key)
+            part = slice(min(at * piece, length), min((at + 1) * piece, length))
+            count = part.stop - part.start
+            blocks = [Block(0, (count,)), Block(1, box), Block(2, box)]
+            if kernel.casts:
+                blocks.append(Block(3, (count,)))
+            if kernel.casts_values:
+                blocks.append(Block(len(buffers) - 1, box))
+            loads = [Load(0, (part,), 0)]
+            return Step(
+                blocks=tuple(blocks),
+                loads=(*loads, Load(1, key, 1, here)) if at == 0 else tuple(loads),
+                stores=(Store(len(arrays) - 1, key, 2, here),) if at == pieces - 1 else (),
+                kernel=0,
+                arguments=(here, at == 0),
+                continues=at > 0,
+            )
+
+        schedule = Schedule(name, arrays, tuple(buffers), len(tiles) * pieces, step, (kernel,))
+        method = f"the array streams by {counted(len(tiles), 'block')} of values"
+        return Program((schedule,), method, bound)
+
+    return plan
+
+
+class _Search:
+    """Adds the places in a block of the array."""
+
+    def __init__(
+        self,
+        native: np.dtype[Any],
+        theirs: np.dtype[Any],
+        common: np.dtype[Any],
+        side: str,
+        *,
+        sorts: bool,
+    ) -> None:
+        self.native, self.theirs, self.common, self.side = native, theirs, common, side
+        self.sorts = sorts
+        self.casts, self.casts_values = native != common, theirs != common
+
+    def __call__(self, blocks: Sequence[NDArray[Any]], here: Section, first: bool) -> None:
+        block, values, places = blocks[0], blocks[1][here or ...], blocks[2][here or ...]
+        if self.casts:
+            np.copyto(blocks[3], block, casting="unsafe")
+            block = blocks[3]
+        if self.sorts:
+            block.sort()
+        if self.casts_values:
+            cast = blocks[-1][here or ...]
+            if first:
+                np.copyto(cast, values, casting="unsafe")
+            values = cast
+        if first:
+            places[...] = 0
+        flat, found = values.reshape(-1), places.reshape(-1)
+        for begin in range(0, len(flat), _PIECE):
+            piece = slice(begin, begin + _PIECE)
+            found[piece] += self.places(block, flat[piece])
+
+    def places(self, block: NDArray[Any], values: NDArray[Any]) -> Any:
+        return np.searchsorted(block, values, side="left" if self.side == "left" else "right")
+
+
+class _Few:
+    """A step for each value: what lies between the elements that were looked at."""
+
+    def __init__(
+        self,
+        name: str,
+        arrays: tuple[str, ...],
+        length: int,
+        size: int,
+        distance: int,
+        kernel: _Search,
+        shape: tuple[int, ...],
+    ) -> None:
+        self.name, self.arrays, self.length, self.size = name, arrays, length, size
+        self.distance, self.search, self.shape = distance, kernel, shape
+        self.buffers = (
+            Buffer(distance, kernel.native, copies=2),
+            Buffer(size, np.dtype(np.int64), kept=True),
+        )
+
+    def phase(self) -> Later:
+        nbytes = self.search.native.itemsize
+        return Later(
+            name=self.name,
+            steps=self.size,
+            held=sum(buffer.nbytes for buffer in self.buffers),
+            loaded=self.size * self.distance * nbytes,
+            stored=self.size * 8,
+            at_once={0: 1, 2: 1},
+            make=self.schedule,
+        )
+
+    def schedule(self, opened: Sequence[Any]) -> Schedule:
+        search, common = self.search, self.search.common
+        with _core.Reservation("values that are searched for", self.size * 64 + _LOOKS * 16):
+            values = np.asarray(opened[1][...]).astype(common).reshape(-1)
+            seen = np.asarray(opened[0][:: self.distance]).astype(common)
+            # Elements before the last one looked at that comes before the value come before it, too.
+            before = search.places(seen, values)
+        low = np.maximum(before - 1, 0) * self.distance
+        high = np.where(before > 0, np.minimum(low + self.distance, self.length), 0)
+
+        def kernel(blocks: Sequence[NDArray[Any]], number: int) -> None:
+            part, places = blocks
+            at = search.places(part.astype(common, copy=False), values[number : number + 1])
+            places.reshape(-1)[number] = low[number] + at[0]
+
+        def step(number: int) -> Step:
+            part = slice(int(low[number]), int(max(low[number], high[number])))
+            key = tuple(slice(0, n) for n in self.shape)
+            return Step(
+                blocks=(Block(0, (part.stop - part.start,)), Block(1, self.shape)),
+                loads=(Load(0, (part,), 0),) if part.stop > part.start else (),
+                stores=(Store(2, key, 1),) if number == self.size - 1 else (),
+                kernel=0,
+                arguments=(number,),
+                continues=number > 0,
+            )
+
+        return Schedule(self.name, self.arrays, self.buffers, self.size, step, (kernel,))

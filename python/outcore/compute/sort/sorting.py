@@ -1,0 +1,631 @@
+"""
+Sorting along an axis that may be longer than memory.
+
+Problem. A sort looks at everything before it knows the first element.
+Idea. Where whole lines fit in memory, blocks of lines are sorted there: one pass. Longer lines go in
+pieces that fit, sorted and stored one after the other (the runs), and are merged
+(`outcore.compute.sort.runs`): two passes, or more where memory is so small that the runs would be read
+in tiny requests.
+
+Invariants. What comes out does not depend on memory, nor on how many threads there are. `sort` gives
+NumPy's order; elements that NumPy finds equal but that differ in their bits (-0.0 and 0.0, NaNs) come
+in the order of their bits, -0.0 first. `argsort` is stable.
+
+References: Aggarwal, Vitter, The input/output complexity of sorting and related problems, 1988, for the
+bound; Knuth, volume 3, section 5.4, for runs and merges.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays import tiling
+from outcore.arrays.schedule import Block, Buffer, Load, Schedule, Section, Step, Store
+from outcore.arrays.tiling import Tiling
+from outcore.base.report import counted
+from outcore.compute.jobs import (
+    SMALLEST,
+    Bound,
+    Later,
+    Phase,
+    Program,
+    Result,
+    Terms,
+    TooLittle,
+)
+from outcore.compute.sort.runs import Merge, Runs, Words, fan_in, merged, places_of, slab_ends
+from outcore.errors import UnsupportedError, UsageError
+from outcore.formats.layout import Strided
+
+__all__ = ["Planning", "section_of", "sorting", "sorting_axis"]
+
+Shape = tuple[int, ...]
+
+# Arrays of a sort of lines that lie across the file.
+_IN_SLABS = ("array", "result", "slabs", "sorted slabs")
+# Elements of temporary arrays begin at a multiple of so many bytes.
+_PAGE = 4096
+# Lines that are merged together at most, and runs that this may make more of.
+_BESIDE, _RUNS = 64, 64
+
+
+def sorting_axis(name: str, ndim: int, axis: Any) -> int | None:
+    """The axis, from 0; None for all elements."""
+    if axis is None:
+        return None
+    try:
+        number = operator.index(axis)
+    except TypeError:
+        number = ndim
+    if not -ndim <= number < ndim:
+        raise UsageError(
+            f"{name}: axis {axis!r} of {ndim} axes; give one of {-ndim}..{ndim - 1}, or None"
+            if ndim
+            else f"{name}: there is no axis to sort along; give axis=None",
+            code="bad-axis",
+        )
+    return number % ndim
+
+
+def sorting(
+    name: str,
+    shape: Shape,
+    dtype: np.dtype[Any],
+    axis: int | None,
+    *,
+    places: bool,
+) -> Callable[[Terms], Program]:
+    """
+    How to plan a sort.
+
+    Parameters
+    ----------
+    name
+        Of the operation.
+    shape, dtype
+        Of the source.
+    axis
+        Along which; None: all elements as one line.
+    places
+        The result are places, else elements.
+    """
+    length = math.prod(shape) if axis is None else shape[axis]
+    of = Words.with_places if places else lambda dtype, length: Words.of(dtype)
+    words = of(dtype, length)
+    if dtype.hasobject or (words is None and dtype.kind == "V" and dtype.names is None):
+        raise UnsupportedError(
+            f"{name}: elements of dtype {dtype} have no order; view them as numbers",
+            code="bad-dtype",
+        )
+
+    def plan(terms: Terms) -> Program:
+        return Planning(name, shape, dtype, axis, words, places, terms).program()
+
+    return plan
+
+
+class Planning:
+    """One plan."""
+
+    def __init__(
+        self,
+        name: str,
+        shape: Shape,
+        dtype: np.dtype[Any],
+        axis: int | None,
+        words: Words | None,
+        places: bool,
+        terms: Terms,
+    ) -> None:
+        self.name, self.shape, self.axis, self.words, self.terms = name, shape, axis, words, terms
+        self.places = places
+        self.native = dtype.newbyteorder("=")
+        self.width = np.dtype(np.int64).itemsize if places else self.native.itemsize
+        if axis is None:
+            self.others: Shape = ()
+            self.length = math.prod(shape)
+            self.axes: Shape | None = None
+        else:
+            self.others = (*shape[:axis], *shape[axis + 1 :])
+            self.length = shape[axis]
+            order = (*range(axis), *range(axis + 1, len(shape)), axis)
+            self.axes = None if order == tuple(range(len(shape))) else order
+        self.lines = math.prod(self.others)
+        #: Whether what is sorted is not in the memory that was loaded into.
+        self.moved = places or (axis is None and len(shape) != 1)
+
+    def program(self) -> Program:
+        """In one pass where whole lines fit, else by runs that are merged."""
+        if not self.length or not self.lines:
+            empty = Schedule(self.name, ("array", "result"), (), 0, _no_step)
+            return Program((empty,), "there is nothing to sort", Bound(0, "nothing"))
+        whole = self.whole()
+        if whole is None:
+            return self.in_runs()
+        return self.across(*whole) or Program((whole[0],), whole[1], self.once())
+
+    # Lines that fit.
+
+    def whole(self, slabs: Sequence[slice] = ()) -> tuple[Schedule, str] | None:
+        """In one pass, if lines fit; from slabs of them, if there are such."""
+        many = self.lines
+        choices: tuple[tuple[Shape, int], ...]
+        choices = (((1, 1, 1), many), *((copies, 1) for copies in self.apart))
+        for copies, least in choices:
+            most = self.terms.room // self.line(copies)
+            if most >= least:
+                return self.whole_lines(min(most, many), copies, slabs)
+        return None
+
+    @property
+    def apart(self) -> tuple[Shape, ...]:
+        """Copies of what is loaded, of what is sorted, and of places; least memory is last."""
+        if self.moved:
+            return ((2, 1, 2) if self.places else (2, 2, 0),)
+        return (3, 0, 0), (2, 0, 0)
+
+    def line(self, copies: Shape) -> int:
+        """Bytes of a line that is in memory with so many copies."""
+        size = self.native.itemsize
+        sorts = self.words.nbytes if self.words is not None and self.moved else size
+        numpys = (size, size * 2)[self.places] if self.words is None else 0
+        return self.length * (
+            copies[0] * size
+            + self.moved * copies[1] * sorts
+            + self.places * copies[2] * self.width
+            + numpys
+        )
+
+    def whole_lines(
+        self, most: int, copies: Shape, slabs: Sequence[slice] = ()
+    ) -> tuple[Schedule, str]:
+        """Blocks of lines; of arrays of slabs (see `across`), if there are such."""
+        lines = tiling.slabs(self.others, most, self.terms.order(0))
+        section = math.prod(lines.largest) * self.length
+        steps = len(lines)
+        buffers = [Buffer(section, self.native, copies=copies[0])]
+        if self.moved and self.words is not None:
+            elements = section * math.prod(self.words.tail)
+            buffers.append(Buffer(elements, self.words.dtype, copies=copies[1]))
+        elif self.moved and not self.places:
+            buffers.append(Buffer(section, self.native, copies=copies[1]))
+        if self.places:
+            buffers.append(Buffer(section, np.dtype(np.int64), copies=copies[2]))
+        kernel = _Whole(self)
+
+        def step(number: int) -> Step:
+            box = lines.key(number)
+            key, size = self.key(box, slice(0, self.length))
+            line = (*(p.stop - p.start for p in box), self.length)
+            blocks, stored = [Block(0, size)], 0
+            for n in range(1, len(buffers)):
+                tail = self.words.tail if self.words is not None else ()
+                is_places = self.places and n == len(buffers) - 1
+                blocks.append(Block(n, line if is_places else (*line, *tail)))
+                stored = n
+            there = key if self.axis is not None else (slice(0, self.length),)
+            loads = [Load(0, key, 0, axes=self.axes)]
+            stores = [Store(1, there, stored, axes=self.axes)]
+            if slabs:
+                places = [self.of_slab(box, *one) for one in enumerate(slabs)]
+                loads = [Load(2, there, 0, at, None, shape) for there, at, shape in places]
+                stores = [Store(3, there, stored, at, None, shape) for there, at, shape in places]
+            return Step(tuple(blocks), tuple(loads), tuple(stores), kernel=0)
+
+        arrays = _IN_SLABS if slabs else ("array", "result")
+        schedule = Schedule(self.name, arrays, tuple(buffers), steps, step, (kernel,))
+        what = "all elements" if self.axis is None else f"{math.prod(lines.largest)} whole lines"
+        return schedule, f"{counted(steps, 'block')} of {what}, sorted in memory"
+
+    def key(self, box: Sequence[slice], part: slice) -> tuple[tuple[slice, ...], Shape]:
+        """A section of the source, and the shape of its block."""
+        if self.axis is None:
+            key = section_of(self.shape, part.start, part.stop)
+            return key, tuple(p.stop - p.start for p in key)
+        size = (*(p.stop - p.start for p in box), part.stop - part.start)
+        return (*box[: self.axis], part, *box[self.axis :]), size
+
+    # Lines that fit, but lie across the file.
+
+    def across(self, lines: Schedule, method: str) -> Program | None:
+        """
+        In slabs, if that is quicker: None if not.
+
+        Lines that are read where they lie are many short runs, of which a page cache that is too small
+        keeps no page until its other runs come. Slabs of the array, which are contiguous, go to an array
+        of slabs, in each of which the elements of a line lie together; blocks of lines are read from it
+        and stored into another one; that becomes the result, slab by slab. Everything is read
+        three times and written three times, in long runs.
+        """
+        axis, room, size = self.axis, self.terms.room, max(self.native.itemsize, self.width)
+        infos = self.terms.infos
+        dense = all(info is not None and isinstance(info.layout, Strided) for info in infos)
+        if axis is None or not (self.terms.page and dense and self.axes):
+            return None
+        if any(self.terms.order(n) != "C" for n in range(2)):
+            return None
+        front, back = self.shape[:axis], self.shape[axis + 1 :]
+        row = math.prod(back)
+        rows = min(room // (3 * row * size), self.length)
+        # One request beside the other for each slab, and memory for it.
+        many = max(room // 2**14, 1)
+        if not rows or -(-self.length // rows) > many:
+            return None
+        count = -(-self.length // rows)
+        rows = -(-self.length // count)
+        slabs = [slice(n, min(n + rows, self.length)) for n in range(0, self.length, rows)]
+        tile = math.prod(
+            lines.step(0).loads[0].section[d].stop for d in range(axis + 1, len(self.shape))
+        )
+        run, tiles = tile * size, lines.steps * len(slabs)
+        if tile >= row:
+            return None
+        disk, page = self.terms.disk, self.terms.page
+        bound = self.once().nbytes
+        short = 2 * -(-bound // (2 * run))
+        # A page at each end is read beside what is wanted; or read, and written twice.
+        there = disk.seconds(short, bound + short // 2 * 3 * page)
+        apart = disk.seconds(
+            2 * tiles + 4 * len(slabs) * math.prod(front), 3 * bound + 2 * tiles * page
+        )
+        if there <= apart:
+            return None
+        wide, native = np.dtype(np.int64) if self.places else self.native, self.native
+
+        def slab(number: int) -> tuple[Section, Section, Shape, Shape]:
+            place, n = divmod(number, len(slabs))
+            index = (int(i) for i in np.unravel_index(place, front))
+            box = (*(slice(i, i + 1) for i in index), *(slice(0, m) for m in back))
+            there, _, shape = self.of_slab(box, n, slabs[n])
+            key, found = self.key(box, slabs[n])
+            return key, there, found, shape
+
+        def apart_step(number: int) -> Step:
+            key, there, size, shape = slab(number)
+            load = Load(0, key, 0, axes=self.axes)
+            return Step((Block(0, size),), (load,), (Store(2, there, 0, shape=shape),))
+
+        def joined_step(number: int) -> Step:
+            key, there, size, shape = slab(number)
+            load = Load(3, there, 0, shape=shape)
+            return Step((Block(0, size),), (load,), (Store(1, key, 0, axes=self.axes),))
+
+        steps = math.prod(front) * len(slabs)
+        phases = [
+            Schedule(
+                f"{self.name}: {name}",
+                _IN_SLABS,
+                (Buffer(rows * row, dtype, copies=min(3, steps)),),
+                steps,
+                step,
+            )
+            for name, dtype, step in (
+                ("slabs", native, apart_step),
+                ("result", wide, joined_step),
+            )
+        ]
+        sorts = self.whole(slabs)
+        assert sorts is not None
+        shape = (*front, len(slabs), *back, rows)
+        return Program(
+            (phases[0], sorts[0], phases[1]),
+            f"{sorts[1]}; read from {counted(len(slabs), 'slab')} of long runs, since the runs of {run} "
+            "bytes that lines are made of would be read and written in pages",
+            self.once(),
+            tuple(Result(shape, dtype, {"order": "C"}) for dtype in (native, wide)),
+        )
+
+    def of_slab(self, box: Section, number: int, rows: slice) -> tuple[Section, Section, Shape]:
+        """Of lines in a slab: section of the array of slabs, part of a block of lines, and its shape."""
+        assert self.axis is not None
+        count = rows.stop - rows.start
+        there = (*box[: self.axis], slice(number, number + 1), *box[self.axis :], slice(0, count))
+        part = (*(slice(0, p.stop - p.start) for p in box), rows)
+        return there, part, tuple(p.stop - p.start for p in there)
+
+    # Lines that do not fit.
+
+    def in_runs(self) -> Program:
+        """Sorted pieces of lines, which are merged."""
+        if self.words is None:
+            line = self.length * self.native.itemsize * (4 if self.places else 2)
+            raise TooLittle(line)
+        words, room = self.words, self.terms.room
+        size = self.native.itemsize
+        each = 2 * size + 2 * words.nbytes if self.moved else 3 * size
+        if room < SMALLEST:
+            raise TooLittle(min(SMALLEST, self.line(self.apart[-1])))
+        lines = tiling.slabs(self.others, self.beside(room // each), self.terms.order(0))
+        lines = replace(lines, order="C")
+        beside = math.prod(lines.largest)
+        # The distance of samples follows from the number of runs, and what they take from the distance.
+        distance = room
+        for _ in range(2):
+            piece = (room // beside - 2 * words.nbytes) * distance
+            piece //= each * distance + 2 * words.nbytes
+            pieces = self.pieces(max(piece, 1))
+            many, least = fan_in(
+                len(pieces) - 1,
+                self.length,
+                self.lines * self.length,
+                max(room // (4 * words.nbytes), 1),
+                beside,
+                words.nbytes,
+                room,
+                self.terms.disk,
+            )
+            distance = min(distance, least)
+        runs = Runs(2, 3, pieces, distance, self.lead())
+        merges, temporaries = self.merges(lines, runs, many)
+        passes = len(merges)
+        method = (
+            f"{len(pieces) - 1} pieces of a line do not fit together: sorted one by one, and merged in "
+            f"{passes} pass{'es' if passes > 1 else ''}"
+        )
+        phases: tuple[Phase, ...] = (self.sorted_runs(lines, runs), *merges)
+        return Program(phases, method, self.bound(), tuple(temporaries))
+
+    def merges(
+        self, lines: Tiling, runs: Runs, many: int, shape: Shape | None = None
+    ) -> tuple[list[Later], list[Result]]:
+        """
+        All passes, and what lies between them: runs, samples, and the same again for several passes.
+
+        A result of one line has a `shape` of its own, if that is given.
+        """
+        phases: list[Later] = []
+        temporaries = [*self.of_runs(runs)]
+        arrays = ["array", "result", "runs", "samples"]
+        distance = runs.distance
+        while True:
+            last = len(runs.begins) - 1 <= many
+            target: int | Runs = 1
+            if not last:
+                target = Runs(6 - runs.array, 8 - runs.samples, merged(runs, many), distance)
+                if len(temporaries) == 2:
+                    temporaries += self.of_runs(target)
+                    arrays += ["merged runs", "their samples"]
+            merge = self.merge(lines, runs, target, many)
+            if last and shape is not None:
+                # Few sections of the result begin inside of its rows.
+                inner = 1
+                for n in reversed(shape):
+                    inner = inner * n if inner * n <= merge.section else inner
+                section = merge.section // inner * inner
+                merge = replace(merge, section=section, shape=shape)
+            phases.append(merge.phase(f"{self.name}: merge", tuple(arrays)))
+            if not isinstance(target, Runs):
+                return phases, temporaries
+            runs = target
+
+    def lead(self) -> int:
+        """`Runs.lead` of what is sorted where it was loaded: a line of its own in a file."""
+        info = self.terms.infos[0]
+        layout = None if info is None else info.layout
+        if self.moved or self.lines > 1 or not isinstance(layout, Strided):
+            return 0
+        lead, rest = divmod(layout.parts[0].offset % _PAGE, self.native.itemsize)
+        return 0 if rest else lead
+
+    def of_runs(self, runs: Runs) -> Iterator[Result]:
+        """Temporary arrays for runs and their samples, of which merged runs have more, up to these."""
+        assert self.words is not None
+        for length in (runs.lead + self.length, max(self.length // runs.distance, 1)):
+            shape = (*self.others, length, *self.words.tail)
+            yield Result(shape, self.words.dtype, {"order": "C"})
+
+    def merge(self, lines: Tiling, runs: Runs, target: int | Runs, many: int) -> Merge:
+        """A pass that fits."""
+        words, room = self.words, self.terms.room
+        assert words is not None
+        last = not isinstance(target, Runs)
+        most = max(room // 4 // words.nbytes, 2 * many)
+        merge = Merge(
+            words=words,
+            lines=lines,
+            runs=runs,
+            many=many,
+            target=target,
+            section=max(room // (3 * words.nbytes) // math.prod(lines.largest), 1),
+            axes=self.axes if last else None,
+            places=self.places and last,
+            scratch=min(_core.merge_scratch(many, words.nbytes), most),
+        )
+        while merge.held > room:
+            section = merge.section - -(-merge.section // 32)
+            if not section:
+                raise TooLittle(2 * room)
+            merge = replace(merge, section=section)
+        if isinstance(target, Runs):
+            if merge.section < target.distance:
+                raise TooLittle(2 * room)
+            merge = replace(merge, section=merge.section // target.distance * target.distance)
+        elif merge.section > _PAGE:
+            merge = replace(merge, section=merge.section // _PAGE * _PAGE)
+        return merge
+
+    def beside(self, most: int) -> int:
+        """Lines that are sorted together, so that their elements beside each other are read together."""
+        info = self.terms.infos[0]
+        if self.axis is None or info is None:
+            return 1
+        side = self.terms.side(0)
+        if side is not None and side.chunks is not None:
+            wanted = math.prod(n for d, n in enumerate(side.chunks) if d != self.axis)
+        else:
+            fast = self.shape[self.axis + 1 :] if self.terms.order(0) == "C" else None
+            fast = self.shape[: self.axis] if fast is None else fast
+            wanted = math.prod(fast)
+            wanted = min(wanted, max(self.terms.disk.gap // self.native.itemsize, 1))
+        few = max(most * _RUNS // self.length, 1)
+        return max(min(wanted, few, _BESIDE, self.lines, max(self.terms.room >> 18, 1)), 1)
+
+    def pieces(self, most: int) -> tuple[int, ...]:
+        """Where each piece of a line begins, and where the last one ends."""
+        if self.axis is not None or len(self.shape) == 1:
+            count = -(-self.length // most)
+            size = -(-self.length // count)
+            # Whole pages: no page has elements of two runs.
+            paged = -(-size // _PAGE) * _PAGE
+            size = paged if size > _PAGE and paged <= most else size
+            return (*range(0, self.length, size), self.length)
+        return slab_ends(self.shape, most)
+
+    def sorted_runs(self, lines: Tiling, runs: Runs) -> Schedule:
+        """The first phase: each piece of a line becomes a run."""
+        words, pieces = self.words, runs.begins
+        assert words is not None
+        largest = max(b - a for a, b in itertools.pairwise(pieces))
+        beside, tail = math.prod(lines.largest), math.prod(words.tail)
+        steps = len(lines) * (len(pieces) - 1)
+        elements = beside * largest
+        buffers = [Buffer(elements, self.native, copies=min(2 if self.moved else 3, steps))]
+        if self.moved:
+            buffers.append(Buffer(elements * tail, words.dtype, copies=min(2, steps)))
+        samples = beside * (largest // runs.distance) * tail
+        buffers.append(Buffer(samples, words.dtype, copies=min(2, steps)))
+
+        def step(number: int) -> Step:
+            tile, piece = divmod(number, len(pieces) - 1)
+            box, there = lines.key(tile), slice(pieces[piece], pieces[piece + 1])
+            key, size = self.key(box, there)
+            count, part = there.stop - there.start, runs.samples_of(piece, there.start, there.stop)
+            many = tuple(p.stop - p.start for p in box)
+            blocks = [Block(0, size)]
+            if self.moved:
+                blocks.append(Block(1, (*many, count, *words.tail)))
+            blocks.append(Block(len(buffers) - 1, (*many, part.stop - part.start, *words.tail)))
+            behind = tuple(slice(0, n) for n in words.tail)
+            stored = runs.place(there.start, there.stop)
+            stores = [Store(runs.array, (*box, stored, *behind), len(blocks) - 2)]
+            if part.stop > part.start:
+                stores.append(Store(runs.samples, (*box, part, *behind), len(blocks) - 1))
+            return Step(
+                blocks=tuple(blocks),
+                loads=(Load(0, key, 0, axes=self.axes),),
+                stores=tuple(stores),
+                kernel=0,
+                arguments=(there.start, count),
+            )
+
+        name, arrays = f"{self.name}: runs", ("array", "result", "runs", "samples")
+        return Schedule(name, arrays, tuple(buffers), steps, step, (_Runs(self, runs),))
+
+    def once(self) -> Bound:
+        """Input and result."""
+        size = self.lines * self.length
+        return Bound.of(
+            {0: size * self.native.itemsize, 1: size * self.width}, "input and result once"
+        )
+
+    def bound(self) -> Bound:
+        """Input and result, or what comparisons need: Aggarwal, Vitter 1988."""
+        size = self.native.itemsize
+        block = max(self.terms.disk.gap // size, 1)
+        memory = max(self.terms.room // size, 2 * block)
+        n = self.length
+        if n <= memory:
+            return self.once()
+        arrangements = math.lgamma(n + 1) - n / block * math.lgamma(block + 1)
+        choices = math.lgamma(memory + 1) - math.lgamma(block + 1) - math.lgamma(memory - block + 1)
+        reads = int(block * arrangements / choices) * self.lines * size
+        written = self.lines * n * self.width
+        if reads + written <= self.once().nbytes:
+            return self.once()
+        name = "comparisons (Aggarwal, Vitter 1988)"
+        return Bound(reads + written, name, self.once().once)
+
+
+def _no_step(number: int) -> Step:
+    raise IndexError(number)
+
+
+def section_of(shape: Shape, begin: int, end: int) -> tuple[slice, ...]:
+    """A range of elements in C order, as a section, which it has to be."""
+    key = []
+    size = math.prod(shape)
+    for n in shape:
+        size //= n
+        first = begin // size
+        last = max(-(-end // size), first + 1)
+        key.append(slice(first, last))
+        begin, end = begin - first * size, end - first * size
+        if last - first > 1 or (begin == 0 and end == size):
+            rest = shape[len(key) :]
+            return (*key, *(slice(0, n) for n in rest))
+    return tuple(key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Sorts a piece, in place or into another block, and takes samples of it."""
+
+    planning: Planning
+    runs: Runs
+
+    def __call__(self, blocks: Sequence[NDArray[Any]], first: int, count: int) -> None:
+        words = self.planning.words
+        assert words is not None
+        flat = _filled(self.planning, blocks, first, count)
+        _core.sort_lines(flat, words.width, words.kind, count)
+        # Elements of one word are words now, whatever the type of the block says.
+        np.copyto(blocks[-1], self.runs.of_block(blocks[-2], len(self.planning.others)))
+
+
+def _filled(
+    planning: Planning, blocks: Sequence[NDArray[Any]], first: int, count: int
+) -> NDArray[Any]:
+    """What is to be sorted: the loaded block itself, a copy of it, or keys with places."""
+    words = planning.words
+    assert words is not None
+    if not planning.moved:
+        return words.flat(blocks[0])
+    flat = words.flat(blocks[1])
+    if planning.places:
+        of = Words.of(planning.native)
+        assert of is not None
+        _core.keys_with_places(of.flat(blocks[0]), of.width, of.kind, (first, count), flat)
+    else:
+        np.copyto(flat, words.flat(blocks[0]))
+    return flat
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """Sorts whole lines."""
+
+    planning: Planning
+
+    def __call__(self, blocks: Sequence[NDArray[Any]]) -> None:
+        planning, words = self.planning, self.planning.words
+        if words is None:
+            self.numpys(blocks)
+            return
+        flat = _filled(planning, blocks, 0, planning.length)
+        _core.sort_lines(flat, words.width, words.kind, planning.length)
+        if planning.places:
+            places_of(words, blocks[1], blocks[-1])
+        else:
+            _core.decode_words(flat, words.kind)
+
+    def numpys(self, blocks: Sequence[NDArray[Any]]) -> None:
+        """Elements that are no numbers."""
+        lines = blocks[0].reshape(-1, self.planning.length)
+        if self.planning.places:
+            found = blocks[-1].reshape(lines.shape)
+            for line, places in zip(lines, found, strict=True):
+                places[...] = np.argsort(line, kind="stable")
+        else:
+            target = blocks[-1].reshape(lines.shape)
+            if self.planning.moved:
+                target[...] = lines
+            target.sort(axis=-1)

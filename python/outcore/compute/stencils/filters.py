@@ -1,0 +1,668 @@
+"""
+Filters of SciPy (`scipy.ndimage`) for arrays on disk.
+
+Problem. An element of the result depends on a window around it, and SciPy wants the whole array.
+Idea. Blocks with what is around them (`outcore.compute.blocks.blockwise`), which is made of elements
+inside at the ends of the array, just as SciPy does. Ranks in windows (medians, minima, maxima) are
+found by the core, the rest by SciPy's own functions, line by line.
+
+Invariants. Results are SciPy's, whatever the budget: bit for bit, but for `uniform_filter` of floats,
+where SciPy's running sums depend on where a line begins.
+
+Reference: PASSION, section 4.3 (reuse of borders), and its median filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numpy.typing import ArrayLike, NDArray
+
+from outcore.arrays.disk import DiskArray
+from outcore.compute import needs
+from outcore.compute.jobs import Source, collective, opened
+from outcore.compute.stencils.lines import NOTHING, gaussian_of, mean_of
+from outcore.compute.stencils.windows import (
+    Filter,
+    Words,
+    bad,
+    by_blocks,
+    by_lines,
+    ranked,
+    widths_of,
+)
+
+__all__ = [
+    "convolve",
+    "correlate",
+    "gaussian_filter",
+    "generic_filter",
+    "maximum_filter",
+    "median_filter",
+    "minimum_filter",
+    "percentile_filter",
+    "rank_filter",
+    "uniform_filter",
+]
+
+
+#: One for all axes, or one for each.
+Mode = str | Sequence[str]
+Axes = int | Sequence[int] | None
+#: A dtype, or an array in which the result is to be.
+Output = Any
+
+
+@collective
+def median_filter(
+    a: Source,
+    size: int | Sequence[int] | None = None,
+    footprint: ArrayLike | None = None,
+    output: Output = None,
+    mode: Mode = "reflect",
+    cval: float = 0.0,
+    origin: int | Sequence[int] = 0,
+    *,
+    axes: Axes = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Replace each element by the median of the window around it, as `scipy.ndimage.median_filter` does.
+
+    Parameters
+    ----------
+    a
+        A path, an open array, or a NumPy array of real numbers.
+    size
+        Of the window: one number for all axes, or one for each.
+    footprint
+        Instead of `size`: an array of booleans, true where the window has elements.
+    output
+        Dtype of the result, which is that of `a` by default; or a NumPy array, or an open one, in which
+        the result is to be (then it is `out`, too).
+    mode
+        What lies beyond the ends of the axes, of all or of each: ``"reflect"``, ``"constant"`` (`cval`),
+        ``"nearest"``, ``"mirror"`` or ``"wrap"``.
+    cval
+        The element of ``"constant"``, in the dtype of `a`.
+    origin
+        How far the window lies before the element, along all axes or along each.
+    axes
+        Along which it goes; all by default. What is given for each axis is given for each of these, in
+        this order.
+    out
+        Where the result goes: a path, an open array, or a NumPy array. By default a temporary array
+        on disk, which goes away with its handle.
+    how
+        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
+        see `outcore.compute.jobs.complete`.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`; open for reading and writing.
+
+    Raises
+    ------
+    UsageError
+        ``bad-stencil``: a window, mode, origin or axes that do not fit `a`; or elements that are
+        complex, float16 or longdouble.
+    UnsupportedError
+        ``needs-scipy``: SciPy is not installed, and the window is no box, or has more than 128 elements.
+    BudgetError
+        Not even the smallest blocks fit; ``needed`` says what would do.
+
+    Notes
+    -----
+    Of an even number of elements it is the upper one of the two in the middle. Where elements are not
+    a number (NaN), which have no order, the result is one of the elements of the window; which one is
+    not said, here as in SciPy.
+
+    Memory: two blocks of `a` with what is around them and two of the result, within the budget.
+    Elements around blocks are read again only across axes along which blocks are cut. Collective with
+    ``comm=``: ranks share the blocks. On all cores.
+
+    PASSION, section 4.3; Batcher, "Sorting networks and their applications", 1968.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.median_filter(np.array([1.0, 9.0, 2.0, 3.0, 8.0]), 3)[...]
+    array([1., 2., 3., 3., 8.])
+    """
+    words = Words(output, mode, cval, axes, out, how)
+    return ranked("median_filter", a, lambda n: n // 2, size, footprint, origin, words)
+
+
+@collective
+def rank_filter(
+    a: Source,
+    rank: int,
+    size: int | Sequence[int] | None = None,
+    footprint: ArrayLike | None = None,
+    output: Output = None,
+    mode: Mode = "reflect",
+    cval: float = 0.0,
+    origin: int | Sequence[int] = 0,
+    *,
+    axes: Axes = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Replace each element by that of a given rank in its window, as `scipy.ndimage.rank_filter` does.
+
+    Parameters
+    ----------
+    a, size, footprint, output, mode, cval, origin, axes, out, how
+        As for `outcore.median_filter`.
+    rank
+        0 is the smallest element of the window, -1 the largest.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`.
+
+    Raises
+    ------
+    UsageError
+        ``bad-stencil``: no such rank; and as for `outcore.median_filter`.
+
+    Notes
+    -----
+    Memory and reads: as for `outcore.median_filter`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.rank_filter(np.array([1, 9, 2, 3, 8]), -1, size=3)[...]
+    array([9, 9, 9, 8, 8])
+    """
+
+    def chosen(n: int) -> int:
+        found = rank + n if rank < 0 else rank
+        if not 0 <= found < n:
+            raise bad("rank_filter", f"rank={rank} in a window of {n} elements")
+        return found
+
+    said = {"rank": rank}
+    words = Words(output, mode, cval, axes, out, how)
+    return ranked("rank_filter", a, chosen, size, footprint, origin, words, said)
+
+
+@collective
+def percentile_filter(
+    a: Source,
+    percentile: float,
+    size: int | Sequence[int] | None = None,
+    footprint: ArrayLike | None = None,
+    output: Output = None,
+    mode: Mode = "reflect",
+    cval: float = 0.0,
+    origin: int | Sequence[int] = 0,
+    *,
+    axes: Axes = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Replace each element by a percentile of its window, as `scipy.ndimage.percentile_filter` does.
+
+    Parameters
+    ----------
+    a, size, footprint, output, mode, cval, origin, axes, out, how
+        As for `outcore.median_filter`.
+    percentile
+        From -100 to 100; -20 is 80.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`.
+
+    Raises
+    ------
+    UsageError
+        ``bad-stencil``: no such percentile; and as for `outcore.median_filter`.
+
+    Notes
+    -----
+    Memory and reads: as for `outcore.median_filter`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.percentile_filter(np.array([1, 9, 2, 3, 8]), 100, size=3)[...]
+    array([9, 9, 9, 8, 8])
+    """
+    wanted = percentile + 100.0 if percentile < 0 else percentile
+    if not 0 <= wanted <= 100:
+        raise bad("percentile_filter", f"percentile={percentile}; give a number from -100 to 100")
+
+    def chosen(n: int) -> int:
+        return n - 1 if wanted == 100.0 else int(float(n) * wanted / 100.0)
+
+    said = {"percentile": percentile}
+    words = Words(output, mode, cval, axes, out, how)
+    return ranked("percentile_filter", a, chosen, size, footprint, origin, words, said)
+
+
+@collective
+def minimum_filter(
+    a: Source,
+    size: int | Sequence[int] | None = None,
+    footprint: ArrayLike | None = None,
+    output: Output = None,
+    mode: Mode = "reflect",
+    cval: float = 0.0,
+    origin: int | Sequence[int] = 0,
+    *,
+    axes: Axes = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Replace each element by the smallest of its window, as `scipy.ndimage.minimum_filter` does.
+
+    Parameters
+    ----------
+    a, size, footprint, output, mode, cval, origin, axes, out, how
+        As for `outcore.median_filter`.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`.
+
+    Raises
+    ------
+    UsageError
+        As for `outcore.median_filter`.
+
+    Notes
+    -----
+    Memory and reads: as for `outcore.median_filter`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.minimum_filter(np.array([4, 9, 2, 3, 8]), 3)[...]
+    array([4, 2, 2, 2, 3])
+    """
+    words = Words(output, mode, cval, axes, out, how)
+    return ranked("minimum_filter", a, lambda n: 0, size, footprint, origin, words)
+
+
+@collective
+def maximum_filter(
+    a: Source,
+    size: int | Sequence[int] | None = None,
+    footprint: ArrayLike | None = None,
+    output: Output = None,
+    mode: Mode = "reflect",
+    cval: float = 0.0,
+    origin: int | Sequence[int] = 0,
+    *,
+    axes: Axes = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Replace each element by the largest of its window, as `scipy.ndimage.maximum_filter` does.
+
+    Parameters
+    ----------
+    a, size, footprint, output, mode, cval, origin, axes, out, how
+        As for `outcore.median_filter`.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`.
+
+    Raises
+    ------
+    UsageError
+        As for `outcore.median_filter`.
+
+    Notes
+    -----
+    Memory and reads: as for `outcore.median_filter`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.maximum_filter(np.array([4, 9, 2, 3, 8]), 3)[...]
+    array([9, 9, 9, 8, 8])
+    """
+    words = Words(output, mode, cval, axes, out, how)
+    return ranked("maximum_filter", a, lambda n: n - 1, size, footprint, origin, words)
+
+
+@collective
+def uniform_filter(
+    a: Source,
+    size: int | Sequence[int] = 3,
+    output: Output = None,
+    mode: Mode = "reflect",
+    cval: float = 0.0,
+    origin: int | Sequence[int] = 0,
+    *,
+    axes: Axes = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Replace each element by the mean of its window, as `scipy.ndimage.uniform_filter` does.
+
+    Parameters
+    ----------
+    a, output, mode, cval, origin, axes, out, how
+        As for `outcore.median_filter`.
+    size
+        Of the window: one number for all axes, or one for each.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`; means that are integers are cut off
+        after each axis, as in SciPy.
+
+    Raises
+    ------
+    UsageError
+        As for `outcore.median_filter`.
+    UnsupportedError
+        ``needs-scipy``: SciPy is not installed.
+
+    Notes
+    -----
+    Means of floats are sums of as many products, the same wherever blocks are cut; SciPy adds and
+    subtracts along each line, so its last digits differ. So do they of integers whose sums are beyond
+    2**53. Memory and reads: as for
+    `outcore.median_filter`, and one block more.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.uniform_filter(np.array([0.0, 3.0, 6.0, 9.0]), 3)[...]
+    array([1., 3., 6., 8.])
+    """
+    words = Words(output, mode, cval, axes, out, how)
+    with opened(a) as (source,):
+        call = Filter("uniform_filter", source, words)
+        sizes = call.sizes(size)
+        origins = call.origins(origin, sizes)
+        lines = [
+            (axis, mean_of(call, n, begin, axis))
+            for axis, n, begin in zip(call.axes, sizes, origins, strict=True)
+            if n > 1
+        ]
+        said = {"size": sizes, "origin": origins}
+        widths = call.all_axes(widths_of(sizes, origins), 0)
+        return by_lines(call, lines, widths, said)
+
+
+@collective
+def gaussian_filter(
+    a: Source,
+    sigma: float | Sequence[float],
+    order: int | Sequence[int] = 0,
+    output: Output = None,
+    mode: Mode = "reflect",
+    cval: float = 0.0,
+    truncate: float = 4.0,
+    *,
+    radius: int | Sequence[int] | None = None,
+    axes: Axes = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Smooth an array, or differentiate it smoothly, as `scipy.ndimage.gaussian_filter` does.
+
+    Parameters
+    ----------
+    a, output, mode, cval, axes, out, how
+        As for `outcore.median_filter`; complex numbers too.
+    sigma
+        Standard deviation, for all axes or for each; along axes where it is 0 nothing is done.
+    order
+        Of the derivative, for all axes or for each.
+    truncate
+        The filter ends after so many standard deviations.
+    radius
+        Instead of `truncate`: elements on either side, for all axes or for each.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`.
+
+    Raises
+    ------
+    UsageError
+        ``bad-stencil``: what does not fit `a`.
+    UnsupportedError
+        ``needs-scipy``: SciPy is not installed.
+
+    Notes
+    -----
+    The bits are those of SciPy. Memory and reads: as for `outcore.median_filter`, and one block more.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.gaussian_filter(np.array([0.0, 0.0, 1.0, 0.0, 0.0]), 0.5, radius=1)[...]
+    array([0.        , 0.10650698, 0.78698604, 0.10650698, 0.        ])
+    """
+    words = Words(output, mode, cval, axes, out, how)
+    with opened(a) as (source,):
+        call = Filter("gaussian_filter", source, words)
+        sigmas = call.each(sigma, "sigma", float)
+        orders = call.each(order, "order", int)
+        radii = None if radius is None else call.each(radius, "radius", int)
+        each = zip(call.axes, sigmas, orders, radii or (None,) * len(sigmas), strict=True)
+        lines, widths = [], []
+        for axis, deviation, derivative, far in each:
+            line, width = gaussian_of(call, deviation, derivative, truncate, far, axis)
+            widths.append(width)
+            if width or deviation > NOTHING:
+                lines.append((axis, line))
+        said = {"sigma": sigmas, "order": orders, "radius": tuple(widths)}
+        return by_lines(call, lines, call.all_axes(widths, 0), said)
+
+
+@collective
+def generic_filter(
+    a: Source,
+    function: Callable[..., Any],
+    size: int | Sequence[int] | None = None,
+    footprint: ArrayLike | None = None,
+    output: Output = None,
+    mode: Mode = "reflect",
+    cval: float = 0.0,
+    origin: int | Sequence[int] = 0,
+    extra_arguments: Sequence[Any] = (),
+    extra_keywords: dict[str, Any] | None = None,
+    *,
+    axes: Axes = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Replace each element by a function of its window, as `scipy.ndimage.generic_filter` does.
+
+    Parameters
+    ----------
+    a, size, footprint, output, mode, cval, origin, axes, out, how
+        As for `outcore.median_filter`.
+    function
+        From the elements of a window, as a 1-d array of float64, to a number; or a
+        `scipy.LowLevelCallable`.
+    extra_arguments, extra_keywords
+        For the function.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`.
+
+    Raises
+    ------
+    UsageError
+        As for `outcore.median_filter`.
+    UnsupportedError
+        ``needs-scipy``: SciPy is not installed.
+
+    Notes
+    -----
+    The function is called for elements around blocks too, more than once, and on one core; a function
+    of whole blocks (`outcore.map_blocks` with ``halo=``) is much faster. Memory and reads: as for
+    `outcore.median_filter`, and one block more.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.generic_filter(np.array([1.0, 5.0, 2.0, 8.0]), np.ptp, 3)[...]
+    array([4., 4., 6., 6.])
+    """
+    ndimage = needs.scipy("ndimage", "generic_filter")
+    words = Words(output, mode, cval, axes, out, how)
+    with opened(a) as (source,):
+        call = Filter("generic_filter", source, words, "biuf")
+        window = call.window(size, footprint)
+        origins, _ = call.shifts(origin, window.shape)
+
+        def whole(block: NDArray[Any], work: NDArray[Any], mode: str) -> None:
+            ndimage.generic_filter(
+                block,
+                function,
+                footprint=window,
+                output=work,
+                mode=mode,
+                origin=origins,
+                extra_arguments=tuple(extra_arguments),
+                extra_keywords=extra_keywords,
+            )
+
+        said = {
+            "function": getattr(function, "__qualname__", repr(type(function))),
+            "footprint": window.tolist(),
+            "origin": origins,
+            "extra": (tuple(extra_arguments), extra_keywords),
+        }
+        return by_blocks(call, whole, widths_of(window.shape, origins), said)
+
+
+@collective
+def correlate(
+    a: Source,
+    weights: ArrayLike,
+    output: Output = None,
+    mode: Mode = "reflect",
+    cval: float = 0.0,
+    origin: int | Sequence[int] = 0,
+    *,
+    axes: Axes = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Replace each element by the weighted sum of those around it, as `scipy.ndimage.correlate` does.
+
+    Parameters
+    ----------
+    a, output, mode, cval, origin, axes, out, how
+        As for `outcore.median_filter`; `a` may be complex.
+    weights
+        Of the window, with as many axes as `a`, or as there are `axes`.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`; sums of integers are cut off, as in SciPy.
+
+    Raises
+    ------
+    UsageError
+        As for `outcore.median_filter`; or `weights` have other axes, or are not real.
+    UnsupportedError
+        ``needs-scipy``: SciPy is not installed.
+
+    See Also
+    --------
+    outcore.stencil : Any number of steps in one pass, in the dtype of the sums, on all cores.
+
+    Notes
+    -----
+    Bit for bit SciPy's result, whatever the budget. Memory and reads: as for `outcore.median_filter`,
+    and one block more. Collective with ``comm=``.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.correlate(np.array([1.0, 2.0, 4.0, 8.0]), [1, 0, -1])[...]
+    array([-1., -3., -6., -4.])
+    """
+    words = Words(output, mode, cval, axes, out, how)
+    return _weighted("correlate", a, weights, origin, words)
+
+
+@collective
+def convolve(
+    a: Source,
+    weights: ArrayLike,
+    output: Output = None,
+    mode: Mode = "reflect",
+    cval: float = 0.0,
+    origin: int | Sequence[int] = 0,
+    *,
+    axes: Axes = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Convolve with weights, as `scipy.ndimage.convolve` does.
+
+    Parameters
+    ----------
+    a, weights, output, mode, cval, origin, axes, out, how
+        As for `outcore.correlate`; weights are taken from their other end.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`.
+
+    See Also
+    --------
+    outcore.correlate : Errors, memory and notes.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.convolve(np.array([1.0, 2.0, 4.0, 8.0]), [1, 0, -1])[...]
+    array([1., 3., 6., 4.])
+    """
+    words = Words(output, mode, cval, axes, out, how)
+    return _weighted("convolve", a, weights, origin, words)
+
+
+def _weighted(name: str, a: Source, weights: ArrayLike, origin: Any, words: Words) -> DiskArray:
+    ndimage = getattr(needs.scipy("ndimage", name), name)
+    with opened(a) as (source,):
+        call = Filter(name, source, words)
+        own = call.real(weights)
+        taps = call.spread(own, "weights")
+        origins, places = call.shifts(origin, taps.shape, flip=name == "convolve")
+
+        def whole(block: NDArray[Any], work: NDArray[Any], mode: str) -> None:
+            ndimage(block, taps, output=work, mode=mode, origin=origins)
+
+        said = {"weights": own.tolist(), "origin": call.each(origin, "origin", int)}
+        widths = widths_of(taps.shape, places)
+        return by_blocks(call, whole, widths, said)

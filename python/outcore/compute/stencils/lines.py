@@ -1,0 +1,391 @@
+"""
+Filters along one axis (`scipy.ndimage`), for arrays on disk; of some of them, filters of several axes
+are made.
+
+Idea. A filter of SciPy goes along the lines of a block, on all cores; what lies beyond the ends of the
+array is there before (`outcore.compute.stencils.windows`).
+
+Invariants. Results are SciPy's, whatever the budget: bit for bit, but for means of floats, where SciPy's
+running sums depend on where a line begins.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from outcore.arrays.disk import DiskArray
+from outcore.compute import needs
+from outcore.compute.jobs import Source, collective, opened
+from outcore.compute.stencils.windows import Filter, Words, bad, by_lines, ranked, widths_of
+
+__all__ = [
+    "NOTHING",
+    "convolve1d",
+    "correlate1d",
+    "gaussian_filter1d",
+    "gaussian_of",
+    "maximum_filter1d",
+    "mean_of",
+    "minimum_filter1d",
+    "seen",
+    "uniform_filter1d",
+]
+
+Line = Callable[..., Any]
+# Elements that change their dtype together, where they are.
+_TOGETHER = 2**13
+# Standard deviations up to this do nothing, as in SciPy.
+NOTHING = 1e-15
+
+
+def mean_of(call: Filter, size: int, origin: int, axis: int) -> Line:
+    """What replaces elements of lines by the mean of so many."""
+    ndimage = needs.scipy("ndimage", call.name)
+    if call.dtype.kind not in "fc" and call.source.dtype.kind in "fc":
+        raise call.bad(
+            f"output={call.dtype} of {call.source.dtype}: means would be cut off after each axis; give "
+            "output= a dtype of floats, and outcore.convert it"
+        )
+    if call.dtype.kind in "fc":
+        weights = np.full(size, 1.0 / size)
+        return lambda x, **words: ndimage.correlate1d(x, weights, axis, origin=origin, **words)
+    if call.source.dtype.itemsize < 8 or call.dtype.itemsize < 8:
+        return lambda x, **words: ndimage.uniform_filter1d(x, size, axis, origin=origin, **words)
+    ones = np.ones(size)
+
+    def line(x: NDArray[Any], *, output: NDArray[Any], **words: Any) -> None:
+        # Running sums of integers of 64 bits are rounded, other ones where a line begins elsewhere.
+        sums = output.view(np.float64)
+        ndimage.correlate1d(x, ones, axis, output=sums, origin=origin, **words)
+        np.divide(sums, size, out=sums)
+        step = max(_TOGETHER * len(sums) // max(sums.size, 1), 1)
+        for k in range(0, len(sums), step):
+            output[k : k + step] = sums[k : k + step].astype(output.dtype)
+
+    return line
+
+
+def gaussian_of(
+    call: Filter, sigma: float, order: int, truncate: float, radius: int | None, axis: int
+) -> tuple[Line, int]:
+    """What smooths lines, and how far it looks."""
+    ndimage = needs.scipy("ndimage", call.name)
+    if sigma < 0 or order < 0 or (radius is not None and radius < 0):
+        raise call.bad("a sigma, order or radius that is negative")
+    width = int(truncate * sigma + 0.5) if radius is None else radius
+    width = width if sigma > NOTHING else 0
+
+    def line(x: NDArray[Any], **words: Any) -> Any:
+        return ndimage.gaussian_filter1d(x, sigma, axis, order, radius=width, **words)
+
+    return line, width
+
+
+def seen(origin: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """The origin of weights that are taken from their other end."""
+    return tuple(-o - (n + 1) % 2 for o, n in zip(origin, shape, strict=True))
+
+
+def _axis(name: str, axis: SupportsIndex) -> int:
+    try:
+        return operator.index(axis)
+    except TypeError:
+        raise bad(name, f"axis={axis!r} is no integer") from None
+
+
+@collective
+def uniform_filter1d(
+    a: Source,
+    size: int,
+    axis: SupportsIndex = -1,
+    output: Any = None,
+    mode: str = "reflect",
+    cval: float = 0.0,
+    origin: int = 0,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Replace each element by the mean of its neighbours along an axis: `scipy.ndimage.uniform_filter1d`.
+
+    Parameters
+    ----------
+    a, output, mode, cval, origin, out, how
+        As for `outcore.median_filter`.
+    size
+        How many elements the mean is of.
+    axis
+        Along which.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`.
+
+    See Also
+    --------
+    outcore.uniform_filter : Along several axes; errors, memory and notes.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.uniform_filter1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), size=3)[...]
+    array([4, 3, 4, 1, 4, 6, 6, 3])
+    """
+    words = Words(output, mode, cval, None, out, how, _axis("uniform_filter1d", axis))
+    with opened(a) as (source,):
+        call = Filter("uniform_filter1d", source, words)
+        sizes = call.sizes(size)
+        origins = call.origins(origin, sizes)
+        lines = [(call.axes[0], mean_of(call, sizes[0], origins[0], call.axes[0]))]
+        said = {"size": sizes[0], "origin": origins[0]}
+        return by_lines(call, lines, call.all_axes(widths_of(sizes, origins), 0), said)
+
+
+@collective
+def gaussian_filter1d(
+    a: Source,
+    sigma: float,
+    axis: SupportsIndex = -1,
+    order: int = 0,
+    output: Any = None,
+    mode: str = "reflect",
+    cval: float = 0.0,
+    truncate: float = 4.0,
+    *,
+    radius: int | None = None,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Smooth along an axis, or differentiate smoothly, as `scipy.ndimage.gaussian_filter1d` does.
+
+    Parameters
+    ----------
+    a, sigma, order, output, mode, cval, truncate, radius, out, how
+        As for `outcore.gaussian_filter`.
+    axis
+        Along which.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`.
+
+    See Also
+    --------
+    outcore.gaussian_filter : Along several axes; errors, memory and notes.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.gaussian_filter1d(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), 1)[...]
+    array([1.42704095, 2.06782203, 3.        , 3.93217797, 4.57295905])
+    """
+    words = Words(output, mode, cval, None, out, how, _axis("gaussian_filter1d", axis))
+    with opened(a) as (source,):
+        call = Filter("gaussian_filter1d", source, words)
+        (deviation,) = call.each(sigma, "sigma", float)
+        (derivative,) = call.each(order, "order", int)
+        far = None if radius is None else call.each(radius, "radius", int)[0]
+        along = call.axes[0]
+        line, width = gaussian_of(call, deviation, derivative, truncate, far, along)
+        said = {"sigma": deviation, "order": derivative, "radius": width}
+        lines = [(along, line)] if deviation > NOTHING else []
+        return by_lines(call, lines, call.all_axes((width,), 0), said)
+
+
+@collective
+def minimum_filter1d(
+    a: Source,
+    size: int,
+    axis: SupportsIndex = -1,
+    output: Any = None,
+    mode: str = "reflect",
+    cval: float = 0.0,
+    origin: int = 0,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Replace each element by the least along an axis around it: `scipy.ndimage.minimum_filter1d`.
+
+    Parameters
+    ----------
+    a, output, mode, cval, origin, out, how
+        As for `outcore.median_filter`.
+    size
+        How many elements it is the least of.
+    axis
+        Along which.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`.
+
+    See Also
+    --------
+    outcore.minimum_filter : Along several axes; errors, memory and notes.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.minimum_filter1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), size=3)[...]
+    array([2, 0, 0, 0, 1, 1, 0, 0])
+    """
+    words = Words(output, mode, cval, None, out, how, _axis("minimum_filter1d", axis))
+    return ranked("minimum_filter1d", a, lambda n: 0, size, None, origin, words)
+
+
+@collective
+def maximum_filter1d(
+    a: Source,
+    size: int,
+    axis: SupportsIndex = -1,
+    output: Any = None,
+    mode: str = "reflect",
+    cval: float = 0.0,
+    origin: int = 0,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Replace each element by the largest along an axis around it: `scipy.ndimage.maximum_filter1d`.
+
+    Parameters
+    ----------
+    a, output, mode, cval, origin, out, how
+        As for `outcore.median_filter`.
+    size
+        How many elements it is the largest of.
+    axis
+        Along which.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`.
+
+    See Also
+    --------
+    outcore.maximum_filter : Along several axes; errors, memory and notes.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.maximum_filter1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), size=3)[...]
+    array([8, 8, 8, 4, 9, 9, 9, 9])
+    """
+    words = Words(output, mode, cval, None, out, how, _axis("maximum_filter1d", axis))
+    return ranked("maximum_filter1d", a, lambda n: n - 1, size, None, origin, words)
+
+
+@collective
+def correlate1d(
+    a: Source,
+    weights: ArrayLike,
+    axis: SupportsIndex = -1,
+    output: Any = None,
+    mode: str = "reflect",
+    cval: float = 0.0,
+    origin: int = 0,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Replace each element by the weighted sum of those along an axis: `scipy.ndimage.correlate1d`.
+
+    Parameters
+    ----------
+    a, output, mode, cval, origin, out, how
+        As for `outcore.correlate`.
+    weights
+        Of the window, with one axis.
+    axis
+        Along which.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`; sums are cut off where that is of integers.
+
+    See Also
+    --------
+    outcore.correlate : Along several axes; errors, memory and notes.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.correlate1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), weights=[1, 3])[...]
+    array([ 8, 26,  8, 12,  7, 28, 36,  9])
+    """
+    words = Words(output, mode, cval, None, out, how, _axis("correlate1d", axis))
+    return _weighted("correlate1d", a, weights, origin, words)
+
+
+@collective
+def convolve1d(
+    a: Source,
+    weights: ArrayLike,
+    axis: SupportsIndex = -1,
+    output: Any = None,
+    mode: str = "reflect",
+    cval: float = 0.0,
+    origin: int = 0,
+    *,
+    out: Any = None,
+    **how: Any,
+) -> DiskArray:
+    """
+    Convolve along an axis with weights, as `scipy.ndimage.convolve1d` does.
+
+    Parameters
+    ----------
+    a, weights, axis, output, mode, cval, origin, out, how
+        As for `outcore.correlate1d`; weights are taken from their other end.
+
+    Returns
+    -------
+    DiskArray
+        Of the shape of `a`, and of its dtype or `output`; sums are cut off where that is of integers.
+
+    See Also
+    --------
+    outcore.convolve : Along several axes; errors, memory and notes.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.convolve1d(np.array([2, 8, 0, 4, 1, 9, 9, 0]), weights=[1, 3])[...]
+    array([14, 24,  4, 13, 12, 36, 27,  0])
+    """
+    words = Words(output, mode, cval, None, out, how, _axis("convolve1d", axis))
+    return _weighted("convolve1d", a, weights, origin, words)
+
+
+def _weighted(name: str, a: Source, weights: ArrayLike, origin: Any, words: Words) -> DiskArray:
+    ndimage = getattr(needs.scipy("ndimage", name), name)
+    with opened(a) as (source,):
+        call = Filter(name, source, words)
+        own = call.real(weights)
+        call.spread(own, "weights")
+        given = call.each(origin, "origin", int)
+        places = call.origins(seen(given, own.shape) if name == "convolve1d" else given, own.shape)
+        along = call.axes[0]
+
+        def line(x: NDArray[Any], **more: Any) -> Any:
+            return ndimage(x, own, along, origin=given[0], **more)
+
+        said = {"weights": own.tolist(), "origin": given[0]}
+        widths = call.all_axes(widths_of(own.shape, places), 0)
+        return by_lines(call, [(along, line)], widths, said)

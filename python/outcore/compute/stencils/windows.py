@@ -1,0 +1,508 @@
+"""
+Windows that go over an array on disk: what the filters of SciPy have in common.
+
+Idea. Arguments are read as SciPy reads them (`Filter`). Then there are three ways: ranks in windows are
+found by the core (`ranked`), filters of one axis after the other go line by line (`by_lines`), and
+whatever else gets whole blocks with what is around them (`by_blocks`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.schedule import Section
+from outcore.compute import needs
+from outcore.compute.blocks.blockwise import BOUNDARIES, Around, Scratch, blockwise, filled
+from outcore.compute.jobs import Operation, Program, Result, Source, Terms, complete, opened
+from outcore.errors import UsageError
+from outcore.formats.spec import as_dtype
+
+__all__ = ["Filter", "Lines", "Words", "bad", "by_blocks", "by_lines", "ranked", "widths_of"]
+
+Shape = tuple[int, ...]
+#: SciPy's other names.
+_ALIASES = {"grid-constant": "constant", "grid-mirror": "reflect", "grid-wrap": "wrap"}
+# Elements of the largest window that the core's networks are for.
+_LARGE_WINDOW = 128
+
+# Elements of the blocks on which a kernel is tried, until one takes so many seconds; and how many
+# elements it does in a second, by what it is.
+_TRIED = (2**13, 2**16)
+_SOON = 2e-2
+_RATES: dict[Any, float] = {}
+
+Kernel = Callable[..., None]
+#: Axes, in the order in which they are filtered, and what filters lines along them.
+Lines = Sequence[tuple[int, Callable[..., Any]]]
+
+
+def bad(name: str, why: str) -> UsageError:
+    """What a caller is told of an argument that is not one."""
+    return UsageError(f"{name}: {why}", code="bad-stencil")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What all filters take beside their windows, as it was given."""
+
+    output: Any
+    mode: Any
+    cval: Any
+    axes: Any
+    out: Any
+    how: dict[str, Any]
+    #: Of a filter of lines: instead of `axes`.
+    axis: int | None = None
+
+
+class Filter:
+    """
+    One call of a filter: its source, and what all filters take.
+
+    Parameters
+    ----------
+    name
+        As the user calls it.
+    source
+        The array.
+    words
+        What he said.
+    kinds
+        Kinds of elements that it takes.
+
+    Attributes
+    ----------
+    axes
+        That are filtered, in this order.
+    dtype
+        Of the result, in native byte order.
+    modes, cval
+        What lies beyond the ends of each axis of the array.
+    out
+        Where the result goes.
+    """
+
+    def __init__(self, name: str, source: Any, words: Words, kinds: str = "biufc") -> None:
+        self.name, self.source, self.how = name, source, words.how
+        if source.dtype.kind not in kinds or source.dtype.char in "egG":
+            raise self.bad(
+                f"elements of dtype {source.dtype}; it takes booleans, integers, float32, float64"
+                f"{', complex64 and complex128' if 'c' in kinds else ''}; outcore.convert(..., dtype=) "
+                "makes such"
+            )
+        self.one = words.axis is not None
+        self.axes = self._axes(words.axis if self.one else words.axes)
+        self.dtype, self.out = self._output(words.output, words.out)
+        self.modes = self._modes(words.mode)
+        self.cval = self._cval(words.cval)
+
+    def bad(self, why: str) -> UsageError:
+        """What a caller is told of an argument that is not one."""
+        return bad(self.name, why)
+
+    def each(self, value: Any, what: str, kind: type) -> tuple[Any, ...]:
+        """An argument that is given once or for each of the axes, for each of them."""
+        given = tuple(value) if np.iterable(value) else (value,) * len(self.axes)
+        try:
+            found = tuple(kind(n) for n in given)
+            if kind is int and any(n != m for n, m in zip(found, given, strict=True)):
+                raise ValueError
+        except (TypeError, ValueError):
+            found = ()
+        if len(found) != len(self.axes):
+            raise self.bad(
+                f"{what}={value!r} for {len(self.axes)} axes; give one number, or one for each axis"
+            )
+        return found
+
+    def all_axes(self, values: Sequence[Any], other: Any) -> tuple[Any, ...]:
+        """What the axes have that are filtered, and what all others have."""
+        found = dict(zip(self.axes, values, strict=True))
+        return tuple(found.get(axis, other) for axis in range(self.source.ndim))
+
+    def sizes(self, size: Any) -> Shape:
+        """How many elements of each of the axes a window has."""
+        sizes = self.each(size, "size", int)
+        if min(sizes, default=1) < 1:
+            raise self.bad(f"size={size!r}; a window has at least 1 element along each axis")
+        return sizes
+
+    def origins(self, origin: Any, sizes: Sequence[int]) -> Shape:
+        """How far a window is moved from its middle, checked against its sizes as SciPy does."""
+        origins = self.each(origin, "origin", int)
+        if any(not 0 <= n // 2 + o < n for n, o in zip(sizes, origins, strict=True)):
+            raise self.bad(f"origin={origin!r} puts a window of {tuple(sizes)} beside its element")
+        return origins
+
+    def shifts(
+        self, origin: Any, window: Sequence[int], *, listed: bool = False, flip: bool = False
+    ) -> tuple[Shape, Shape]:
+        """
+        How far a window is moved along each axis of the array, as given and as seen from its elements.
+
+        As in SciPy the numbers are those of the axes in ascending order if all axes are filtered, unless
+        they are `listed`; `flip` is for weights that are taken from their other end.
+        """
+        several = listed or len(self.axes) < self.source.ndim
+        order = self.axes if several else range(self.source.ndim)
+        found = dict(zip(order, self.each(origin, "origin", int), strict=True))
+        given = tuple(found.get(axis, 0) for axis in range(self.source.ndim))
+        places = tuple(-o - (n + 1) % 2 for o, n in zip(given, window, strict=True))
+        places = places if flip else given
+        if any(not 0 <= n // 2 + o < n for n, o in zip(window, places, strict=True)):
+            raise self.bad(f"origin={origin!r} puts a window of {tuple(window)} beside its element")
+        return given, places
+
+    def spread(self, window: NDArray[Any], what: str, *, listed: bool = False) -> NDArray[Any]:
+        """
+        A window over the axes that are filtered, as one over all axes.
+
+        As in SciPy its axes are these in ascending order, unless it is of axes as they are `listed`.
+        """
+        if window.ndim != len(self.axes) or not window.size:
+            raise self.bad(
+                f"{what} of shape {window.shape} for {len(self.axes)} axes; give an array with as many "
+                "axes"
+            )
+        shape = dict(zip(self.axes if listed else sorted(self.axes), window.shape, strict=True))
+        return window.reshape([shape.get(axis, 1) for axis in range(self.source.ndim)])
+
+    def window(self, size: Any, footprint: Any, *, listed: bool = False) -> NDArray[np.bool_]:
+        """Where a window has elements; without gaps it may be of axes as they are `listed`."""
+        what = "footprint=" if footprint is not None else "size="
+        if footprint is None:
+            if size is None:
+                raise self.bad("neither size= nor footprint= says how large a window is")
+            footprint = np.ones(self.sizes(size), bool)
+        own = np.asarray(footprint, bool)
+        found = self.spread(own, what, listed=listed and bool(own.all()))
+        if not found.any():
+            raise self.bad("footprint= has no element")
+        return found
+
+    def real(self, weights: Any) -> NDArray[Any]:
+        """Weights, which are real numbers."""
+        found = np.asarray(weights)
+        if found.dtype.kind not in "biuf":
+            raise self.bad(
+                f"weights of dtype {found.dtype}; give real numbers (outcore.stencil takes complex ones)"
+            )
+        return found.astype(np.float64)
+
+    def around(self, widths: Shape) -> Around:
+        """What a block has around it."""
+        if not self.source.size:
+            widths = (0,) * self.source.ndim
+        return Around(widths, self.modes, self.cval)
+
+    def rate(
+        self, kernel: Kernel, widths: Shape, scratch: Sequence[Scratch], terms: Terms, said: str
+    ) -> float:
+        """
+        Elements in a second, tried once in a process on a block that fits the processor's cache.
+
+        For predictions only: no plan follows from it.
+        """
+        ndim = self.source.ndim
+        if self.name == "generic_filter" or not ndim or not self.source.size:
+            return 0.0  # a user's function is called for the result alone
+        known = (self.name, self.source.dtype.char, self.dtype.char, ndim, said, terms.cores)
+        for tried in _TRIED if known not in _RATES else ():
+            size = tuple(min(n, int(tried ** (1 / ndim)) + 1) for n in self.source.shape)
+            wide = tuple(n + 2 * w for n, w in zip(size, widths, strict=True))
+            if math.prod(wide) > 2 * _TRIED[-1]:
+                break
+            # To begin with threads takes longer than lines of a small block.
+            alone = kernel.alone() if isinstance(kernel, _Lines) else kernel
+            seconds = self._tried(alone, size, wide, scratch)
+            cores = 1 if alone is kernel else terms.cores
+            _RATES[known] = cores * math.prod(size) / max(seconds, 1e-9)
+            if seconds > _SOON:
+                break
+        return _RATES.get(known, 0.0)
+
+    def _tried(self, kernel: Kernel, size: Shape, wide: Shape, scratch: Sequence[Scratch]) -> float:
+        """Seconds that a kernel takes for a block, which has so much around it."""
+        block = (np.arange(math.prod(wide)) * 7919 % 101).astype(
+            self.source.dtype.newbyteorder("=")
+        )
+        more = [
+            np.empty(wide if one.elements is None else one.elements, one.dtype) for one in scratch
+        ]
+        blocks = [block.reshape(wide), np.empty(size, self.dtype), *more]
+        seconds = []
+        for _ in range(2):
+            begun = time.perf_counter()
+            kernel(blocks, tuple(slice(0, n) for n in size), (((0, 0),) * len(size),))
+            seconds.append(time.perf_counter() - begun)
+        return min(seconds)
+
+    def _axes(self, axes: Any) -> Shape:
+        ndim = self.source.ndim
+        if axes is None:
+            return tuple(range(ndim))
+        given = tuple(axes) if np.iterable(axes) else (axes,)
+        try:
+            found = tuple(range(ndim)[axis] for axis in given)
+        except (TypeError, IndexError):
+            found = ()
+        if len(found) != len(given) or len(set(found)) != len(found):
+            raise self.bad(f"axes={axes!r} of an array with {ndim} axes; name each of them once")
+        return found
+
+    def _output(self, output: Any, out: Any) -> tuple[np.dtype[Any], Any]:
+        if isinstance(output, np.ndarray | DiskArray):
+            if out is not None:
+                raise self.bad("output= and out= are both arrays; give one of them")
+            output, out = output.dtype, output
+        kind = self.source.dtype if output is None else as_dtype(output, "the result")
+        if kind.kind not in "biufc" or kind.char in "egG":
+            raise self.bad(f"output={kind}; float32 and float64 can be, not float16 and longdouble")
+        if (kind.kind == "c") != (self.source.dtype.kind == "c"):
+            raise self.bad(
+                f"output={kind} of elements of dtype {self.source.dtype}; complex elements have complex "
+                "results, and real ones real results"
+            )
+        return kind.newbyteorder("="), out
+
+    def _modes(self, mode: Any) -> tuple[str, ...]:
+        given = (mode,) * len(self.axes) if isinstance(mode, str) else mode
+        given = tuple(given) if np.iterable(given) else (given,)
+        words = tuple(_ALIASES.get(one, one) if isinstance(one, str) else one for one in given)
+        if len(words) != len(self.axes) or not all(word in BOUNDARIES for word in words):
+            raise self.bad(
+                f"mode={mode!r} for {len(self.axes)} axes; give one of {', '.join(BOUNDARIES)}, or one "
+                "for each axis"
+            )
+        return self.all_axes(words, "nearest")
+
+    def _cval(self, cval: Any) -> Any:
+        """The element of ``"constant"``."""
+        dtype = self.source.dtype
+        if "constant" not in self.modes:
+            return dtype.type(0)  # nothing is taken from it, whatever it is
+        try:
+            found = dtype.type(cval)
+        except (TypeError, ValueError, OverflowError):
+            found = None
+        if found is None or (dtype.kind in "biu" and found != cval):
+            if "constant" not in self.modes:
+                return dtype.type(0)  # nothing is filled with it
+            raise self.bad(f"cval={cval!r} is no element of an array of {dtype}")
+        return found
+
+    def complete(
+        self,
+        kernel: Kernel,
+        widths: Shape,
+        scratch: Callable[[Terms], Sequence[Scratch]],
+        said: dict[str, Any],
+    ) -> DiskArray:
+        """The result of a kernel that is called for each block."""
+        source = self.source
+        kept = {word: getattr(source, word, None) for word in ("chunks", "dims")}
+        kept |= {"order": "F" if source.order == "F" else None}
+        kept |= {"attrs": dict(getattr(source, "attrs", ())) or None}
+        result = Result(source.shape, self.dtype, kept, source.path)
+
+        def plan(terms: Terms) -> Program:
+            rate = self.rate(kernel, widths, scratch(terms), terms, repr(said))
+            return blockwise(
+                self.name,
+                source.shape,
+                [(source.shape, source.dtype)],
+                [self.dtype],
+                kernel,
+                self.around(widths),
+                scratch=scratch,
+                work=1,
+                rate=rate,
+            )(terms)
+
+        modes = tuple(self.modes[axis] for axis in self.axes)
+        same = len(set(modes)) == 1
+        arguments = {**said, "mode": modes[0] if same else modes, "cval": self.cval}
+        if self.one:
+            arguments["axis"] = self.axes[0]
+        elif self.axes != tuple(range(source.ndim)):
+            arguments["axes"] = self.axes
+        if self.dtype != source.dtype:
+            arguments["output"] = self.dtype
+        repeatable = self.name != "generic_filter"
+        operation = Operation(self.name, (source,), (result,), plan, arguments, repeatable)
+        return complete(operation, self.out, self.how)  # type: ignore[no-any-return]
+
+
+#: Of a window without gaps SciPy takes one axis after the other, as they are listed.
+_BY_LINES = ("minimum_filter", "maximum_filter")
+
+
+def widths_of(sizes: Sequence[int], origins: Sequence[int]) -> Shape:
+    """Elements on either side that windows reach."""
+    pairs = zip(sizes, origins, strict=True)
+    return tuple(max(n // 2 + o, n - 1 - n // 2 - o) for n, o in pairs)
+
+
+def ranked(
+    name: str,
+    a: Source,
+    chosen: Callable[[int], int],
+    size: Any,
+    footprint: Any,
+    origin: Any,
+    words: Words,
+    more: Mapping[str, Any] | None = None,
+) -> DiskArray:
+    """The element of a rank in each window."""
+    with opened(a) as (source,):
+        call = Filter(name, source, words, "biuf")
+        listed = name in _BY_LINES
+        window = call.window(size, footprint, listed=listed)
+        listed = listed and bool(window.all())
+        shape = tuple(window.shape[axis] for axis in (call.axes if listed else sorted(call.axes)))
+        origins, _ = call.shifts(origin, window.shape, listed=listed)
+        rank = chosen(int(window.sum()))
+        widths = widths_of(window.shape, origins)
+        own, begin = window.reshape(shape), call.each(origin, "origin", int)
+        if call.one:
+            said: dict[str, Any] = {"size": shape[0], "origin": begin[0]}
+        elif own.all():
+            said = {"size": shape, "origin": begin}
+        else:
+            said = {"footprint": own.tolist(), "origin": begin}
+        said |= more or {}
+        dtype = source.dtype.newbyteorder("=")
+        if not (window.all() and window.size <= _LARGE_WINDOW and source.ndim > 0):
+            ndimage = needs.scipy("ndimage", f"{name} with such a window")
+
+            def whole(block: NDArray[Any], work: NDArray[Any], mode: str) -> None:
+                ndimage.rank_filter(
+                    block, rank, footprint=window, output=work, mode=mode, origin=origins
+                )
+
+            return by_blocks(call, whole, widths, said)
+        first = [w - n // 2 - o for w, n, o in zip(widths, window.shape, origins, strict=True)]
+        filters = {
+            order: _core.RankFilter(window.shape[:: -1 if order == "F" else 1], rank)
+            for order in ("C", "F")
+        }
+
+        def scratch(terms: Terms) -> tuple[Scratch, ...]:
+            lanes = Scratch(dtype, terms.cores * max(one.scratch for one in filters.values()))
+            turns = terms.order(0) != terms.order(1) or call.dtype != dtype
+            return (lanes, Scratch(dtype)) if turns else (lanes,)
+
+        def kernel(blocks: Sequence[NDArray[Any]], key: Section, missing: Any) -> None:
+            block, result, lanes, *turned = blocks
+            filled(block, missing[0], call.modes, call.cval)
+            order = "C" if block.flags.c_contiguous else "F"
+            begin, places = first, result
+            if order == "F":
+                block, begin, places = block.T, first[::-1], result.T
+            if not places.flags.c_contiguous or places.dtype != dtype:
+                flat = (turned[0] if order == "C" else turned[0].T).reshape(-1)[: places.size]
+                places = flat.reshape(places.shape)
+            parts = [_bits(one) for one in (block, places, lanes)]
+            filters[order].run(parts[0], parts[1], begin, parts[2])
+            if turned and not np.shares_memory(places, result):
+                np.copyto(result, places if order == "C" else places.T, casting="unsafe")
+
+        return call.complete(kernel, widths, scratch, said)
+
+
+def _bits(block: NDArray[Any]) -> NDArray[Any]:
+    """Booleans as the numbers that they are."""
+    return block.view(np.uint8) if block.dtype == bool else block
+
+
+def _inner(key: Section, widths: Sequence[int]) -> Section:
+    """The place of a block in what it has around it."""
+    pairs = zip(key, widths, strict=True)
+    return tuple(slice(w, w + part.stop - part.start) for part, w in pairs)
+
+
+def by_blocks(
+    call: Filter,
+    function: Callable[[NDArray[Any], NDArray[Any], str], None],
+    widths: Shape,
+    said: dict[str, Any],
+) -> DiskArray:
+    """A filter of SciPy on a block with all that is around it."""
+    around = call.around(widths)
+
+    def kernel(blocks: Sequence[NDArray[Any]], key: Section, missing: Any) -> None:
+        block, result, work = blocks
+        filled(block, missing[0], call.modes, call.cval)
+        function(block, work, "nearest")
+        result[...] = work[_inner(key, around.widths)]
+
+    return call.complete(kernel, widths, lambda terms: (Scratch(call.dtype),), said)
+
+
+def by_lines(call: Filter, lines: Lines, widths: Shape, said: dict[str, Any]) -> DiskArray:
+    """Filters of SciPy along one axis after the other."""
+
+    def scratch(terms: Terms) -> tuple[Scratch, ...]:
+        kernel.cores = terms.cores
+        return (Scratch(call.dtype),)
+
+    kernel = _Lines(lines, call.around(widths))
+    return call.complete(kernel, widths, scratch, said)
+
+
+class _Lines:
+    """Applies filters along one axis after the other, on all cores."""
+
+    def __init__(self, lines: Lines, around: Around) -> None:
+        self.lines, self.around, self.cores = lines, around, 1
+
+    def alone(self) -> _Lines:
+        """The same, on one core."""
+        return _Lines(self.lines, self.around)
+
+    def __call__(self, blocks: Sequence[NDArray[Any]], key: Section, missing: Any) -> None:
+        block, result, work = blocks
+        modes, cval = self.around.boundary, self.around.cval
+        assert isinstance(modes, tuple)
+        filled(block, missing[0], modes, cval)
+        constant = [
+            ends if word == "constant" else (0, 0)
+            for word, ends in zip(modes, missing[0], strict=True)
+        ]
+        for axis, line in self.lines:
+            self.along(axis, line, block, work)
+            block = work
+            # What SciPy finds beyond an end is the constant for each axis anew.
+            filled(work, constant, modes, cval)
+        np.copyto(result, block[_inner(key, self.around.widths)], casting="unsafe")
+
+    def along(
+        self, axis: int, line: Callable[..., Any], block: NDArray[Any], work: NDArray[Any]
+    ) -> None:
+        others = [k for k in range(block.ndim) if k != axis]
+        if not others or self.cores == 1:
+            line(block, output=work, mode="nearest")
+            return
+        # Lines do not touch each other.
+        cut = max(others, key=lambda k: (block.shape[k], block.strides[k]))
+        n = block.shape[cut]
+        ends = [n * k // self.cores for k in range(self.cores + 1)]
+        with ThreadPoolExecutor(self.cores) as pool:
+            begun = []
+            for low, high in pairwise(ends):
+                part = (slice(None),) * cut + (slice(low, high),)
+                if high > low:
+                    begun.append(pool.submit(line, block[part], output=work[part], mode="nearest"))
+            for one in begun:
+                one.result()

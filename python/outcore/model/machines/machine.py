@@ -1,0 +1,202 @@
+"""
+A machine as a few numbers: servers with disks, nodes with ranks, a network.
+
+Those that have a name (`NAMES`) are in the ``.toml`` files beside this one, each with where its figures
+are from. ``crates/plan/src/simulate`` says what the parts do.
+
+>>> from outcore.model.machines.machine import machine
+>>> machine("delta").servers
+64
+>>> machine("delta", servers=16).servers
+16
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, NamedTuple
+
+from outcore.errors import UsageError
+
+__all__ = ["NAMES", "Figures", "Machine", "machine"]
+
+NAMES = ("delta", "ipsc", "paragon", "red", "sp", "sp2", "today")
+_SECOND = 1_000_000_000
+
+
+class Figures(NamedTuple):
+    """
+    What ``outcore bench`` finds out about a disk, and plans go by.
+
+    Parameters
+    ----------
+    gap
+        Bytes that are cheaper to read than to skip.
+    request_ns
+        What one more request costs while many are on their way.
+    device, stream
+        Bytes per second of a request, and of the fastest stream.
+    """
+
+    gap: int
+    request_ns: int
+    device: int
+    stream: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """
+    A modelled machine. Times in nanoseconds, sizes in bytes, rates in bytes per second.
+
+    Attributes
+    ----------
+    name, about
+        What it is called; what it stands for and where its figures are from.
+    servers
+        Servers that each file is striped over, with a disk each.
+    stripe, block
+        Bytes that one server has in a row; bytes that it reads and keeps at once (divides `stripe`).
+    request_ns, memory_rate
+        What any request costs a server, and the rate of what it has in memory.
+    block_ns, seek_ns, streams, disk_rate, write_rate
+        A block from the disk: a time, more if it follows none of the last places (so many) where the
+        disk was, and a rate; the rate of writes.
+    write_seek_ns
+        What a write costs more that follows none of those places; 0: servers put writes in order first.
+    client_ns, depth, write_depth
+        What a request costs the rank that makes it, and how many it has on their way, reading and
+        writing.
+    message_ns, message_rate, copy_rate, per_node
+        A message costs both ranks so much; the port of a node has that rate each way; copies in memory
+        that rate; so many ranks share a node.
+    call_ns
+        What a call costs before a byte moves.
+    """
+
+    name: str
+    servers: int
+    stripe: int
+    block: int
+    request_ns: int
+    memory_rate: int
+    block_ns: int
+    seek_ns: int
+    streams: int
+    disk_rate: int
+    write_rate: int
+    write_seek_ns: int
+    client_ns: int
+    depth: int
+    write_depth: int
+    message_ns: int
+    message_rate: int
+    copy_rate: int
+    per_node: int
+    call_ns: int
+    about: str = ""
+
+    def __str__(self) -> str:
+        """Give name and figures in one line."""
+        figures = [
+            f"{field.name} {getattr(self, field.name)}"
+            for field in dataclasses.fields(self)
+            if field.name not in ("name", "about")
+        ]
+        return f"{self.name}: {', '.join(figures)}"
+
+    def figures(self, ranks: int) -> Figures:
+        """
+        Tell what ``outcore bench`` would find out about the disks, if so many ranks read at once.
+
+        A request costs as many servers as are busy; a long one pays for each stripe again.
+
+        Examples
+        --------
+        >>> from outcore.model.machines.machine import machine
+        >>> machine("delta").figures(16)
+        Figures(gap=780, request_ns=375000, device=2080067, stream=2080067)
+        """
+        busy = max(1, min(self.servers, ranks * self.depth))
+        request = self.request_ns + self.block_ns + self.seek_ns
+        each = max(request // busy, self.client_ns // max(ranks, 1), 1)
+        stripe = self.request_ns + self.block_ns * (self.stripe // self.block)
+        stripe += self.stripe * _SECOND // self.disk_rate
+        rate = max(busy * self.stripe * _SECOND // max(stripe, 1), 1)
+        return Figures(each * rate // _SECOND, each, rate, rate)
+
+
+_FIGURES = tuple(f.name for f in dataclasses.fields(Machine) if f.name not in ("name", "about"))
+
+
+def machine(name: str | os.PathLike[str] = "today", **changes: int) -> Machine:
+    """
+    Give a machine by name, or out of a TOML file; with some figures changed.
+
+    Parameters
+    ----------
+    name
+        ``"delta"`` (Intel Touchstone Delta), ``"ipsc"`` (iPSC/860), ``"paragon"``, ``"red"``
+        (ASCI/Red), ``"sp"`` (IBM SP with local disks), ``"sp2"`` (IBM SP-2), ``"today"``, or the path of
+        a TOML file with all figures of `Machine`. A file may say ``like = "today"`` and give only what
+        differs.
+    **changes
+        Figures to change.
+
+    Raises
+    ------
+    UsageError
+        ``bad-machine``: no such name or file, a figure that is missing, unknown or no positive integer.
+    """
+    found = dict(_read(str(name)))
+    for figure, value in changes.items():
+        found[figure] = value
+    return _checked(found, str(name))
+
+
+def _read(name: str) -> dict[str, Any]:
+    if name in NAMES:
+        text = resources.files(__package__).joinpath(f"{name}.toml").read_text("utf-8")
+        return {"name": name, **tomllib.loads(text)}
+    try:
+        with open(name, "rb") as file:
+            found = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(
+            f"no machine {name!r} ({error}); known ones: {', '.join(NAMES)}, or a TOML file",
+            code="bad-machine",
+        ) from error
+    like = found.pop("like", None)
+    base = {} if like is None else _read(str(like)) if like in NAMES else _no_such(like)
+    return {**base, "name": os.path.splitext(os.path.basename(name))[0], **found}
+
+
+def _no_such(like: Any) -> dict[str, Any]:
+    raise UsageError(f"like = {like!r}: it can be {', '.join(NAMES)}", code="bad-machine")
+
+
+def _checked(found: dict[str, Any], name: str) -> Machine:
+    known = {*_FIGURES, "name", "about"}
+    wrong = sorted(set(found) - known)
+    missing = [figure for figure in _FIGURES if figure not in found]
+    if wrong or missing:
+        what = f"it lacks {', '.join(missing)}" if missing else f"unknown: {', '.join(wrong)}"
+        raise UsageError(f"machine {name!r}: {what}", code="bad-machine")
+    for figure in _FIGURES:
+        value, least = found[figure], int(not figure.endswith("_ns"))
+        if type(value) is not int or not least <= value < 1 << 40:
+            raise UsageError(
+                f"machine {name!r}: {figure} = {value!r} is no integer from {least} to 10^12",
+                code="bad-machine",
+            )
+    if found["stripe"] % found["block"]:
+        raise UsageError(
+            f"machine {name!r}: a stripe of {found['stripe']} bytes is no whole number of blocks of "
+            f"{found['block']}",
+            code="bad-machine",
+        )
+    return Machine(**found)

@@ -1,0 +1,158 @@
+"""
+What the paper on disk resident arrays says of its figures 5 and 6, as data.
+
+Nieplocha, Foster, "Disk Resident Arrays: An Array-Oriented I/O Library for Out-of-Core Computations",
+section 5.1. The text has six rates and some sentences, which are in ``disk-array-rates.toml``; the
+figures themselves are pictures.
+
+>>> from outcore.model.machines import rates
+>>> [one.rate for one in rates.measured(5) if one.operation == "write"]
+[42.7, 36.9]
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Literal
+
+__all__ = ["FIGURES", "Fit", "Measured", "Operation", "Transfers", "measured", "piofs", "transfers"]
+
+Operation = Literal["read", "write"]
+Fit = Literal["aligned", "nonaligned"]
+
+FIGURES = (5, 6)
+_MB = 1_000_000
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """
+    What a figure was measured with.
+
+    Attributes
+    ----------
+    figure, machine
+        Its number; ``"paragon"`` or ``"sp"``, and in `named` what the paper calls it.
+    named, storage
+        The machine and where the array lies, in words.
+    edge, section, itemsize
+        Edges of the square array on disk and of the section, bytes of an element.
+    stripe_rows
+        Rows of a stripe of the layout: columns of so many follow each other in a file.
+    buffers
+        Bytes of buffer of each processor that does I/O, one or several.
+    subsections
+        For each buffer, where the text counts them: blocks of a section that is not aligned, those that
+        are not and those that are.
+    claims
+        What the running text says of the curves.
+    """
+
+    figure: int
+    machine: str
+    named: str
+    storage: str
+    edge: int
+    section: int
+    itemsize: int
+    stripe_rows: int
+    buffers: tuple[int, ...]
+    subsections: tuple[tuple[int, int, int], ...]
+    claims: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the section."""
+        return self.section * self.section * self.itemsize
+
+
+@dataclass(frozen=True)
+class Measured:
+    """
+    A rate that the text names, in MB/s.
+
+    Attributes
+    ----------
+    operation, fit, ranks, buffer
+        ``"read"`` or ``"write"``; ``"aligned"`` or ``"nonaligned"``; processors that do I/O; bytes.
+    rate
+        What the paper says.
+    fitted
+        Whether the machine was calibrated with it.
+    """
+
+    operation: Operation
+    fit: Fit
+    ranks: int
+    buffer: int
+    rate: float
+    fitted: bool = False
+
+
+@functools.cache
+def _load() -> dict[str, Any]:
+    text = resources.files(__package__).joinpath("disk-array-rates.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def _figure(number: int) -> dict[str, Any]:
+    return next(one for one in _load()["figure"] if one["number"] == number)
+
+
+def transfers(figure: int) -> Transfers:
+    """
+    Give what figure 5 or 6 was measured with.
+
+    Examples
+    --------
+    >>> from outcore.model.machines import rates
+    >>> rates.transfers(5).subsections
+    ((1000000, 40, 180), (2000000, 20, 90))
+    """
+    data, one = _load(), _figure(figure)
+    return Transfers(
+        figure=figure,
+        machine=one["machine"],
+        named=data["machine"][one["machine"]]["name"],
+        storage=one["storage"],
+        edge=data["edge"],
+        section=data["section"],
+        itemsize=data["itemsize"],
+        stripe_rows=data["stripe_rows"],
+        buffers=tuple(size * _MB for size in one["buffers_mb"]),
+        subsections=tuple(
+            (each["buffer_mb"] * _MB, each["nonaligned"], each["aligned"])
+            for each in one["subsections"]
+        ),
+        claims=tuple(one["claims"]),
+    )
+
+
+def measured(figure: int) -> tuple[Measured, ...]:
+    """Give the points of figure 5 or 6 that the running text names."""
+    return tuple(
+        Measured(
+            each["operation"], each["fit"], each["ranks"], each["buffer_mb"] * _MB, each["rate"]
+        )
+        for each in _figure(figure)["measured"]
+    )
+
+
+def piofs() -> tuple[dict[str, int], tuple[Measured, ...]]:
+    """Give what makes PIOFS out of the machine ``sp``, and the rates of it that the text names."""
+    one = _load()["piofs"]
+    found = tuple(
+        Measured(
+            each["operation"],
+            each["fit"],
+            one["ranks"],
+            one["buffer_mb"] * _MB,
+            each["rate"],
+            each["fitted"],
+        )
+        for each in one["measured"]
+    )
+    return dict(one["changes"]), found

@@ -1,0 +1,392 @@
+"""
+What the papers measured, as data.
+
+The figures are in the four ``.toml`` files of papers beside this one, as printed; what could not be read
+for certain, or contradicts another table or the text, carries a ``note``.
+
+>>> from outcore.model.machines import tables
+>>> one = tables.measurements(table=1)[0]
+>>> one.section, one.ranks, one.method, one.seconds
+('(1:100:1, 1:100:1)', 16, 'direct', 1.632)
+>>> tables.sections("(1:100:1, 1+10p:100+10p:1)", ranks=2)
+[(slice(0, 100, 1), slice(0, 100, 1)), (slice(0, 100, 1), slice(10, 110, 1))]
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+__all__ = [
+    "SIEVED_COLUMNS",
+    "Improvement",
+    "Measurement",
+    "ProgramTime",
+    "Setting",
+    "astro3d",
+    "improvements",
+    "irregular",
+    "irregular_claims",
+    "irregular_machines",
+    "measurements",
+    "passion",
+    "programs",
+    "sections",
+]
+
+
+# Of the slabs of tables 10 and 11 of the PASSION report.
+SIEVED_COLUMNS = 16
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """
+    A cell of tables 1 to 8 of the extended two-phase paper, or of the PASSION report.
+
+    Attributes
+    ----------
+    table, case
+        Where it stands: number of the table, Roman number of the row.
+    operation, kind
+        ``"read"`` or ``"write"``; ``"common"``, ``"overlapping"``, ``"distinct"`` or ``"strided"``.
+    section
+        The sections as printed; `sections` reads them.
+    shape, itemsize, order
+        The array: column-major (``"F"``) single precision.
+    ranks
+        How many processors take part.
+    method
+        ``"direct"``, ``"static"`` or ``"dynamic"``: without two phases, with fixed file domains, with
+        those of the bounding section. Of the report: see `passion`.
+    seconds
+        What the paper says; of table 11 a number of requests or elements.
+    note
+        What is doubtful; empty if nothing is.
+    """
+
+    table: int
+    case: str
+    operation: str
+    kind: str
+    section: str
+    shape: tuple[int, ...]
+    itemsize: int
+    order: str
+    ranks: int
+    method: str
+    seconds: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ProgramTime:
+    """A cell of tables 9 and 10: I/O seconds of a whole program."""
+
+    table: int
+    name: str
+    shape: tuple[int, ...]
+    ranks: int
+    method: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """A cell of tables 4 and 5 of the multi-collective paper: percent faster than file by file."""
+
+    table: int
+    access: str
+    files: int
+    ranks: int
+    percent: float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """
+    What one curve of figures 9 to 15 of the irregular paper was measured with: all but its points.
+
+    The text of the paper has no points of its figures. A curve is drawn `against` chunk sizes, which the
+    text does not have either, or groups of processors.
+
+    Attributes
+    ----------
+    figure
+        Its number.
+    machine
+        ``"paragon"`` (16 I/O nodes with a disk of 9 MB/s each) or ``"red"`` (3 I/O nodes with RAID).
+    method, operation
+        ``"collective"`` or ``"pipelined"``; ``"read"`` or ``"write"``.
+    quantity, against
+        ``"bandwidth"``, or ``"breakdown"`` of the seconds; ``"chunk size"`` or ``"groups"``.
+    ranks
+        Compute nodes, each with `indirection` bytes of indices.
+    nbytes, indirection, itemsize
+        Bytes of the global array, of each rank's indices, and of an element.
+    stripe
+        Bytes of a stripe unit.
+    groups
+        Groups of processors; 0 where the curve is drawn against them.
+    chunk
+        Bytes of buffer of each rank; 0 where the curve is drawn against them, or the text does not say.
+    """
+
+    figure: int
+    machine: str
+    method: str
+    operation: str
+    quantity: str
+    against: str
+    ranks: int
+    nbytes: int
+    indirection: int
+    itemsize: int
+    stripe: int
+    groups: int
+    chunk: int
+
+
+@functools.cache
+def _load(name: str) -> dict[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath(f"{name}.toml").read_text("utf-8"))
+
+
+def measurements(table: int | None = None) -> tuple[Measurement, ...]:
+    """Give the cells of tables 1 to 8 of the extended two-phase paper, or of one of them."""
+    return tuple(cell for cell in _measurements() if table in (None, cell.table))
+
+
+def _measurements() -> Iterator[Measurement]:
+    data = _load("extended-two-phase")
+    for table in data["table"]:
+        columns = [(ranks, method) for ranks in table["ranks"] for method in table["methods"]]
+        doubts = {
+            (doubt["case"], doubt["operation"], doubt["ranks"], doubt["method"]): doubt["note"]
+            for doubt in table.get("doubts", ())
+        }
+        for row in table["rows"]:
+            for (ranks, method), seconds in zip(columns, row["seconds"], strict=True):
+                place = (row["case"], row["operation"], ranks, method)
+                yield Measurement(
+                    table=table["number"],
+                    case=row["case"],
+                    operation=row["operation"],
+                    kind=row["kind"],
+                    section=row["section"],
+                    shape=tuple(table["shape"]),
+                    itemsize=data["itemsize"],
+                    order=data["order"],
+                    ranks=ranks,
+                    method=method,
+                    seconds=float(seconds),
+                    note=doubts.pop(place, row.get("note", "")),
+                )
+        if doubts:
+            raise LookupError(f"doubts about cells that table {table['number']} lacks: {doubts}")
+
+
+def passion(table: int) -> tuple[Measurement, ...]:
+    """
+    Give the cells of table 3, 4, 6 to 11 or 13 of the PASSION report.
+
+    The methods are those of the columns: ``direct``, ``two-phase`` and ``reuse`` (3), slabs as a part
+    of the local array, ``1/16`` (4), slab sizes, ``8K`` (6 to 9), ``direct`` and ``sieve`` (10, 11),
+    ``waiting`` and ``prefetching`` (13). The operations of tables 6 to 9 are ``pre-processing`` and
+    ``computation``, their case is the number of atoms, ``14K``, also in the shape; those of table 11
+    are ``requests`` and ``elements``.
+    """
+    return tuple(cell for cell in _passion() if cell.table == table)
+
+
+@functools.cache
+def _passion() -> tuple[Measurement, ...]:
+    data = _load("passion-report")
+    found = []
+
+    def cell(
+        table: int,
+        operation: str,
+        shape: list[int],
+        ranks: int,
+        method: str,
+        value: float,
+        **more: Any,
+    ) -> None:
+        words = {"case": "", "kind": "distinct", "section": "", "itemsize": 4, "order": "F", **more}
+        found.append(
+            Measurement(
+                table=table,
+                operation=operation,
+                shape=tuple(shape),
+                ranks=ranks,
+                method=method,
+                seconds=float(value),
+                **words,
+            )
+        )
+
+    for row in data["laplace"]["rows"]:
+        for method, value in zip(data["laplace"]["methods"], row["seconds"], strict=True):
+            cell(3, "laplace", row["shape"], row["ranks"], method, value)
+    for row in data["fft"]["rows"]:
+        for slabs, value in zip(data["fft"]["slabs"], row["seconds"], strict=True):
+            cell(4, "fft", data["fft"]["shape"], row["ranks"], f"1/{slabs}", value, itemsize=8)
+    for table in data["molecular"]:
+        shape = [int(table["atoms"].removesuffix("K")) * 1000]
+        for row in table["rows"]:
+            for slab, value in zip(table["slabs"], row["seconds"], strict=True):
+                words = {"case": table["atoms"], "note": row.get("note", "")}
+                place = table["number"], table["phase"], shape, row["ranks"], f"{slab}K"
+                cell(*place, value, **words)
+    sieving = data["sieving"]
+    for row in sieving["rows"]:
+        for operation in ("read", "write", "requests", "elements"):
+            table = 10 if operation in ("read", "write") else 11
+            for method, value in zip(sieving["methods"], row[operation], strict=True):
+                words = {"section": row["section"], "kind": "strided"}
+                cell(table, operation, sieving["shape"], sieving["ranks"], method, value, **words)
+    for row in data["prefetch"]["rows"]:
+        for method, value in zip(("waiting", "prefetching"), row["seconds"], strict=True):
+            cell(13, "matmul", data["prefetch"]["shape"], row["ranks"], method, value, itemsize=8)
+    return tuple(found)
+
+
+def irregular(figure: int | None = None) -> tuple[Setting, ...]:
+    """
+    Give the settings of figures 9 to 15 of the irregular paper, or of one of them.
+
+    No, Choudhary, "Techniques to provide Run-Time Support for solving Irregular Problems", section 4.
+
+    Examples
+    --------
+    >>> from outcore.model.machines import tables
+    >>> one = tables.irregular(figure=10)[0]
+    >>> one.ranks, one.nbytes // one.itemsize // one.ranks, one.groups, one.stripe
+    (128, 524288, 4, 65536)
+    """
+    return tuple(one for one in _irregular() if figure in (None, one.figure))
+
+
+def irregular_machines() -> dict[str, dict[str, Any]]:
+    """Give what the irregular paper says of its two machines: ``paragon`` and ``red``."""
+    return {
+        name: dict(words) for name, words in _load("irregular-collective-io")["machine"].items()
+    }
+
+
+def irregular_claims() -> dict[int, tuple[str, ...]]:
+    """Give, for each of figures 9 to 15, what the running text says of its curves."""
+    figures = _load("irregular-collective-io")["figure"]
+    return {figure["number"]: tuple(figure.get("claims", ())) for figure in figures}
+
+
+@functools.cache
+def _irregular() -> tuple[Setting, ...]:
+    data = _load("irregular-collective-io")
+    found = []
+    for figure in data["figure"]:
+        # Figure 13: one stripe unit for each operation.
+        each = figure["quantity"] == "breakdown" and len(figure["stripes_kb"]) > 1
+        for number, operation in enumerate(figure["operations"]):
+            stripes = figure["stripes_kb"][number : number + 1] if each else figure["stripes_kb"]
+            found += [
+                Setting(
+                    figure=figure["number"],
+                    machine=figure["machine"],
+                    method=figure["method"],
+                    operation=operation,
+                    quantity=figure["quantity"],
+                    against=figure["against"],
+                    ranks=panel["ranks"],
+                    nbytes=panel["data_mb"] << 20,
+                    indirection=data["indirection_mb"] << 20,
+                    itemsize=data["itemsize"],
+                    stripe=stripe << 10,
+                    groups=groups,
+                    chunk=figure.get("chunk_mb", 0) << 20,
+                )
+                for panel in figure["panels"]
+                for stripe in stripes
+                for groups in figure.get("groups", [0])
+            ]
+    return tuple(found)
+
+
+def programs() -> tuple[ProgramTime, ...]:
+    """Give the cells of tables 9 and 10 of the extended two-phase paper."""
+    return tuple(
+        ProgramTime(table["number"], table["name"], tuple(shape), row["ranks"], method, float(time))
+        for table in _load("extended-two-phase")["program"]
+        for row in table["rows"]
+        for (shape, method), time in zip(
+            [(shape, method) for shape in table["shapes"] for method in table["methods"]],
+            row["seconds"],
+            strict=True,
+        )
+    )
+
+
+def improvements() -> tuple[Improvement, ...]:
+    """Give the cells of tables 4 and 5 of the multi-collective paper."""
+    return tuple(
+        Improvement(table["number"], table["access"], row["files"], ranks, percent)
+        for table in _load("multi-collective-io")["table"]
+        for row in table["rows"]
+        for ranks, percent in zip(table["ranks"], row["percent"], strict=True)
+    )
+
+
+def astro3d() -> dict[int, tuple[float, float]]:
+    """Give table 6 of the multi-collective paper: ranks to seconds of six collectives, and of one."""
+    table = _load("multi-collective-io")["astro3d"]
+    pairs = zip(table["collective"], table["multi"], strict=True)
+    return dict(zip(table["ranks"], pairs, strict=True))
+
+
+_TERM = re.compile(r"([0-9]*)(nprocs|p|)")
+
+
+def _value(text: str, p: int, nprocs: int) -> int:
+    """Give the value of a sum such as ``1+100p``."""
+    total = 0
+    for term in text.split("+"):
+        match = _TERM.fullmatch(term.strip())
+        if match is None or not term.strip():
+            raise ValueError(f"{term!r} in {text!r} is no number, no p and no nprocs")
+        factor = int(match[1]) if match[1] else 1
+        total += factor * {"p": p, "nprocs": nprocs, "": 1}[match[2]]
+    return total
+
+
+def sections(text: str, ranks: int) -> list[tuple[slice, ...]]:
+    """
+    Give the section of each rank as Python slices: from 0, without the upper bound.
+
+    Parameters
+    ----------
+    text
+        Sections as the papers print them, ``(l1:u1:s1, l2:u2:s2)``, with ``p`` for the number of the
+        processor (from 0) and ``nprocs`` for how many there are.
+    ranks
+        How many there are.
+
+    Examples
+    --------
+    >>> from outcore.model.machines.tables import sections
+    >>> sections("(p+1:4096:nprocs, 500:2500:3)", ranks=4)[3]
+    (slice(3, 4096, 4), slice(499, 2500, 3))
+    """
+    found = []
+    for p in range(ranks):
+        axes = []
+        for axis in text.strip("() ").split(","):
+            low, high, step = (_value(part, p, ranks) for part in axis.split(":"))
+            axes.append(slice(low - 1, high, step))
+        found.append(tuple(axes))
+    return found

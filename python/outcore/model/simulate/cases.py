@@ -1,0 +1,135 @@
+"""
+What made-up ranks want: the patterns of `outcore simulate --case`, and sections in the papers' notation.
+
+Weak scaling: each rank wants equally many bytes, whatever the number of ranks, of an array in C order of
+double precision numbers that grows with it.
+
+| case      | each rank wants                                                         |
+|-----------|-------------------------------------------------------------------------|
+| `rows`    | consecutive rows: one run                                               |
+| `columns` | consecutive columns: a short run in each of 4096 rows                   |
+| `blocks`  | a block of a grid of ranks as square as can be, 1024 rows high          |
+| `cyclic`  | every n-th column, n the number of ranks: single elements of 4096 rows  |
+| `common`  | the same square as all others                                           |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from outcore.errors import UsageError
+from outcore.model.machines import tables
+from outcore.model.simulate.methods import Array, Case
+
+__all__ = ["CASES", "case", "written_case"]
+
+_ITEM = 8
+_ROWS = 4096
+
+
+def _columns_each(rows: int, nbytes: int) -> int:
+    return max(nbytes // (rows * _ITEM), 1)
+
+
+def _rows(ranks: int, nbytes: int) -> Array:
+    columns = _columns_each(_ROWS, nbytes)
+    sections = [(r, (slice(_ROWS * r, _ROWS * (r + 1)), slice(0, columns))) for r in range(ranks)]
+    return Array((_ROWS * ranks, columns), _ITEM, "C", sections)
+
+
+def _columns(ranks: int, nbytes: int) -> Array:
+    each = _columns_each(_ROWS, nbytes)
+    sections = [(r, (slice(0, _ROWS), slice(each * r, each * (r + 1)))) for r in range(ranks)]
+    return Array((_ROWS, each * ranks), _ITEM, "C", sections)
+
+
+def _blocks(ranks: int, nbytes: int) -> Array:
+    down = max(n for n in range(1, math.isqrt(ranks) + 1) if ranks % n == 0)
+    across, high = ranks // down, 1024
+    wide = _columns_each(high, nbytes)
+
+    def section(rank: int) -> tuple[slice, slice]:
+        i, j = divmod(rank, across)
+        return slice(high * i, high * (i + 1)), slice(wide * j, wide * (j + 1))
+
+    shape = (high * down, wide * across)
+    return Array(shape, _ITEM, "C", [(r, section(r)) for r in range(ranks)])
+
+
+def _cyclic(ranks: int, nbytes: int) -> Array:
+    columns = _columns_each(_ROWS, nbytes) * ranks
+    sections = [(r, (slice(0, _ROWS), slice(r, columns, ranks))) for r in range(ranks)]
+    return Array((_ROWS, columns), _ITEM, "C", sections)
+
+
+def _common(ranks: int, nbytes: int) -> Array:
+    side = max(math.isqrt(nbytes // _ITEM), 1)
+    square = (slice(side, 2 * side), slice(side, 2 * side))
+    return Array((4 * side, 4 * side), _ITEM, "C", [(r, square) for r in range(ranks)])
+
+
+CASES: dict[str, Callable[[int, int], Array]] = {
+    "rows": _rows,
+    "columns": _columns,
+    "blocks": _blocks,
+    "cyclic": _cyclic,
+    "common": _common,
+}
+
+
+def case(name: str, ranks: int, nbytes: int = 16 << 20, *, write: bool = False) -> Case:
+    """
+    Make a case of the table above.
+
+    Parameters
+    ----------
+    name
+        See the table.
+    ranks
+        How many ranks.
+    nbytes
+        Bytes that each wants, about.
+    write
+        Whether they write.
+
+    Examples
+    --------
+    >>> from outcore.model.simulate.cases import case
+    >>> case("columns", 3, 65536).arrays[0].sections[2]
+    (2, (slice(0, 4096, None), slice(4, 6, None)))
+    """
+    return Case(ranks, (CASES[name](ranks, nbytes),), write)
+
+
+def written_case(
+    text: str, ranks: int, shape: tuple[int, ...], itemsize: int, order: str, *, write: bool = False
+) -> Case:
+    """
+    Make a case of sections as the papers write them, such as ``(1+8p:16+8p:1, 1:4096:1)``.
+
+    From 1, upper bounds included, `p` the number of the rank from 0, `nprocs` how many there are.
+    Sections end where the array ends.
+
+    Raises
+    ------
+    UsageError
+        ``bad-option``: not in that notation, or not of the array's axes.
+    """
+    try:
+        sections = list(enumerate(tables.sections(text, ranks)))
+    except ValueError as error:
+        raise UsageError(
+            f"--section {text!r}: {error}; write l:u:s for each axis, as '(1+8p:16+8p:1, 1:4096:1)'",
+            code="bad-option",
+        ) from error
+    if any(len(section) != len(shape) for _, section in sections):
+        raise UsageError(
+            f"--section {text!r} has not the {len(shape)} axes of --shape", code="bad-option"
+        )
+    if any(part.start < 0 or part.step < 1 for _, section in sections for part in section):
+        raise UsageError(
+            f"--section {text!r}: lower bounds begin at 1, strides are at least 1",
+            code="bad-option",
+        )
+    return Case(ranks, (Array(shape, itemsize, order, sections),), write)

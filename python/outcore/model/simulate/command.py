@@ -1,0 +1,464 @@
+"""
+The command ``outcore simulate``: a table for people, one JSON document, or a picture.
+
+``--paper`` prints the papers' tables, theirs beside ours, or one of them. Else methods are simulated
+for numbers of ranks on a machine, which has a name, is a TOML file, or is changed by options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from outcore.base.hints import nbytes
+from outcore.base.report import human
+from outcore.errors import UsageError
+from outcore.model.machines.chart import Line, chart
+from outcore.model.machines.machine import NAMES, Machine, machine
+from outcore.model.simulate import disk_arrays, disk_products, figures, irregular
+from outcore.model.simulate.cases import CASES, case, written_case
+from outcore.model.simulate.methods import METHODS, Case, Outcome, simulate
+from outcore.model.simulate.molecular import MOLECULAR
+from outcore.model.simulate.paper import CALIBRATED, Cell, Summary, extended, multi, summaries
+from outcore.model.simulate.paper_figures import PaperFigures
+from outcore.model.simulate.programs import TABLES
+
+if TYPE_CHECKING:
+    from outcore.model.simulate.methods import Method
+
+__all__ = ["TEXT", "arguments", "run"]
+
+TEXT = "what a collective access would take on a modelled machine, with no data moved"
+_MORE = """\
+methods:
+  direct     each rank a request for each run of its section
+  sieve      each rank everything from its first to its last byte
+  static     extended two-phase method, file domains of the whole array
+  dynamic    the same, file domains of the bounding section
+  requested  two-phase as outcore does it
+  auto       requested, or each rank on its own: the faster one, and why
+
+cases: each rank wants --bytes of an array that grows with the ranks
+  rows, columns, blocks, cyclic (columns in turn), common (all the same)
+  random, clustered: elements chosen one by one, or 64 in a row; methods then
+    direct      each rank a request for each
+    collective  owners read or write chunks, then elements travel
+    pipelined   at the same time; owners in --groups
+
+Sizes are bytes, or 16MiB, 2GB; times are 50us, 1.5ms; rates are bytes per
+second. Columns of the table: virtual time until the last rank is done,
+requests to servers and the bytes they move, messages between nodes, rounds,
+time in which disks are waited for, and time of exchanges. One process, no MPI,
+nothing is read but --machine and nothing written but --svg. Exit status: 0, or
+2 for options that make no sense.
+
+outcore simulate --case blocks --bytes 64MiB --write --svg time.svg
+outcore simulate --machine delta --ranks 4,16,64 \\
+    --section '(1+8p:16+8p:1, 1:4096:1)' --shape 4096,4096
+outcore simulate --case random --chunk 4MiB --groups 4 --io-ranks 548
+outcore simulate --paper 'passion 10'
+outcore simulate --paper 'irregular 12'
+outcore simulate --paper 'dra 5'
+
+Methods and tables: Thakur, Choudhary, "An Extended Two-Phase Method for
+Accessing Sections of Out-of-Core Arrays", sections 3 to 5; Memik, Kandemir,
+Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
+section 6; Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime
+Library for Parallel I/O", sections 4.3 to 4.5; No, Choudhary, "Techniques to
+provide Run-Time Support for solving Irregular Problems", sections 3 and 4;
+Nieplocha, Foster, "Disk Resident Arrays: An Array-Oriented I/O Library for
+Out-of-Core Computations", section 5.
+How well the models fit: docs/design/0015-simulated-machines.md and
+0044-scattered-elements-are-simulated.md.
+"""
+_UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.epilog, parser.formatter_class = _MORE, argparse.RawDescriptionHelpFormatter
+    add = parser.add_argument
+    add(
+        "--paper",
+        nargs="?",
+        const="all",
+        metavar="TABLE",
+        help="the papers' tables, theirs beside ours, or one: 'extended 1' to 'extended 10', "
+        "'multi 4' to 'multi 6', 'passion 3', 4, 6 to 11; or a figure: 'irregular 9' to 'irregular 15', "
+        "'dra 5', 'dra 6', 'dra 8'",
+    )
+    add("--machine", metavar="NAME", help=f"{', '.join(NAMES)} (today), or a TOML file")
+    add("--ranks", default="1000,10000,100000", help="numbers of ranks (1000,10000,100000)")
+    kinds = (*CASES, *irregular.CASES)
+    add("--case", default="columns", choices=kinds, help="what each rank wants (columns)")
+    add("--bytes", default="16MiB", metavar="SIZE", help="how much each rank wants (16MiB)")
+    add("--section", help="instead: sections as the papers write them: l:u:s from 1, p the rank")
+    add("--shape", default="4096,4096", help="of the array of --section, in elements (4096,4096)")
+    add("--itemsize", type=int, default=4, help="bytes of its elements (4)")
+    add("--order", choices=("C", "F"), default="F", help="of its elements in the file (F)")
+    add("--write", action="store_true", help="simulate writing")
+    add("--methods", help="some of the methods above (all)")
+    add("--chunk", metavar="SIZE", help="random, clustered: buffer of an owner (64MiB)")
+    add("--groups", type=int, metavar="N", help="random, clustered: groups of owners (1)")
+    add("--io-ranks", type=int, metavar="N", help="so many ranks own parts of the file (all)")
+    add("--disks", type=int, metavar="N", help="change the machine: servers with a disk each")
+    add("--latency", metavar="TIME", help="what a request costs a server, such as 50us")
+    add("--rate", metavar="SIZE", help="bytes per second of a disk, reading, such as 2GiB")
+    add(
+        "-s",
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any figure of the machine, such as per_node=64",
+    )
+    add("--svg", metavar="FILE", help="draw time against ranks, a line for each method")
+
+
+def run(
+    words: Any, print_json: Callable[[Any], None], write_picture: Callable[[str, str], None]
+) -> int:
+    """
+    Run the command.
+
+    Parameters
+    ----------
+    words
+        The options, parsed.
+    print_json
+        Prints one JSON document.
+    write_picture
+        Writes a picture (a path, then SVG) that ``--svg`` asks for.
+
+    Returns
+    -------
+    int
+        The exit status: 0.
+
+    Raises
+    ------
+    UsageError
+        Options that make no sense.
+    """
+    return _paper(words, print_json) if words.paper else _scale(words, print_json, write_picture)
+
+
+def _changes(words: Any) -> dict[str, int]:
+    """Give the figures of the machine that options change."""
+    changes: dict[str, int] = {}
+    if words.disks is not None:
+        changes["servers"] = words.disks
+    if words.latency is not None:
+        changes["request_ns"] = _time(words.latency)
+    if words.rate is not None:
+        changes["disk_rate"] = nbytes(words.rate)
+    for item in words.set:
+        name, _, value = item.partition("=")
+        if not re.fullmatch(r"[0-9][0-9_]*", value):
+            raise UsageError(
+                f"--set {item!r}: write name=value, value a whole number", code="bad-option"
+            )
+        changes[name] = int(value)
+    return changes
+
+
+def _time(text: str) -> int:
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(ns|us|ms|s)", text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no time; write 20us, 1.5ms or 800ns", code="bad-option")
+    return round(float(match[1]) * _UNITS[match[2]])
+
+
+# ------------------------------------------------------------------------------------- at scale
+
+
+def _numbers(text: str, name: str) -> list[int]:
+    if not re.fullmatch(r"[0-9]+(,[0-9]+)*", text) or 0 in map(int, text.split(",")):
+        raise UsageError(
+            f"--{name} {text!r}: write numbers from 1 on, as 1000,10000", code="bad-option"
+        )
+    return [int(part) for part in text.split(",")]
+
+
+def _simulator(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
+    """Give what simulates a method for a number of ranks."""
+    if words.section is None and words.case in irregular.CASES:
+        return _scattered(words, model)
+    if words.chunk is not None or words.groups is not None:
+        raise UsageError(
+            f"--chunk and --groups are for --case {' and '.join(irregular.CASES)}",
+            code="bad-option",
+        )
+
+    @functools.cache
+    def wanted(ranks: int) -> Case:
+        return _case(words, ranks)
+
+    return lambda ranks, method: simulate(
+        wanted(ranks), model, cast("Method", method), io_ranks=_most(words.io_ranks, ranks)
+    )
+
+
+def _most(io_ranks: int | None, ranks: int) -> int | None:
+    """I/O ranks of a case that may have fewer ranks than were asked for."""
+    return None if io_ranks is None else min(io_ranks, ranks)
+
+
+def _scattered(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
+    chunk = irregular.CHUNK if words.chunk is None else nbytes(words.chunk)
+    groups = 1 if words.groups is None else words.groups
+
+    def one(ranks: int, method: str) -> Outcome:
+        return irregular.simulate_scattered(
+            irregular.case(words.case, ranks, nbytes(words.bytes), write=words.write),
+            model,
+            cast("irregular.Method", method),
+            chunk=chunk,
+            groups=groups,
+            io_ranks=_most(words.io_ranks, ranks),
+        )
+
+    return one
+
+
+def _methods(words: Any) -> list[str]:
+    scattered = words.section is None and words.case in irregular.CASES
+    known: Sequence[str] = irregular.METHODS if scattered else METHODS
+    asked = known if words.methods is None else words.methods.split(",")
+    for name in asked:
+        if name not in known:
+            raise UsageError(
+                f"--methods: {name!r} is none of {', '.join(known)}", code="bad-option"
+            )
+    return list(asked)
+
+
+def _case(words: Any, ranks: int) -> Case:
+    if words.section is None:
+        return case(words.case, ranks, nbytes(words.bytes), write=words.write)
+    shape = tuple(_numbers(words.shape, "shape"))
+    return written_case(words.section, ranks, shape, words.itemsize, words.order, write=words.write)
+
+
+def _scale(
+    words: Any, print_json: Callable[[Any], None], write_picture: Callable[[str, str], None]
+) -> int:
+    model = machine(words.machine or "today", **_changes(words))
+    ranks = _numbers(words.ranks, "ranks")
+    methods, simulator = _methods(words), _simulator(words, model)
+    found = {count: {method: simulator(count, method) for method in methods} for count in ranks}
+    if words.svg is not None:
+        write_picture(words.svg, _picture(words, model, found))
+    if words.json:
+        rows = [
+            {"ranks": count, "asked": method, "seconds": outcome.seconds, **vars(outcome)}
+            for count, row in found.items()
+            for method, outcome in row.items()
+        ]
+        print_json({"machine": dataclasses.asdict(model), "outcomes": rows})
+        return 0
+    print(model.about or model.name)
+    print(_asked(words) + "\n")
+    print(f"{'ranks':>8} {'method':<11} {'time':>9}  {'requests':>8} {'moved':>9}  ", end="")
+    print(f"{'messages':>8} {'rounds':>6}  {'disks wait':>10} {'exchange':>9}")
+    for count, row in found.items():
+        for method, o in row.items():
+            chosen = f"  {o.method.removeprefix('auto: ')}: {o.why}" if o.why else ""
+            print(
+                f"{count:>8} {method:<11} {_seconds(o.ns):>9}  {_count(o.requests):>8} "
+                f"{human(o.bytes):>9}  {_count(o.messages):>8} {o.rounds:>6}  "
+                f"{_seconds(o.io_ns):>10} {_seconds(o.exchange_ns):>9}{chosen}"
+            )
+    if words.svg is not None:
+        print(f"\ndrawn: {words.svg}")
+    return 0
+
+
+def _asked(words: Any) -> str:
+    """Say what each rank does."""
+    verb = "writes" if words.write else "reads"
+    if words.section is not None:
+        return f"each rank p {verb} {words.section} of {words.shape}"
+    return f"each rank {verb} {words.bytes} ({words.case})"
+
+
+def _picture(words: Any, model: Machine, found: dict[int, dict[str, Outcome]]) -> str:
+    lines = [
+        Line(method, [(count, row[method].ns / 1e9) for count, row in sorted(found.items())])
+        for method in next(iter(found.values()))
+    ]
+    return chart(
+        lines,
+        title=f"Time against ranks: {_asked(words)}",
+        x="ranks",
+        y="seconds",
+        note=model.about or model.name,
+    )
+
+
+def _seconds(ns: int) -> str:
+    for unit, size in (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}" if ns < 1000 * size else f"{ns / size:.0f} {unit}"
+    return f"{ns} ns"
+
+
+def _count(n: int) -> str:
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**4)):
+        if n >= size:
+            return f"{n / (1000 if unit == 'k' else size):.3g}{unit}"
+    return str(n)
+
+
+# -------------------------------------------------------------------------------------- papers
+
+
+def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
+    changes, name = _changes(words), " ".join(words.paper.lower().split())
+    # Of all papers, unless one machine is asked for.
+    asked = None if words.machine is None else machine(words.machine, **changes)
+
+    def model(usual: str) -> Machine:
+        return asked or machine(usual, **changes)
+
+    drawn = _figures(name)
+    cells = [] if drawn and name != "all" else _cells(name, model)
+    facts = summaries(cells)
+    if words.json:
+        used = [model(usual) for usual in _used(cells, drawn)]
+        print_json(
+            {
+                "machines": [dataclasses.asdict(one) for one in used],
+                "calibrated": CALIBRATED,
+                "cells": [{**vars(cell), "ratio": cell.ratio} for cell in cells],
+                "summaries": facts,
+                "points": [
+                    {**vars(point), "rate": point.rate}
+                    for of, figure in drawn
+                    for point in of.points(figure, model(of.machine_of(figure)))
+                ],
+                "claims": [
+                    vars(claim)
+                    for of, figure in drawn
+                    for claim in of.claims(figure, model(of.machine_of(figure)))
+                ],
+                "rates": [
+                    {**vars(one), "ratio": one.ratio}
+                    for of, figure in drawn
+                    if of is disk_arrays.PAPER_FIGURES
+                    for one in disk_arrays.compared(figure, model(of.machine_of(figure)))
+                ],
+            }
+        )
+        return 0
+    for facts_of in facts:
+        table = [c for c in cells if (c.paper, c.table) == (facts_of.paper, facts_of.table)]
+        _print_table(facts_of, table)
+    for of, figure in drawn:
+        print("\n".join(of.lines(figure, model(of.machine_of(figure)))) + "\n")
+    if facts:
+        _print_summary(facts, summaries(cells, fitted=False))
+    if asked is None and not changes:
+        for usual in _used(cells, drawn):
+            print(f"{usual} was calibrated on {CALIBRATED[usual]}.")
+    return 0
+
+
+# By name: the figures of a paper that are simulated alike, and the number of one.
+_Drawn = tuple[PaperFigures[Any], int]
+_DRAWN: dict[str, _Drawn] = {
+    **{f"irregular {figure}": (figures.PAPER_FIGURES, figure) for figure in figures.FIGURES},
+    **{f"dra {figure}": (disk_arrays.PAPER_FIGURES, figure) for figure in disk_arrays.FIGURES},
+    **{f"dra {figure}": (disk_products.PAPER_FIGURES, figure) for figure in disk_products.FIGURES},
+}
+
+
+def _figures(name: str) -> list[_Drawn]:
+    """Give the figures that are asked for."""
+    return [drawn for known, drawn in _DRAWN.items() if name in ("all", known)]
+
+
+def _used(cells: Sequence[Cell], drawn: Sequence[_Drawn]) -> list[str]:
+    """Give the machines of cells and figures."""
+    of_cells = {
+        "ipsc" if f"{cell.paper} {cell.table}" in MOLECULAR else _MACHINES[cell.paper]
+        for cell in cells
+    }
+    return sorted(of_cells | {of.machine_of(figure) for of, figure in drawn})
+
+
+_MACHINES = {"extended": "delta", "passion": "delta", "multi": "sp2"}
+
+
+def _cells(name: str, model: Callable[[str], Machine]) -> list[Cell]:
+    """Give the cells of all tables, or of the one that is asked for."""
+    delta, sp2 = model("delta"), model("sp2")
+    if name == "all":
+        programs = [cell for table in TABLES.values() for cell in table(delta)]
+        programs += [cell for table in MOLECULAR.values() for cell in table(model("ipsc"))]
+        return extended(delta) + multi(sp2) + programs
+    if name in TABLES:
+        return TABLES[name](delta)
+    if name in MOLECULAR:
+        return MOLECULAR[name](model("ipsc"))
+    paper, _, number = name.partition(" ")
+    if paper == "extended" and number in map(str, range(1, 9)):
+        return extended(delta, table=int(number))
+    if paper == "multi" and number in ("4", "5", "6"):
+        return [cell for cell in multi(sp2) if cell.table == int(number)]
+    raise UsageError(
+        f"--paper {name!r}: there are 'extended 1' to 'extended 10', 'irregular 9' to 'irregular 15', "
+        "'multi 4' to 'multi 6', 'passion 3', 'passion 4', 'passion 6' to 'passion 11', "
+        "'dra 5', 'dra 6', 'dra 8'",
+        code="bad-option",
+    )
+
+
+_TITLES = {
+    "extended": "Extended two-phase method",
+    "multi": "Multi-collective I/O",
+    "passion": "PASSION report",
+}
+_UNIT_NAMES = {"s": "seconds", "%": "percent saved"}
+
+
+def _print_table(facts: Summary, cells: Sequence[Cell]) -> None:
+    columns = list(dict.fromkeys((cell.ranks, cell.column) for cell in cells))
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    places = {(cell.row, cell.ranks, cell.column): cell for cell in cells}
+    wide = max(len(row) for row in rows) + 2
+    unit = _UNIT_NAMES.get(cells[0].unit, "of one processor")
+    print(f"{_TITLES[facts.paper]}, table {facts.table} ({unit})")
+    names = {"static": "stat", "dynamic": "dyn", "saved": "", "six calls": "six", "one call": "one"}
+    names["two-phase"] = "2-phase"
+    heads = [f"{ranks} {names.get(name, name)}".strip() for ranks, name in columns]
+    print(" " * (wide + 6) + "".join(f"{head:>10}" for head in heads))
+    for row in rows:
+        line = [places.get((row, *column)) for column in columns]
+        for label in ("theirs", "ours", "ratio"):
+            values = "".join(f"{_told(cell, label) if cell else '':>10}" for cell in line)
+            print(f"{row if label == 'theirs' else '':<{wide}}{label:<6}{values}")
+    print()
+
+
+def _told(cell: Cell, label: str) -> str:
+    if label == "ratio":
+        return f"x{cell.ratio:.2f}" + ("*" if cell.fitted else " ")
+    value = cell.theirs if label == "theirs" else cell.ours
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _print_summary(facts: Sequence[Summary], predicted: Sequence[Summary]) -> None:
+    print("Factor between ours and theirs (1 is exact), and rows with the methods in their order")
+    print(f"{'table':<14}{'cells':>6}{'median':>8}{'worst':>7}", end="")
+    print(f"{'not fitted':>12}{'median':>8}{'worst':>7}{'order':>10}")
+    for fact, other in zip(facts, predicted, strict=True):
+        order = f"{fact.alike}/{fact.rows}" if fact.rows else "-"
+        print(f"{fact.paper + ' ' + str(fact.table):<14}{fact.cells:>6}", end="")
+        print(f"{fact.median:>8.2f}{fact.worst:>7.1f}{other.cells:>12}", end="")
+        print(f"{other.median:>8.2f}{other.worst:>7.1f}{order:>10}")
+    print("* fitted; of percentages the ratio is that of the times that are left\n")

@@ -1,0 +1,353 @@
+"""
+Figures 5 and 6 of the paper on disk resident arrays in the machine model: rates by ranks that do I/O.
+
+Problem. The figures are pictures; the running text has four of their points, and sentences.
+Idea. The accesses are the paper's own. Columns of some rows (a stripe) follow each other in the file, a
+block is as many of them as the buffer holds, and ranks that do I/O take blocks in turns. A section that
+is not aligned begins within a stripe, so it has blocks of which only a part is wanted: these are read as
+a whole, and before they are written, too. In one file (figure 5) all blocks of a stripe follow each
+other; with a file for each rank on its local disk (figure 6) each block is a chunk in one of the files.
+Behind the read (before the write) of a block its bytes go to (come from) the memories of all ranks:
+that is added to what a request costs the rank.
+
+Each point and each sentence of the text is looked up in ours. The machine ``paragon`` was calibrated on
+another paper, ``sp`` on nothing, so all points are predictions, but for two rates of PIOFS that stand
+beside figure 6. Chosen, where the text is silent: the numbers of ranks (`RANKS`), a section that is not
+aligned begins in the middle of a stripe (a chunk), the buffer of figure 6, and which file a chunk is in.
+
+Source: Nieplocha, Foster, "Disk Resident Arrays: An Array-Oriented I/O Library for Out-of-Core
+Computations", sections 4 and 5.1.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from outcore.model.machines import rates
+from outcore.model.machines.machine import Machine, machine
+from outcore.model.machines.rates import FIGURES, Fit, Operation
+from outcore.model.simulate.claims import TIE
+from outcore.model.simulate.methods import Array, Case
+from outcore.model.simulate.paper_figures import (
+    Check,
+    Found,
+    PaperFigures,
+    compute_rate,
+    simulate_buffered,
+)
+
+__all__ = ["FIGURES", "PAPER_FIGURES", "RANKS", "Compared", "Point", "accesses", "compared"]
+
+#: Ranks that do I/O, by figure. The text names more than one, 24 and more and 32 (5), and 16 of the SP.
+RANKS = {5: (1, 2, 4, 8, 16, 24, 32), 6: (1, 2, 4, 8, 16)}
+_OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+_FITS: tuple[Fit, ...] = get_args(Fit)
+# Of as many times the rate of one rank as there are ranks: what "almost linear" is taken for.
+_ALMOST = 0.8
+
+
+@dataclass(frozen=True)
+class Point:
+    """
+    One point of a curve, simulated.
+
+    Attributes
+    ----------
+    figure, operation, fit
+        5 or 6; ``read`` or ``write``; ``aligned`` or ``nonaligned``.
+    buffer, ranks
+        Bytes of the buffer of a rank that does I/O, and how many do.
+    nbytes, seconds
+        Bytes of the section; of the whole access.
+    requests, moved
+        Requests, and the bytes that disks moved for them.
+    """
+
+    figure: int
+    operation: Operation
+    fit: Fit
+    buffer: int
+    ranks: int
+    nbytes: int
+    seconds: float
+    requests: int
+    moved: int
+
+    @property
+    def rate(self) -> float:
+        """MB/s."""
+        return compute_rate(self.nbytes, self.seconds)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """
+    A rate that the text names, and ours, in MB/s.
+
+    Attributes
+    ----------
+    where
+        Operation, alignment, ranks.
+    theirs, ours
+        The rates.
+    fitted
+        Whether the machine was calibrated with it.
+    """
+
+    where: str
+    theirs: float
+    ours: float
+    fitted: bool
+
+    @property
+    def ratio(self) -> float:
+        """Ours by theirs."""
+        return self.ours / self.theirs
+
+
+# ------------------------------------------------------------------------------------ accesses
+
+
+def _pieces(length: int, edge: int, low: int) -> Iterator[tuple[int, slice]]:
+    """Which stripes of an edge `length` indices from `low` on meet, and what they have of each."""
+    for number in range(low // edge, (low + length - 1) // edge + 1):
+        first, last = max(low - number * edge, 0), min(low + length - number * edge, edge) - 1
+        yield number, slice(first, last + 1, 1)
+
+
+def _whole(wanted: slice, edge: int) -> slice:
+    """All of an edge; of a part of it as first and last index, which sieving makes whole."""
+    return wanted if wanted.stop - wanted.start == edge else slice(0, edge, edge - 1)
+
+
+def accesses(
+    figure: int,
+    operation: Operation,
+    fit: Fit,
+    buffer: int,
+    ranks: int,
+    *,
+    local: bool | None = None,
+) -> Case:
+    """
+    Give the blocks of a section, each to the rank that reads or writes it.
+
+    Parameters
+    ----------
+    figure, operation, fit, buffer, ranks
+        See `Point`.
+    local
+        Whether each rank has a file; that of the figure by default.
+
+    Returns
+    -------
+    Case
+        Arrays are files. To be simulated by ``sieve``, without which blocks would not be whole.
+
+    Examples
+    --------
+    >>> from outcore.model.simulate import disk_arrays
+    >>> case = disk_arrays.accesses(5, "read", "nonaligned", 2_000_000, ranks=4)
+    >>> len(case.arrays), len(case.arrays[0].sections)
+    (1, 110)
+    """
+    one = rates.transfers(figure)
+    rows, columns = one.stripe_rows, buffer // (one.stripe_rows * one.itemsize)
+    low = rows // 2 if fit == "nonaligned" else 0
+    down = [(number, _whole(part, rows)) for number, part in _pieces(one.section, rows, low)]
+    if figure == 6 if local is None else local:
+        across = [
+            (number, _whole(part, columns)) for number, part in _pieces(one.section, columns, low)
+        ]
+        # One more than a section has in a stripe: neighbours, and those at its edges, are spread evenly.
+        turn = one.section // columns + 1
+        files: list[list[tuple[int, tuple[slice, ...]]]] = [[] for _ in range(ranks)]
+        for (stripe, inside), (chunk, wanted) in itertools.product(down, across):
+            owner, place = (stripe * turn + chunk) % ranks, stripe * (one.edge // columns) + chunk
+            files[owner].append((owner, (slice(place, place + 1, 1), wanted, inside)))
+        # Chunks of other files are holes here: what a disk has to pass over is not known.
+        shape = (one.edge // rows * (one.edge // columns), columns, rows)
+        arrays = tuple(Array(shape, one.itemsize, "C", sections) for sections in files)
+    else:
+        blocks = [
+            (slice(stripe, stripe + 1, 1), slice(at, min(at + columns, one.section), 1), inside)
+            for stripe, inside in down
+            for at in range(0, one.section, columns)
+        ]
+        shape = (one.edge // rows, one.edge, rows)
+        sections = [(number % ranks, block) for number, block in enumerate(blocks)]
+        arrays = (Array(shape, one.itemsize, "C", sections),)
+    return Case(ranks, arrays, write=operation == "write")
+
+
+@functools.cache
+def _point(
+    figure: int, operation: Operation, fit: Fit, buffer: int, ranks: int, model: Machine
+) -> Point:
+    found = simulate_buffered(accesses(figure, operation, fit, buffer, ranks), model, buffer)
+    nbytes = rates.transfers(figure).nbytes
+    seconds, requests, moved = found.seconds, found.requests, found.bytes
+    return Point(figure, operation, fit, buffer, ranks, nbytes, seconds, requests, moved)
+
+
+def _simulate(figure: int, model: Machine) -> list[Point]:
+    return [
+        _point(figure, operation, fit, buffer, ranks, model)
+        for buffer in rates.transfers(figure).buffers
+        for operation in _OPERATIONS
+        for fit in _FITS
+        for ranks in RANKS[figure]
+    ]
+
+
+def compared(figure: int, model: Machine | None = None) -> list[Compared]:
+    """
+    Give the rates that the text names beside ours: four of figure 5, and of PIOFS beside figure 6.
+
+    Parameters
+    ----------
+    figure, model
+        As for `PaperFigures.points`; PIOFS is that of the paper.
+    """
+    model = model or machine(_machine_of(figure))
+    found = [
+        Compared(
+            f"{one.operation}, {one.fit}, {one.ranks} ranks, {_mb(one.buffer)}",
+            one.rate,
+            _point(figure, one.operation, one.fit, one.buffer, one.ranks, model).rate,
+            one.fitted,
+        )
+        for one in rates.measured(figure)
+    ]
+    if figure == 6:
+        changes, told = rates.piofs()
+        of_piofs = machine("sp", **changes)
+        for one in told:
+            case = accesses(6, one.operation, one.fit, one.buffer, one.ranks, local=False)
+            seconds = simulate_buffered(case, of_piofs, one.buffer).seconds
+            where = f"PIOFS: {one.operation}, {one.fit}, {one.ranks} ranks"
+            ours = compute_rate(rates.transfers(6).nbytes, seconds)
+            found.append(Compared(where, one.rate, ours, one.fitted))
+    return found
+
+
+# -------------------------------------------------------------------------------------- claims
+
+
+def _pairs(
+    some: Sequence[Point], first: dict[str, object], second: dict[str, object]
+) -> list[tuple[Point, Point]]:
+    """Points that have the words of `first`, each with the one that has those of `second` instead."""
+
+    def key(point: Point, **words: object) -> tuple[object, ...]:
+        found = {**vars(point), **words}
+        return tuple(found[name] for name in ("operation", "fit", "buffer", "ranks"))
+
+    by_key = {key(point): point for point in some}
+    return [
+        (point, by_key[key(point, **second)]) for point in some if key(point, **first) == key(point)
+    ]
+
+
+def _faster(pairs: Sequence[tuple[Point, Point]], unit: str, *, strictly: bool = True) -> Found:
+    """Whether the first of each pair is faster; if not strictly, nowhere slower and somewhere faster."""
+    gains = [a.rate / b.rate for a, b in pairs]
+    faster = sum(gain > TIE for gain in gains)
+    slower = sum(gain * TIE < 1 for gain in gains)
+    ours = (
+        f"faster in {faster} of {len(gains)} {unit}, slower in {slower}; "
+        f"x{min(gains):.2f} to x{max(gains):.2f}"
+    )
+    return (faster == len(gains) if strictly else slower == 0 and faster > 0), ours
+
+
+def _writes_win(some: Sequence[Point]) -> Found:
+    pairs = _pairs(some, {"operation": "write", "fit": "aligned"}, {"operation": "read"})
+    return _faster([pair for pair in pairs if pair[0].ranks > 1], "points of more than one rank")
+
+
+def _nonaligned_writes_win(some: Sequence[Point]) -> Found:
+    first: dict[str, object] = {"operation": "write", "fit": "nonaligned"}
+    pairs = _pairs(some, {**first, "buffer": max(p.buffer for p in some)}, {"operation": "read"})
+    return _faster([pair for pair in pairs if pair[0].ranks >= 24], "points")
+
+
+def _larger_buffers(some: Sequence[Point]) -> Found:
+    small, large = min(p.buffer for p in some), max(p.buffer for p in some)
+    return _faster(_pairs(some, {"buffer": large}, {"buffer": small}), "points", strictly=False)
+
+
+def _aligned_wins(some: Sequence[Point]) -> Found:
+    return _faster(_pairs(some, {"fit": "aligned"}, {"fit": "nonaligned"}), "points")
+
+
+def _scales(some: Sequence[Point]) -> Found:
+    """As many times the rate of one rank as there are, almost; of aligned sections and of others."""
+    ones = {(p.operation, p.fit): p.rate for p in some if p.ranks == 1}
+    parts = {p: p.rate / (p.ranks * ones[p.operation, p.fit]) for p in some}
+    last = max(p.ranks for p in some)
+    told = [f"{p.operation} {p.fit} {part:.2f}" for p, part in parts.items() if p.ranks == last]
+    ours = f"of {last} times the rate of one rank, with {last}: {', '.join(told)}"
+    return all(part >= _ALMOST for part in parts.values()), ours
+
+
+def _below_two(some: Sequence[Point]) -> Found:
+    best = max(p.rate for p in some if p.ranks == 1)
+    return best < 2, f"one rank, one disk: {best:.2f} MB/s at most"
+
+
+_CHECKS: dict[int, tuple[Check[Point], ...]] = {
+    5: (_writes_win, _nonaligned_writes_win, _larger_buffers, _aligned_wins),
+    6: (_scales, _below_two, _aligned_wins),
+}
+
+
+def _sentences(figure: int, _model: Machine) -> Iterator[tuple[str, Check[Point]]]:
+    return zip(rates.transfers(figure).claims, _CHECKS[figure], strict=True)
+
+
+# ------------------------------------------------------------------------------------- printed
+
+
+def _mb(nbytes: int) -> str:
+    return f"{nbytes / 1e6:g} MB"
+
+
+def _title(figure: int) -> str:
+    one = rates.transfers(figure)
+    return f"Disk Resident Arrays, figure {figure}: MB/s against ranks that do I/O; {one.storage}"
+
+
+def _machine_of(figure: int) -> str:
+    return rates.transfers(figure).machine
+
+
+def _table(figure: int, model: Machine, some: Sequence[Point]) -> list[str]:
+    rows: dict[str, list[Point]] = {}
+    for point in some:
+        name = f"{point.operation}, {point.fit}, buffer of {_mb(point.buffer)}"
+        rows.setdefault(name, []).append(point)
+    wide = max(map(len, rows)) + 2
+    found = [f"{'ranks':<{wide}}" + "".join(f"{ranks:>8}" for ranks in RANKS[figure])]
+    for name, curve in rows.items():
+        found.append(f"{name:<{wide}}" + "".join(f"{point.rate:>8.1f}" for point in curve))
+    for one in compared(figure, model):
+        fitted = ", calibrated" if one.fitted else ""
+        told = f"theirs {one.theirs:.1f} MB/s, ours {one.ours:.1f} (x{one.ratio:.2f}{fitted})"
+        found.append(f"{one.where}: {told}")
+    return found
+
+
+#: Figures 5 and 6.
+PAPER_FIGURES = PaperFigures[Point](
+    title=_title,
+    machine_of=_machine_of,
+    simulate=_simulate,
+    sentences=_sentences,
+    table=_table,
+    named_points=rates.measured,
+)

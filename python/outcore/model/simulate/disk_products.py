@@ -1,0 +1,318 @@
+"""
+Figure 8 of the paper on disk resident arrays in the machine model: what of its speed in memory an
+out-of-core product keeps.
+
+Problem. The figure is a picture, and the text has none of its points. Idea. What it was measured with is
+in the text: sizes of matrices and sections, numbers of processors, and the program, loop by loop. Reads
+and writes of sections are simulated as the accesses that they are; the product of two sections is its
+arithmetic, and what SUMMA sends. The program is a timeline of two resources, the processors and the
+disks, of which each does one thing at a time ("asynchronous I/O for only one request at a time"). Then
+each sentence that the text says of the figure is looked up in ours.
+
+Two programs: that of the paper, which waits for sections of A and C; and that of
+``examples/matrix_product.py``, which starts the writes of C, too, and has two sections of it.
+
+Chosen, where the text is silent: the rate of a processor in a product of its own (`PROCESSOR`: three
+fifths of the 75 Mflop/s that an i860 XP has at most); 32 processors that do I/O with buffers of 2 MB,
+the best of figure 5; sections that are aligned, so that they are blocks in a row in the file; panels of
+100 columns. The machine ``paragon`` was calibrated on another paper.
+
+Source: Nieplocha, Foster, "Disk Resident Arrays: An Array-Oriented I/O Library for Out-of-Core
+Computations", section 5.2.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outcore.base.distribution import ProcessGrid
+from outcore.model.machines.machine import Machine
+from outcore.model.simulate.methods import Array, Case
+from outcore.model.simulate.paper_figures import (
+    Check,
+    Found,
+    PaperFigures,
+    compute_rate,
+    simulate_buffered,
+)
+
+__all__ = [
+    *("EDGE", "FIGURES", "PAPER_FIGURES", "PROCESSOR", "SECTIONS", "Point", "Times", "timeline"),
+]
+
+FIGURES = (8,)
+#: Rows and columns of each matrix; those of a section, by number of processors.
+EDGE, SECTIONS = 10_000, {64: 2000, 128: 2000, 256: 2500}
+#: Mflop/s of a processor that multiplies what it has.
+PROCESSOR = 45.0
+_ITEM = 8
+_IO_RANKS, _BUFFER, _PANEL = 32, 2_000_000, 100
+# Rates that differ less are "approximately constant"; "good", "significant" and "around 50 percent".
+_CONSTANT, _GOOD, _SIGNIFICANT, _AROUND = 1.1, 0.8, 0.1, 0.1
+_PROGRAMS = {"as in the paper": False, "C behind": True}
+
+
+@dataclass(frozen=True)
+class Times:
+    """
+    Seconds of what a program does again and again.
+
+    Attributes
+    ----------
+    multiply
+        The product of a section of A and one of B, in memory.
+    read_a, read_b, write_c
+        A section from or to the disks, with nobody else there.
+    """
+
+    multiply: float
+    read_a: float
+    read_b: float
+    write_c: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """
+    A bar of the figure, simulated.
+
+    Attributes
+    ----------
+    figure, program
+        8; ``"as in the paper"`` or ``"C behind"``.
+    ranks, section
+        Processors; rows of a section of A, which are the columns of one of B.
+    times
+        Of its parts.
+    in_core, seconds
+        All products in memory, and the whole program.
+    """
+
+    figure: int
+    program: str
+    ranks: int
+    section: int
+    times: Times
+    in_core: float
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Mflop/s of the whole program."""
+        return 2e-6 * EDGE**3 / self.seconds
+
+    @property
+    def in_core_rate(self) -> float:
+        """Mflop/s of its products in memory."""
+        return 2e-6 * EDGE**3 / self.in_core
+
+    @property
+    def efficiency(self) -> float:
+        """The one by the other."""
+        return self.in_core / self.seconds
+
+    @property
+    def needed(self) -> float:
+        """MB/s with which all of B comes while processors multiply: equation (1)."""
+        return 4 * self.in_core_rate / self.section
+
+    @property
+    def had(self) -> float:
+        """MB/s with which B comes."""
+        return compute_rate(_ITEM * EDGE * self.section, self.times.read_b)
+
+
+def timeline(times: Times, chunks: int, *, behind: bool) -> float:
+    """
+    Give the seconds of a program.
+
+    Parameters
+    ----------
+    times
+        Seconds of its parts.
+    chunks
+        Sections of A, and of B.
+    behind
+        Whether a section of C is written while the next one is computed; there are two then.
+
+    Examples
+    --------
+    One section: it is read, multiplied and written. Two: B comes while processors multiply.
+
+    >>> timeline(Times(10.0, 1.0, 2.0, 0.5), 1, behind=False)
+    13.5
+    >>> timeline(Times(10.0, 1.0, 2.0, 0.5), 2, behind=False)
+    46.0
+    """
+    now = 0.0  # of the processors
+    disks = ready = times.read_b  # when the disks are done; when the section of B is there
+    written = [0.0, 0.0]  # when the memory of a section of C is free
+    for step in range(chunks * chunks):
+        if step % chunks == 0:
+            now = disks = max(now, disks) + times.read_a
+        now = max(now, ready)
+        if step + 1 < chunks * chunks:
+            ready = disks = max(now, disks) + times.read_b
+        now = max(now, written[step % 2]) + times.multiply
+        disks = max(now, disks) + times.write_c
+        written[step % 2] = disks
+        if not behind:
+            now = disks
+    return max(now, disks)
+
+
+def _moved(nbytes: int, model: Machine, *, write: bool) -> float:
+    """Seconds of a section: blocks in a row in the file, each of a processor that does I/O."""
+    whole = EDGE * EDGE * _ITEM // _BUFFER
+    blocks = [
+        (number % _IO_RANKS, (slice(number, number + 1, 1), slice(0, _BUFFER, 1)))
+        for number in range(-(-nbytes // _BUFFER))
+    ]
+    case = Case(_IO_RANKS, (Array((whole, _BUFFER), 1, "C", blocks),), write)
+    return simulate_buffered(case, model, _BUFFER).seconds
+
+
+def _multiplied(ranks: int, section: int, model: Machine) -> float:
+    """Seconds of a product of two sections by SUMMA."""
+    down, across = ProcessGrid(size=ranks, ndim=2).shape
+    own = 2e-6 * section * section * EDGE / ranks / PROCESSOR
+    # Each panel comes from one neighbour and goes to the next one meanwhile.
+    come = _ITEM * EDGE * (section / down * (across > 1) + section / across * (down > 1))
+    messages = 2 * 2 * -(-EDGE // _PANEL) * model.message_ns / 1e9
+    return own + come / model.message_rate + messages
+
+
+@functools.cache
+def _point(program: str, ranks: int, model: Machine) -> Point:
+    section = SECTIONS[ranks]
+    chunks, panel = EDGE // section, _ITEM * EDGE * section
+    times = Times(
+        _multiplied(ranks, section, model),
+        _moved(panel, model, write=False),
+        _moved(panel, model, write=False),
+        _moved(_ITEM * section * section, model, write=True),
+    )
+    seconds = timeline(times, chunks, behind=_PROGRAMS[program])
+    return Point(8, program, ranks, section, times, chunks * chunks * times.multiply, seconds)
+
+
+def _simulate(_figure: int, model: Machine) -> list[Point]:
+    """The points of the figure, for both programs."""
+    return [_point(program, ranks, model) for program in _PROGRAMS for ranks in SECTIONS]
+
+
+# ---------------------------------------------------------------------------------------- claims
+
+
+def _each(some: Sequence[Point], values: Sequence[str]) -> str:
+    return ", ".join(f"{value} with {one.ranks}" for one, value in zip(some, values, strict=True))
+
+
+def _degrades(some: Sequence[Point]) -> Found:
+    found = [one.efficiency for one in some]
+    return found == sorted(found, reverse=True), _each(some, [f"{100 * e:.0f} %" for e in found])
+
+
+def _constant(some: Sequence[Point]) -> Found:
+    rates, flops = [one.had for one in some], [one.in_core_rate for one in some]
+    holds = max(rates) <= _CONSTANT * min(rates) and flops == sorted(flops)
+    return holds, (
+        f"B comes with {min(rates):.1f} to {max(rates):.1f} MB/s, products go from {min(flops):.0f} to "
+        f"{max(flops):.0f} Mflop/s"
+    )
+
+
+def _good(some: Sequence[Point]) -> Found:
+    few = [one for one in some if one.ranks in (64, 128)]
+    told = _each(few, [f"{100 * one.efficiency:.0f} %" for one in few])
+    return all(one.efficiency >= _GOOD for one in few), f"{told} (taken for {_GOOD:.0%} or more)"
+
+
+def _significant(some: Sequence[Point]) -> Found:
+    (last,) = (one for one in some if one.ranks == 256)
+    part = 1 - last.efficiency
+    return part >= _SIGNIFICANT, f"{part:.0%} of the time (taken for {_SIGNIFICANT:.0%} or more)"
+
+
+def _overlapped(some: Sequence[Point]) -> Found:
+    told = _each(some, [f"{one.needed:.1f} of {one.had:.1f} MB/s needed" for one in some])
+    # What is left when the first section of B, and those of A and C, are taken away.
+    waited = 0.0
+    for one in some:
+        chunks, times = EDGE // one.section, one.times
+        rest = times.read_b + chunks * times.read_a + chunks * chunks * times.write_c
+        waited = max(waited, one.seconds - one.in_core - rest)
+    enough = all(one.had >= one.needed for one in some)
+    return enough and waited < 1e-6, f"{told}; waited for B, after the first: {waited:.1f} s"
+
+
+def _memory(some: Sequence[Point]) -> Found:
+    more = [EDGE / (2 * EDGE + one.section) for one in some]
+    holds = all(abs(one - 0.5) <= _AROUND for one in more)
+    return holds, f"{min(more):.0%} to {max(more):.0%}, one section more of B"
+
+
+def _sentences(_figure: int, _model: Machine) -> list[tuple[str, Check[Point]]]:
+    """The sentences of the text, which are about the program of the paper."""
+    return [(said, functools.partial(_check_paper_program, check)) for said, check in _CHECKS]
+
+
+def _check_paper_program(check: Check[Point], some: Sequence[Point]) -> Found:
+    return check([one for one in some if one.program == next(iter(_PROGRAMS))])
+
+
+_CHECKS: tuple[tuple[str, Check[Point]], ...] = (
+    ("efficiency degrades as the number of processors increases", _degrades),
+    (
+        "the I/O transfer rate remains approximately constant while the floating-point "
+        "performance increases with processor count",
+        _constant,
+    ),
+    ("We observe good overall performance on 64 and 128 processors", _good),
+    (
+        "For 256 processors, the matrix becomes too small, and I/O costs become significant",
+        _significant,
+    ),
+    (
+        "prefetching of blocks of matrix B can be fully overlapped with computation if "
+        "sufficient I/O bandwidth [...] is available",
+        _overlapped,
+    ),
+    ("Prefetching increases memory requirements by around 50 percent", _memory),
+)
+
+
+# ------------------------------------------------------------------------------------- printed
+
+
+def _title(figure: int) -> str:
+    return (
+        f"Disk Resident Arrays, figure {figure}: Mflop/s of a product of {EDGE} x {EDGE}, and what part "
+        "of those in memory"
+    )
+
+
+def _table(_figure: int, _model: Machine, some: Sequence[Point]) -> list[str]:
+    head = (
+        f"{'program':<18}{'processors':>11}{'section':>9}{'in memory':>11}{'out of core':>13}"
+        f"{'efficiency':>12}{'seconds':>9}"
+    )
+    rows = [
+        f"{one.program:<18}{one.ranks:>11}{one.section:>9}{one.in_core_rate:>11.0f}{one.rate:>13.0f}"
+        f"{one.efficiency:>12.1%}{one.seconds:>9.0f}"
+        for one in some
+    ]
+    return [head, *rows]
+
+
+#: Figure 8.
+PAPER_FIGURES = PaperFigures[Point](
+    title=_title,
+    machine_of=lambda _figure: "paragon",
+    simulate=_simulate,
+    sentences=_sentences,
+    table=_table,
+    note=f", {PROCESSOR:g} Mflop/s a processor: chosen",
+)

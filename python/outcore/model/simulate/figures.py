@@ -1,0 +1,301 @@
+"""
+Figures 9 to 15 of the irregular paper in the machine model: curves, and what the paper says of them.
+
+Problem. The figures are pictures; of their points the text has two ("almost 40 MB/sec", "up to
+60MBytes/sec").
+Idea. The settings are the paper's (`tables.irregular`), so are the domains and the groups (``in_turn``);
+each sentence that the text says of a curve is a `Claim`, which is looked up in ours. The machines
+``paragon`` and ``red`` are calibrated on the two points and on nothing else.
+
+What the text leaves open was chosen: sizes of chunks (`CHUNKS`; the axis of figures 9 to 11, 13 and 14),
+chunks of 4 MB in figure 15, powers of two below the number of ranks as numbers of groups (`GROUPS`).
+
+Source: No, Choudhary, "Techniques to provide Run-Time Support for solving Irregular Problems",
+section 4.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from outcore.model.machines import tables
+from outcore.model.machines.machine import Machine
+from outcore.model.simulate.claims import TIE
+from outcore.model.simulate.irregular import Method, Scattered, simulate_scattered
+from outcore.model.simulate.paper_figures import Check, Found, PaperFigures, compute_rate
+
+__all__ = ["CHUNKS", "FIGURES", "GROUPS", "PAPER_FIGURES", "Point"]
+
+FIGURES = tuple(range(9, 16))
+#: Bytes of a chunk; the example of section 3.1.1 has 2 MB of 8.
+CHUNKS = tuple(1 << power for power in (18, 19, 20, 21, 22))
+GROUPS = (1, 2, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True)
+class Point:
+    """
+    One point of a curve, simulated.
+
+    Attributes
+    ----------
+    figure, method, operation
+        Number of the figure; ``collective`` or ``pipelined``; ``read`` or ``write``.
+    ranks, stripe, groups, chunk
+        Compute nodes, bytes of a stripe unit, groups, bytes of a chunk.
+    nbytes
+        Bytes of the array.
+    seconds
+        Of the whole access.
+    io, communication, computation
+        Of these: all wait for the disks; messages; reordering of elements. What is left are agreements.
+    """
+
+    figure: int
+    method: str
+    operation: str
+    ranks: int
+    stripe: int
+    groups: int
+    chunk: int
+    nbytes: int
+    seconds: float
+    io: float
+    communication: float
+    computation: float
+
+    @property
+    def rate(self) -> float:
+        """Application bandwidth, MB/s."""
+        return compute_rate(self.nbytes, self.seconds)
+
+
+def _machine_of(figure: int) -> str:
+    return tables.irregular(figure)[0].machine
+
+
+def _simulate(figure: int, model: Machine) -> list[Point]:
+    """The points of a figure; the machine gets the stripe units of the figure."""
+    found = []
+    for one in tables.irregular(figure):
+        with_groups = (one.groups,) if one.groups else GROUPS
+        chunks = CHUNKS if one.against == "chunk size" else (one.chunk or CHUNKS[-1],)
+        found += [
+            _point(one, model, groups, chunk)
+            for groups in with_groups
+            for chunk in chunks
+            if groups < one.ranks
+        ]
+    return found
+
+
+@functools.cache
+def _point(one: tables.Setting, base: Machine, groups: int, chunk: int) -> Point:
+    each = one.nbytes // one.ranks // one.itemsize
+    case = Scattered(one.ranks, each, itemsize=one.itemsize, write=one.operation == "write")
+    # A server keeps blocks, which are no longer than a stripe.
+    model = replace(base, stripe=one.stripe, block=min(base.block, one.stripe))
+    method = cast(Method, one.method)
+    outcome = simulate_scattered(case, model, method, chunk=chunk, groups=groups, in_turn=True)
+    return Point(
+        figure=one.figure,
+        method=one.method,
+        operation=one.operation,
+        ranks=one.ranks,
+        stripe=one.stripe,
+        groups=groups,
+        chunk=chunk,
+        nbytes=one.nbytes,
+        seconds=outcome.seconds,
+        io=outcome.io_ns / 1e9,
+        communication=(outcome.exchange_ns - outcome.copy_ns) / 1e9,
+        computation=outcome.copy_ns / 1e9,
+    )
+
+
+# --------------------------------------------------------------------------------------- claims
+
+
+def _curves(
+    some: Sequence[Point], key: Callable[[Point], object]
+) -> list[tuple[object, list[Point]]]:
+    ordered = sorted(some, key=lambda point: str(key(point)))
+    return [(name, list(group)) for name, group in itertools.groupby(ordered, key=key)]
+
+
+def _name(point: Point) -> str:
+    return f"{point.operation}, {point.ranks} ranks, {point.stripe >> 10} KB"
+
+
+def _rises(some: Sequence[Point]) -> Found:
+    """Each curve against chunks rises."""
+    curves = _curves(some, _name)
+    wrong = [
+        name
+        for name, curve in curves
+        if any(b.rate * TIE < a.rate for a, b in itertools.pairwise(curve))
+    ]
+    more = f": not {'; '.join(map(str, wrong))}" if wrong else ""
+    ours = f"{len(curves) - len(wrong)} of {len(curves)} curves never fall{more}"
+    return not wrong, ours
+
+
+def _longer_stripes(some: Sequence[Point], write: bool) -> Found:
+    """The longer stripe unit is better; of reads where chunks are large."""
+    operation = "write" if write else "read"
+    pairs = _curves(
+        [p for p in some if p.operation == operation],
+        lambda p: (p.ranks, p.chunk),
+    )
+    better = [
+        key
+        for key, pair in pairs
+        if max(pair, key=lambda p: p.stripe).rate * TIE >= min(pair, key=lambda p: p.stripe).rate
+    ]
+    large = [
+        pair
+        for _, pair in pairs
+        if write or pair[0].chunk == max(p.chunk for p in pair) == CHUNKS[-1]
+    ]
+    holds = all(
+        max(pair, key=lambda p: p.stripe).rate * TIE >= min(pair, key=lambda p: p.stripe).rate
+        for pair in large
+    )
+    return holds, f"256 KB is no worse in {len(better)} of {len(pairs)} pairs of points"
+
+
+def _best_groups(one_group: Sequence[Point], more: Sequence[Point]) -> Found:
+    """Of all that writes with 128 nodes, 4 groups with 256 KB are best, and almost 40 MB/s."""
+    some = [p for p in (*one_group, *more) if (p.operation, p.ranks) == ("write", 128)]
+    best = max(some, key=lambda p: p.rate)
+    named = max((p for p in some if (p.groups, p.stripe) == (4, 256 << 10)), key=lambda p: p.rate)
+    ours = (
+        f"4 groups with 256 KB: up to {named.rate:.1f} MB/s (calibrated); best: {_groups(best.groups)} "
+        f"with {best.stripe >> 10} KB, {best.rate:.1f} MB/s"
+    )
+    return best == named and 38 <= best.rate < 40, ours
+
+
+def _optimum(some: Sequence[Point]) -> Found:
+    """The best number of groups is inside of the range."""
+    parts, inside = [], 0
+    curves = _curves(some, _name)
+    for name, curve in curves:
+        best, first, last = max(curve, key=lambda p: p.rate), curve[0], curve[-1]
+        gain = max(first.rate, last.rate) * TIE < best.rate
+        inside += gain
+        parts.append(f"{name}: {best.groups} ({best.rate / first.rate:.2f} x 1 group)")
+    ours = f"{inside} of {len(curves)} curves have one; best: {'; '.join(parts)}"
+    return inside == len(curves), ours
+
+
+def _large_chunks(some: Sequence[Point], write: bool) -> Found:
+    """I/O and communication of large chunks take less, or more."""
+    operation = "write" if write else "read"
+    curve = [p for p in some if p.operation == operation]
+    first, last = curve[0], curve[-1]
+    if write:
+        holds = all(
+            b.io <= a.io * TIE and b.communication <= a.communication * TIE
+            for a, b in itertools.pairwise(curve)
+        )
+    else:
+        holds = any(b.communication > a.communication * TIE for a, b in itertools.pairwise(curve))
+    ours = (
+        f"from {first.chunk >> 10} to {last.chunk >> 10} KB: I/O {first.io:.1f} to {last.io:.1f} s, "
+        f"communication {first.communication:.2f} to {last.communication:.2f} s"
+    )
+    return holds, ours
+
+
+def _highest(some: Sequence[Point]) -> Found:
+    best = max(some, key=lambda p: p.rate)
+    ours = f"best: {best.operation}, {best.ranks} ranks, {best.rate:.1f} MB/s (calibrated)"
+    return 57 <= best.rate < 63, ours
+
+
+_CHECKS: dict[int, tuple[Check[Point], ...]] = {
+    9: (
+        _rises,
+        functools.partial(_longer_stripes, write=True),
+        functools.partial(_longer_stripes, write=False),
+    ),
+    12: (_optimum,),
+    13: (
+        functools.partial(_large_chunks, write=True),
+        functools.partial(_large_chunks, write=False),
+    ),
+    15: (_highest, _optimum),
+}
+
+
+def _sentences(figure: int, model: Machine) -> Iterator[tuple[str, Check[Point]]]:
+    checks = _CHECKS.get(figure, ())
+    if figure == 10:  # the sentence is about the points of figure 9, too
+        checks = (functools.partial(_best_groups, _simulate(9, model)),)
+    return zip(tables.irregular_claims()[figure], checks, strict=True)
+
+
+# ------------------------------------------------------------------------------------- printed
+
+
+def _groups(groups: int) -> str:
+    return f"{groups} group{'s' * (groups > 1)}"
+
+
+def _title(figure: int) -> str:
+    one = tables.irregular(figure)[0]
+    what = "MB/s" if one.quantity == "bandwidth" else "seconds by part"
+    return f"Irregular paper, figure {figure}: {one.method} I/O, {what} against {one.against}"
+
+
+def _table(figure: int, _model: Machine, some: Sequence[Point]) -> list[str]:
+    against = tables.irregular(figure)[0].against
+    breakdown = tables.irregular(figure)[0].quantity == "breakdown"
+
+    def place(point: Point) -> str:
+        return f"{point.chunk >> 10} KB" if against == "chunk size" else _groups(point.groups)
+
+    def row(point: Point) -> str:
+        other = (
+            _groups(point.groups) if against == "chunk size" else f"chunks {point.chunk >> 20} MB"
+        )
+        return f"{_name(point)}, {other}"
+
+    columns = list(dict.fromkeys(map(place, some)))
+    rows: dict[str, dict[str, Point]] = {}
+    for point in some:
+        rows.setdefault(row(point), {})[place(point)] = point
+    wide = max(map(len, rows)) + (15 if breakdown else 0) + 2
+    found = [" " * wide + "".join(f"{column:>11}" for column in columns)]
+    parts: dict[str, Callable[[Point], float]] = {"": lambda p: p.rate}
+    if breakdown:
+        parts = {
+            "I/O": lambda p: p.io,
+            "communication": lambda p: p.communication,
+            "computation": lambda p: p.computation,
+            "all": lambda p: p.seconds,
+        }
+    for name, curve in rows.items():
+        for part, value in parts.items():
+            head = f"{name}  {part}" if part else name
+            cells = "".join(
+                f"{value(curve[column]):>11.4g}" if column in curve else f"{'':>11}"
+                for column in columns
+            )
+            found.append(f"{head:<{wide}}{cells}")
+    return found
+
+
+#: Figures 9 to 15.
+PAPER_FIGURES = PaperFigures[Point](
+    title=_title,
+    machine_of=_machine_of,
+    simulate=_simulate,
+    sentences=_sentences,
+    table=_table,
+)

@@ -1,0 +1,339 @@
+"""
+Simulated methods: real plans of made-up ranks, on the clock of a modelled machine.
+
+| method      | what happens                                                                     |
+|-------------|----------------------------------------------------------------------------------|
+| `direct`    | each rank reads or writes each run of its section by a request, one at a time;    |
+|             | what several want is read by each, what several give is written by the highest    |
+| `sieve`     | each rank moves everything from its first to its last byte, one window at a time  |
+| `static`    | extended two-phase, file domains of the whole array                               |
+| `dynamic`   | extended two-phase, file domains of the bounding section of all requests          |
+| `requested` | ours: regions, domains of equal cost, tiles in slots, long gaps skipped            |
+| `auto`      | `requested`, or each on its own with gaps read: what takes less on this machine    |
+
+Which gaps are read, and whether holes are, `requested` and `auto` decide as `read_all` does where
+`outcore bench` measured the disks: by `Machine.figures`. That the clock of the model chooses, and not a
+price of it, is what `auto` has ahead of `read_all`.
+
+`static` and `dynamic` do as the paper says: one bounding section, one tile for each owner as far as its
+memory allows, a column at a time where columns are not neighbours in the file, always read before
+written where there are holes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from outcore import _core
+from outcore.base.report import human_time
+from outcore.errors import UsageError
+from outcore.model.machines.machine import Machine
+from outcore.ranks.collective.planning import AGREED, in_order
+
+__all__ = ["METHODS", "Array", "Case", "Method", "Outcome", "plan", "simulate"]
+
+Method = Literal["direct", "sieve", "static", "dynamic", "requested", "auto"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+# What a processor of the paper sieves in one piece.
+_PAPER_SLOT = 4 << 20
+# One is exchanged, the other read or written.
+_PAPER_SLOTS = 2
+# Strides within a column; the next column is a request of its own, unless it follows at once.
+_PAPER_GAP = 1 << 10
+_FAR = 1 << 60
+_PAGE = 4096
+
+
+@dataclass(frozen=True)
+class Array:
+    """
+    One array, and which section of it each rank wants.
+
+    Attributes
+    ----------
+    shape, itemsize, order
+        The array: lengths, bytes of an element, ``"C"`` or ``"F"``.
+    sections
+        For each rank that wants any: its number, and a slice with start, stop and step for each axis.
+    offset
+        Where in its file the first byte is, at 128 for ``.npy``: owners begin at pages of the file.
+        None if that is not known; then they begin at any row.
+    """
+
+    shape: tuple[int, ...]
+    itemsize: int
+    order: str
+    sections: Sequence[tuple[int, tuple[slice, ...]]]
+    offset: int | None = None
+
+    def descriptor(self) -> list[int]:
+        """Give the array as words."""
+        ndim = len(self.shape)
+        axes = range(ndim) if self.order == "C" else reversed(range(ndim))
+        place = -1 if self.offset is None else self.offset
+        return [self.itemsize, 0, ndim, *axes, *self.shape, *[1] * ndim, place]
+
+    def accesses(self) -> list[int]:
+        """Give the accesses as words."""
+        words: list[int] = []
+        for rank, section in self.sections:
+            words += (rank, 0)
+            for part, length in zip(section, self.shape, strict=True):
+                inside = range(*part.indices(length))
+                words += (inside.start if inside else 0, len(inside), max(inside.step, 1))
+        return words
+
+
+@dataclass(frozen=True)
+class Case:
+    """What ranks want, all at once: sections of one array or of several."""
+
+    ranks: int
+    arrays: tuple[Array, ...]
+    write: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """
+    What an access takes on a modelled machine.
+
+    Attributes
+    ----------
+    method, why
+        The method; with ``auto`` what it chose, and why.
+    ns
+        When the last rank is done: nanoseconds.
+    requests, bytes, useful
+        Requests, bytes that servers moved for them, bytes that ranks asked for.
+    messages, message_bytes
+        Between ranks of different nodes.
+    rounds
+        Of two phases; 0 for ranks on their own.
+    io_ns, exchange_ns, busiest_ns
+        Time in which all waited for servers; time of the exchanges; work of the busiest server.
+    copy_ns
+        Of the exchanges: copies in memory of the rank that copies most.
+    events
+        Bursts of requests that were looked at; fewer than requests if each stands for many.
+    """
+
+    method: str
+    ns: int
+    requests: int
+    bytes: int
+    useful: int
+    messages: int
+    message_bytes: int
+    rounds: int
+    io_ns: int
+    exchange_ns: int
+    copy_ns: int
+    busiest_ns: int
+    events: int
+    why: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Virtual seconds."""
+        return self.ns / 1e9
+
+
+_Jobs = list[tuple[list[int], list[int], list[tuple[int, int]]]]
+
+
+def _jobs(case: Case, io_ranks: int | None) -> _Jobs:
+    count = case.ranks if io_ranks is None else io_ranks
+    if not 1 <= count <= case.ranks:
+        raise UsageError(
+            f"io_ranks={count}: pass a number from 1 to {case.ranks}, the ranks of the case",
+            code="bad-hint",
+        )
+    shares = [(rank * case.ranks // count, 1) for rank in range(count)]
+    return [(array.descriptor(), array.accesses(), shares) for array in case.arrays]
+
+
+def plan(
+    case: Case,
+    method: Method = "requested",
+    *,
+    io_ranks: int | None = None,
+    slot: int | None = None,
+    shares: Sequence[Sequence[tuple[int, int]]] | None = None,
+    gap: int | None = None,
+) -> _core.Collective:
+    """
+    Make the plan of a two-phase method: the planner of `read_all`.
+
+    Parameters
+    ----------
+    io_ranks
+        So many ranks own parts of files; all by default.
+    slot
+        Bytes that a rank has for one of two slots; what `read_all` or the paper would have by default.
+        With `requested` it has three slots where these fit in their place, and by default.
+    shares
+        For each array pairs of rank and part (`outcore.assign`), instead of all I/O ranks alike.
+    gap
+        With `requested`: gaps below so many bytes are cheaper to read than to skip; as of a disk that
+        nobody measured by default.
+    """
+    jobs = _jobs(case, io_ranks)
+    if shares is not None:
+        jobs = [(job[0], job[1], list(own)) for job, own in zip(jobs, shares, strict=True)]
+    paper = method in ("static", "dynamic")
+    # A tile that has no place in its first page needs no page for that.
+    free = AGREED.slot - (0 if any(array.offset is not None for array in case.arrays) else _PAGE)
+    size = slot or (_PAPER_SLOT if paper else free)
+    return _core.Collective(
+        jobs,
+        ranks=case.ranks,
+        slot=size,
+        gap=_FAR if paper else AGREED.gap if gap is None else gap,
+        align=1 if paper else AGREED.align,
+        least=size if paper else AGREED.least,
+        cut={"static": "fixed", "dynamic": "bounding"}.get(method, "requested"),
+        write=case.write and not paper,
+    )
+
+
+def simulate(
+    case: Case,
+    machine: Machine,
+    method: Method = "auto",
+    *,
+    io_ranks: int | None = None,
+    slot: int | None = None,
+    shares: Sequence[Sequence[tuple[int, int]]] | None = None,
+    leaves_out: bool = True,
+) -> Outcome:
+    """
+    Tell what an access would take on a modelled machine.
+
+    Parameters
+    ----------
+    case
+        What the ranks want.
+    machine
+        See `outcore.model.machines.machine`.
+    method
+        See the table above.
+    io_ranks, slot, shares
+        As for `plan`.
+    leaves_out
+        Whether ranks that write on their own leave out what higher ranks give, as `write_all` does.
+        Those of the papers did not.
+
+    Returns
+    -------
+    Outcome
+
+    Raises
+    ------
+    UsageError
+        ``bad-hint``: no such method.
+    SectionError
+        A section outside its array; sizes beyond 63 bits, or 2^33 blocks of a server.
+
+    Notes
+    -----
+    Memory O(ranks), plus a bit for each block of the files; time about a second for each million events,
+    of which there are no more than some millions in a round.
+
+    Examples
+    --------
+    Two ranks read the halves of 8 KiB from one server that takes 1 ms for a request and a byte each
+    microsecond: the second waits for the first.
+
+    >>> from outcore.model.machines.machine import machine
+    >>> from outcore.model.simulate import Array, Case, simulate
+    >>> one = machine("delta", servers=1, request_ns=1_000_000, block_ns=0, seek_ns=0,
+    ...               disk_rate=1_000_000, client_ns=0, call_ns=0)
+    >>> halves = Array((8192,), 1, "C", [(r, (slice(4096 * r, 4096 * r + 4096),)) for r in (0, 1)])
+    >>> simulate(Case(2, (halves,)), one, "direct").ns
+    10192000
+    """
+    if method not in METHODS:
+        known = ", ".join(METHODS)
+        raise UsageError(f"method={method!r} is not known; methods: {known}", code="bad-hint")
+    if method == "auto":
+        return _auto(case, machine, io_ranks, slot, shares)
+    if method in ("direct", "sieve"):
+        size = slot or _PAPER_SLOT
+        found = _core.simulate_alone(
+            _jobs(case, 1),
+            machine,
+            ranks=case.ranks,
+            gap=0,
+            most=size,
+            extent=method == "sieve",
+            leaves_out=leaves_out,
+            write=case.write,
+        )
+        return outcome_of(method, found)
+    gap = machine.figures(case.ranks).gap
+    made = plan(case, method, io_ranks=io_ranks, slot=slot, shares=shares, gap=gap)
+    return _together(made, case, machine, method, slot)
+
+
+def _together(
+    made: _core.Collective, case: Case, machine: Machine, method: str, slot: int | None
+) -> Outcome:
+    paper, disk = method in ("static", "dynamic"), machine.figures(case.ranks)
+    found = _core.simulate_together(
+        made,
+        machine,
+        ranks=case.ranks,
+        gap=_PAPER_GAP if paper else disk.gap,
+        most=_PAPER_SLOT if paper else AGREED.slot,
+        sparse=0 if paper else _core.SPARSE,
+        price=None if paper else disk[1:],
+        slots=_PAPER_SLOTS if paper else _slots(made, slot),
+        write=case.write,
+    )
+    return outcome_of(method, found)
+
+
+def _slots(made: _core.Collective, slot: int | None) -> int:
+    """How many slots a rank has: three, unless there is only memory for two."""
+    return made.slots(2 * made.slot_bytes if slot is None else slot)
+
+
+def outcome_of(method: str, found: Mapping[str, Any], why: str = "") -> Outcome:
+    """Give what the core found as an outcome."""
+    return Outcome(method=method, why=why, **found)
+
+
+def _auto(
+    case: Case,
+    machine: Machine,
+    io_ranks: int | None,
+    slot: int | None,
+    shares: Sequence[Sequence[tuple[int, int]]] | None,
+) -> Outcome:
+    """Choose what takes less, of the ways that `read_all` has where nothing is cached."""
+    gap = machine.figures(case.ranks).gap
+    own = _core.simulate_alone(
+        _jobs(case, 1),
+        machine,
+        ranks=case.ranks,
+        # What others may be writing is not written back.
+        gap=0 if case.write else gap,
+        most=AGREED.slot,
+        write=case.write,
+    )
+    made = plan(case, "requested", io_ranks=io_ranks, slot=slot, shares=shares, gap=gap)
+    both = _together(made, case, machine, "requested", slot)
+    why = f"{human_time(own['ns'])} for each rank on its own, {human_time(both.ns)} together"
+    direct = own["ns"] <= both.ns
+    if case.ranks == 1:
+        direct, why = True, "there is one rank"
+    elif case.write and made.in_order:
+        direct, why = False, in_order(made)
+    if direct:
+        return outcome_of("auto: direct", own, why)
+    return dataclasses.replace(both, method="auto: two-phase", why=why)

@@ -1,0 +1,265 @@
+"""
+The papers' tables, theirs beside ours.
+
+Tables 1 to 8 of the extended two-phase paper (seconds on the Touchstone Delta) and 4 to 6 of the
+multi-collective paper (percent, and seconds, on the SP-2), simulated on ``delta`` and ``sp2``.
+`CALIBRATED` says which cells the figures of a machine were fitted to; all others are predictions.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from outcore.model.assignment import assign
+from outcore.model.machines import tables
+from outcore.model.machines.machine import Machine, machine
+from outcore.model.simulate.methods import Array, Case, Method, Outcome, simulate
+
+__all__ = ["CALIBRATED", "Cell", "Summary", "case_of", "extended", "multi", "summaries"]
+
+# A pair of methods that the paper measured closer than this is no order.
+_TIE = 1.05
+
+
+@dataclass(frozen=True)
+class Cell:
+    """
+    One figure of a paper, and the same simulated.
+
+    Attributes
+    ----------
+    paper
+        ``"extended"`` or ``"multi"``.
+    table, row, ranks, column
+        Where it stands.
+    unit
+        ``"s"`` or ``"%"`` (of the time saved).
+    theirs, ours
+        The figures.
+    fitted
+        Whether the machine was calibrated with it.
+    """
+
+    paper: str
+    table: int
+    row: str
+    ranks: int
+    column: str
+    unit: str
+    theirs: float
+    ours: float
+    fitted: bool
+
+    @property
+    def ratio(self) -> float:
+        """Ours by theirs; of percentages: of the times that are left of 100."""
+        if self.unit == "%":
+            return (100 - self.ours) / (100 - self.theirs)
+        return self.ours / self.theirs
+
+
+@dataclass(frozen=True)
+class Summary:
+    """
+    How well one table is met.
+
+    Attributes
+    ----------
+    cells
+        How many.
+    median, worst
+        Of the factors between ours and theirs, whichever is larger: 1 is exact.
+    alike, rows
+        In how many rows (of a number of ranks) the methods come in the same order as in the paper;
+        methods that the paper measured within 5 % may come in any.
+    """
+
+    paper: str
+    table: int
+    cells: int
+    median: float
+    worst: float
+    alike: int
+    rows: int
+
+
+CALIBRATED = {
+    "delta": "table 7, the columns of 16 and 64 ranks (48 of the 348 cells of tables 1 to 8)",
+    "ipsc": "no cell (it has the figures of delta); the kernel on 8 of the 80 cells of tables 6 to 9",
+    "paragon": "one figure of the irregular paper's text, of figure 10: almost 40 MB/s",
+    "red": "one figure of the irregular paper's text, of figure 15: up to 60 MB/s",
+    "sp": "no figure; its PIOFS on two of four rates that the text on disk resident arrays names",
+    "sp2": "six of 28 cells: tables 4 and 5, 4 files with 4 ranks and 32 with 16; table 6, 4 ranks",
+}
+
+
+def _fitted(cell: tables.Measurement) -> bool:
+    return cell.table == 7 and cell.ranks in (16, 64)
+
+
+def case_of(cell: tables.Measurement) -> Case:
+    """Give what the ranks of a cell want."""
+    sections = tables.sections(cell.section, cell.ranks)
+    array = Array(cell.shape, cell.itemsize, cell.order, list(enumerate(sections)))
+    return Case(cell.ranks, (array,), write=cell.operation == "write")
+
+
+def extended(model: Machine | None = None, *, table: int | None = None) -> list[Cell]:
+    """
+    Give tables 1 to 8 of the extended two-phase paper, or one of them.
+
+    Parameters
+    ----------
+    model
+        The machine; ``delta`` by default.
+    """
+    model = model or machine("delta")
+    return [
+        Cell(
+            "extended",
+            cell.table,
+            f"{cell.case} {cell.operation}",
+            cell.ranks,
+            cell.method,
+            "s",
+            cell.seconds,
+            simulate(case_of(cell), model, cast(Method, cell.method), leaves_out=False).seconds,
+            _fitted(cell),
+        )
+        for cell in tables.measurements(table)
+    ]
+
+
+# Files of 32 MB: "a two-dimensional matrix of 1024 x 2048" of 16 bytes then.
+_FILE = (1024, 2048)
+_ITEM = 16
+
+
+def _part(length: int, ranks: int, rank: int) -> slice:
+    return slice(length * rank // ranks, length * (rank + 1) // ranks)
+
+
+def _files(files: int, ranks: int, access: str) -> tuple[Array, ...]:
+    """Files of which each rank wants some consecutive rows, or columns."""
+
+    def section(rank: int) -> tuple[slice, slice]:
+        rows = _part(_FILE[0], ranks, rank) if access == "rows" else slice(0, _FILE[0])
+        columns = _part(_FILE[1], ranks, rank) if access == "columns" else slice(0, _FILE[1])
+        return rows, columns
+
+    one = Array(_FILE, _ITEM, "C", [(rank, section(rank)) for rank in range(ranks)])
+    return (one,) * files
+
+
+def _variables(count: int, nbytes: int, ranks: int) -> tuple[Array, ...]:
+    """Variables of a program: three-dimensional, each rank has a block of planes."""
+    side = round((nbytes / count / 4) ** (1 / 3))
+    all_of_it = slice(0, side)
+    planes = [(rank, (_part(side, ranks, rank), all_of_it, all_of_it)) for rank in range(ranks)]
+    return (Array((side,) * 3, 4, "C", planes),) * count
+
+
+def _one_by_one(arrays: Iterable[Array], ranks: int, model: Machine) -> float:
+    """Seconds of a collective for each file. Equal files take equal times."""
+
+    @functools.cache
+    def each(key: int) -> float:
+        return simulate(Case(ranks, (by_id[key],)), model, "dynamic").seconds
+
+    by_id = {id(array): array for array in arrays}
+    return sum(each(id(array)) for array in arrays)
+
+
+def _at_once(arrays: tuple[Array, ...], ranks: int, model: Machine) -> Outcome:
+    """One collective for all files, given to ranks as `outcore.read_all` does."""
+    wanted = np.zeros((ranks, len(arrays)), np.int64)
+    for column, array in enumerate(arrays):
+        for rank, section in array.sections:
+            counts = [
+                len(range(*part.indices(n))) for part, n in zip(section, array.shape, strict=True)
+            ]
+            wanted[rank, column] = array.itemsize * int(np.prod(counts))
+    shares = assign(wanted).shares
+    owned = [[(rank, part) for rank, part in share if part] for share in shares]
+    return simulate(Case(ranks, arrays), model, "dynamic", shares=owned)
+
+
+def multi(model: Machine | None = None) -> list[Cell]:
+    """
+    Give tables 4 to 6 of the multi-collective paper.
+
+    Parameters
+    ----------
+    model
+        The machine; ``sp2`` by default.
+    """
+    model = model or machine("sp2")
+    cells = []
+    for cell in tables.improvements():
+        arrays = _files(cell.files, cell.ranks, cell.access)
+        one_by_one = _one_by_one(arrays, cell.ranks, model)
+        ours = 100 * (1 - _at_once(arrays, cell.ranks, model).seconds / one_by_one)
+        fitted = (cell.files, cell.ranks) in ((4, 4), (32, 16))
+        row, column = f"{cell.files} files, {cell.access}", "saved"
+        cells.append(
+            Cell("multi", cell.table, row, cell.ranks, column, "%", cell.percent, ours, fitted)
+        )
+    for ranks, (apart, together) in tables.astro3d().items():
+        arrays = _variables(6, 8 << 20, ranks)
+        one_by_one, at_once = (
+            _one_by_one(arrays, ranks, model),
+            _at_once(arrays, ranks, model).seconds,
+        )
+        for column, theirs, ours in (
+            ("six calls", apart, one_by_one),
+            ("one call", together, at_once),
+        ):
+            fitted = ranks == 4
+            cells.append(Cell("multi", 6, "astro3d", ranks, column, "s", theirs, ours, fitted))
+    return cells
+
+
+def _grouped(cells: Iterable[Cell], key: Callable[[Cell], object]) -> list[list[Cell]]:
+    groups: dict[object, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(key(cell), []).append(cell)
+    return list(groups.values())
+
+
+def _same_order(row: list[Cell]) -> bool:
+    """Whether ours come in the order of theirs, as far as these have one."""
+    return all(a.ours < b.ours for a in row for b in row if a.theirs * _TIE < b.theirs)
+
+
+def summaries(cells: Iterable[Cell], *, fitted: bool | None = None) -> list[Summary]:
+    """
+    Tell how well each table is met.
+
+    Parameters
+    ----------
+    fitted
+        Only cells that were, or were not, used for calibration; all by default. Orders are of all.
+    """
+    found = []
+    for table in _grouped(cells, lambda cell: (cell.paper, cell.table)):
+        counted = [cell for cell in table if fitted in (None, cell.fitted)]
+        factors = [max(cell.ratio, 1 / cell.ratio) for cell in counted] or [float("nan")]
+        rows = [row for row in _grouped(table, lambda cell: (cell.row, cell.ranks)) if len(row) > 1]
+        found.append(
+            Summary(
+                table[0].paper,
+                table[0].table,
+                len(counted),
+                statistics.median(factors),
+                max(factors),
+                sum(map(_same_order, rows)),
+                len(rows),
+            )
+        )
+    return found

@@ -1,0 +1,133 @@
+"""
+Figures of a paper in the machine model: their points, what the text says of them, and their print.
+
+Problem. Three modules simulate figures of papers. All of them have points, sentences that are looked up
+in the points, and a table, for the machine of the paper or another one.
+Idea. `PaperFigures` has what they share. A module gives it what differs: the accesses, how a sentence
+is looked up, and the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from outcore.model.machines.machine import Machine, machine
+from outcore.model.simulate.claims import Claim, looked_up
+from outcore.model.simulate.methods import Case, Outcome, simulate
+
+__all__ = ["Check", "Found", "PaperFigures", "compute_rate", "simulate_buffered"]
+
+P = TypeVar("P")
+#: Whether a sentence holds in our points, and what was looked at.
+Found = tuple[bool, str]
+#: Looks up a sentence in the points of a figure.
+Check = Callable[[Sequence[P]], Found]
+
+
+@dataclass(frozen=True)
+class PaperFigures(Generic[P]):
+    """
+    Figures of a paper that are simulated in the same way.
+
+    Attributes
+    ----------
+    title
+        Gives the heading of a figure, by its number.
+    machine_of
+        Gives the name of the machine of a figure.
+    simulate
+        Gives the points of a figure on a machine.
+    sentences
+        Gives the sentences of the text about a figure, each with its check.
+    table
+        Gives the lines of a figure below its heading, from its points.
+    note
+        Is added to the name of the machine in the heading.
+    named_points
+        Gives the points of a figure that the text names.
+    """
+
+    title: Callable[[int], str]
+    machine_of: Callable[[int], str]
+    simulate: Callable[[int, Machine], list[P]]
+    sentences: Callable[[int, Machine], Iterable[tuple[str, Check[P]]]]
+    table: Callable[[int, Machine, Sequence[P]], list[str]]
+    note: str = ""
+    named_points: Callable[[int], Sequence[object]] = lambda _figure: ()
+
+    def points(self, figure: int, model: Machine | None = None) -> list[P]:
+        """
+        Give the points of a figure.
+
+        Parameters
+        ----------
+        figure
+            Its number.
+        model
+            The machine; that of the paper by default.
+        """
+        return self.simulate(figure, self._machine(figure, model))
+
+    def claims(self, figure: int, model: Machine | None = None) -> list[Claim]:
+        """
+        Tell which sentences of the text about a figure are true of ours.
+
+        Parameters
+        ----------
+        figure, model
+            As for `points`.
+        """
+        model = self._machine(figure, model)
+        some = self.simulate(figure, model)
+        return [Claim(figure, said, *check(some)) for said, check in self.sentences(figure, model)]
+
+    def lines(self, figure: int, model: Machine | None = None) -> list[str]:
+        """
+        Give a figure as a table: ours, and what the text says beside what is so in ours.
+
+        Parameters
+        ----------
+        figure, model
+            As for `points`.
+        """
+        model = self._machine(figure, model)
+        heading = f"{self.title(figure)} (model: {model.name}{self.note})"
+        table = self.table(figure, model, self.simulate(figure, model))
+        left = "the other points" if self.named_points(figure) else "the points"
+        return [heading, *table, *looked_up(self.claims(figure, model), left)]
+
+    def _machine(self, figure: int, model: Machine | None) -> Machine:
+        return model or machine(self.machine_of(figure))
+
+
+def compute_rate(nbytes: int, seconds: float) -> float:
+    """
+    Return the rate of an access in MB/s.
+
+    >>> compute_rate(8_000_000, 2.0)
+    4.0
+    """
+    return nbytes / 1e6 / seconds
+
+
+def simulate_buffered(case: Case, model: Machine, buffer: int) -> Outcome:
+    """
+    Simulate accesses of ranks that do I/O for all ranks, each through a buffer.
+
+    The bytes of a block go from the buffer to the memories of all ranks after a read, and come from
+    there before a write: that is added to what a request costs the rank.
+
+    Parameters
+    ----------
+    case
+        The blocks, each with the rank that reads or writes it.
+    model
+        The machine.
+    buffer
+        Bytes of the buffer of a rank.
+    """
+    put = buffer * 1_000_000_000 // model.message_rate
+    model = replace(model, client_ns=model.client_ns + put)
+    return simulate(case, model, "sieve", slot=buffer, leaves_out=False)

@@ -1,0 +1,319 @@
+"""
+The papers' programs, as far as they do I/O: products, Laplace's equation, FFT, sieving.
+
+Problem. Tables 9 and 10 of the extended two-phase paper, and 3, 4 and 10 of the PASSION report, time
+whole programs on the Delta.
+Idea. A program is a list of accesses (`Case`), each with how often it comes; its time is the sum of
+what they take on the machine, which was calibrated on table 7 of the extended two-phase paper and on
+nothing here. Arithmetic is left out: the report calls the time "dominated by I/O".
+
+What the papers do not say was chosen, and for all cells of a table alike:
+
+- products: memory of a processor holds parts of 256 rows of A and of 128 columns of B (`_ROWS`,
+  `_COLUMNS`: the powers of two that fit table 9 best);
+- Laplace's equation: 10 iterations, as in the report, and two blocks for each processor;
+- local array files begin at one disk after the other, and have overlap columns; slabs are a quarter;
+- elements of the FFT are 16 bytes; what a transposition gives a processor for a slab is written by
+  sieving, as "all PASSION routines involving array sections" do.
+
+Reference: Thakur, Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
+Arrays", sections 2 and 5.2; Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library
+for Parallel I/O", sections 4.3 and 4.5.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from outcore.model.machines import tables
+from outcore.model.machines.machine import Machine, machine
+from outcore.model.simulate.methods import Array, Case, Method, Outcome, simulate
+from outcore.model.simulate.paper import Cell
+
+__all__ = ["TABLES", "Access", "fft", "laplace", "laplace_blocks", "product", "programs", "sieving"]
+
+_REAL, _COMPLEX = 4, 16
+_ROWS, _COLUMNS = 256, 128
+_ITERATIONS, _BLOCKS_EACH = 10, 2
+_SLABS = 4
+
+Section = tuple[slice, ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """A collective access, or one of ranks on their own, and how often it comes."""
+
+    case: Case
+    times: int = 1
+
+
+def _part(length: int, ranks: int, rank: int) -> slice:
+    return slice(length * rank // ranks, length * (rank + 1) // ranks)
+
+
+def _global(n: int, sections: Sequence[tuple[int, Section]], write: bool, ranks: int) -> Case:
+    """Sections of one array of the paper: column-major, single precision."""
+    some = [s for s in sections if all(len(range(*part.indices(n))) for part in s[1])]
+    return Case(ranks, (Array((n, n), _REAL, "F", some),), write)
+
+
+# ---------------------------------------------------- tables 9 and 10 of the extended two-phase paper
+
+
+def product(n: int, ranks: int) -> Iterator[Access]:
+    """GAXPY: rows of A stay while all of B passes, a block of C after the other is written."""
+    rows, columns = min(_ROWS, n), min(_COLUMNS, n)
+    high, wide = n // rows, n // columns
+    a = [(p, (slice(0, rows), _part(n, ranks, p))) for p in range(ranks)]
+    b = [(p, (_part(n, ranks, p), slice(0, columns))) for p in range(ranks)]
+    c = [(p, (slice(0, rows), _part(columns, ranks, p))) for p in range(ranks)]
+    yield Access(_global(n, a, False, ranks), high)
+    yield Access(_global(n, b, False, ranks), high * wide)
+    yield Access(_global(n, c, True, ranks), high * wide)
+
+
+def laplace_blocks(n: int, ranks: int) -> Iterator[Access]:
+    """Blocks are assigned to processors in turn: read with their border, written without."""
+    blocks = ranks * _BLOCKS_EACH
+    down = 1 << (blocks.bit_length() - 1) // 2
+    across = blocks // down
+    places = [(i, j) for j in range(across) for i in range(down)]
+    for first in range(0, len(places), ranks):
+        wanted, given = [], []
+        for p, (i, j) in enumerate(places[first : first + ranks]):
+            block = _part(n, down, i), _part(n, across, j)
+            around = tuple(slice(max(s.start - 1, 0), min(s.stop + 1, n)) for s in block)
+            wanted.append((p, around))
+            given.append((p, block))
+        yield Access(_global(n, wanted, False, ranks), _ITERATIONS)
+        yield Access(_global(n, given, True, ranks), _ITERATIONS)
+
+
+def programs(model: Machine | None = None) -> list[Cell]:
+    """
+    Give tables 9 and 10 of the extended two-phase paper: I/O seconds of whole programs.
+
+    Parameters
+    ----------
+    model
+        The machine; ``delta`` by default.
+    """
+    model = model or machine("delta")
+    kinds: dict[str, Callable[[int, int], Iterator[Access]]] = {
+        "matmul": product,
+        "laplace": laplace_blocks,
+    }
+    found = []
+    for cell in tables.programs():
+        n = cell.shape[0]
+        ours = _seconds(kinds[cell.name](n, cell.ranks), model, cast(Method, cell.method))
+        row = f"{n} x {n}"
+        found.append(
+            Cell(
+                "extended", cell.table, row, cell.ranks, cell.method, "s", cell.seconds, ours, False
+            )
+        )
+    return found
+
+
+def _seconds(accesses: Iterable[Access], model: Machine, method: Method) -> float:
+    return sum(
+        each.times * simulate(each.case, model, method, leaves_out=False).seconds
+        for each in accesses
+    )
+
+
+# ------------------------------------------------------------------- local array files (PASSION)
+
+
+def _files(
+    ranks: int,
+    shape: tuple[int, ...],
+    itemsize: int,
+    sections: Callable[[int], list[tuple[int, Section]]],
+    model: Machine,
+    *,
+    write: bool = False,
+) -> Case:
+    """A file of each rank, of which some ranks want sections; each file begins at another disk."""
+    filler = Array((model.stripe,), 1, "C", [])
+    arrays: list[Array] = []
+    for owner in range(ranks):
+        arrays += [Array(shape, itemsize, "F", sections(owner)), filler]
+    return Case(ranks, tuple(arrays), write)
+
+
+def _own(section: Section) -> Callable[[int], list[tuple[int, Section]]]:
+    return lambda owner: [(owner, section)]
+
+
+def _message(model: Machine, nbytes: int) -> float:
+    """Seconds for a message to another node."""
+    return (2 * model.message_ns + nbytes * 1_000_000_000 // model.message_rate) / 1e9
+
+
+def laplace(model: Machine | None = None) -> list[Cell]:
+    """
+    Give table 3 of the PASSION report: Jacobi by slabs of local array files.
+
+    ``direct`` reads the neighbours' boundary columns out of their files, ``two-phase`` one's own, and
+    sends them; ``reuse`` keeps the columns that the next slab needs again.
+    """
+    model = model or machine("delta")
+    return [
+        Cell(
+            "passion",
+            3,
+            f"{cell.shape[0]} x {cell.shape[1]}",
+            cell.ranks,
+            cell.method,
+            "s",
+            cell.seconds,
+            _jacobi(cell.shape[0], cell.ranks, cell.method, model),
+            False,
+        )
+        for cell in tables.passion(3)
+    ]
+
+
+@functools.cache
+def _jacobi(n: int, ranks: int, method: str, model: Machine) -> float:
+    mine = n // ranks
+    shape, rows = (n, mine + 2), slice(0, n)  # with a column from each neighbour
+
+    def neighbours(owner: int) -> list[tuple[int, Section]]:
+        first, last = (rows, slice(1, 2)), (rows, slice(mine, mine + 1))
+        wanted = [(owner - 1, first), (owner + 1, last)]
+        return [(rank, section) for rank, section in wanted if 0 <= rank < ranks]
+
+    def seconds(case: Case) -> float:
+        return simulate(case, model, "sieve", leaves_out=False).seconds
+
+    border = (rows, slice(0, mine + 2, mine + 1))
+    if method == "direct":
+        shift = simulate(_files(ranks, shape, _REAL, neighbours, model), model, "direct").seconds
+    else:
+        own = (rows, slice(1, mine + 1, max(mine - 1, 1)))
+        reads = _files(ranks, shape, _REAL, _own(own), model)
+        shift = simulate(reads, model, "direct").seconds + 2 * _message(model, n * _REAL)
+    writes = _files(ranks, shape, _REAL, _own(border), model, write=True)
+    shift += simulate(writes, model, "direct", leaves_out=False).seconds
+    sweep = 0.0
+    for number in range(_SLABS):
+        part = _part(mine, _SLABS, number)
+        begin = part.start if method != "reuse" or number == 0 else part.start + 2
+        wanted = (rows, slice(begin, part.stop + 2))
+        sweep += seconds(_files(ranks, shape, _REAL, _own(wanted), model))
+        given = (rows, slice(part.start + 1, part.stop + 1))
+        sweep += seconds(_files(ranks, shape, _REAL, _own(given), model, write=True))
+    return _ITERATIONS * (shift + sweep)
+
+
+def fft(model: Machine | None = None) -> list[Cell]:
+    """
+    Give table 4 of the PASSION report: FFT, transposition, FFT, by slabs of local array files.
+
+    Of a slab of `w` columns each processor gets from each other `w` elements of each of its own
+    columns: as many short runs as the array has columns, all over its file, for each slab. They are
+    sieved through memory as large as a slab.
+    """
+    model = model or machine("delta")
+    return [
+        Cell(
+            "passion",
+            4,
+            f"{cell.shape[0]} x {cell.shape[1]}",
+            cell.ranks,
+            cell.method,
+            "s",
+            cell.seconds,
+            _transform(cell.shape[0], cell.ranks, int(cell.method.removeprefix("1/")), model),
+            False,
+        )
+        for cell in tables.passion(4)
+    ]
+
+
+def _transform(n: int, ranks: int, slabs: int, model: Machine) -> float:
+    mine = n // ranks
+    wide = max(mine // slabs, 1)
+    whole = (slice(0, n), slice(0, wide))
+
+    def seconds(section: Section, shape: tuple[int, ...], write: bool) -> float:
+        case = _files(ranks, shape, _COMPLEX, _own(section), model, write=write)
+        slot = wide * n * _COMPLEX
+        return simulate(case, model, "sieve", slot=slot, leaves_out=False).seconds
+
+    read, written = seconds(whole, (n, mine), False), seconds(whole, (n, mine), True)
+    # The same file with its first axis as that of the rank, and that of its column.
+    pieces = (slice(0, wide), slice(0, ranks), slice(0, mine))
+    scattered = seconds(pieces, (mine, ranks, mine), True)
+    sent = (ranks - 1) * _message(model, wide * mine * _COMPLEX)
+    return slabs * (2 * (read + written) + read + sent + scattered)
+
+
+def sieving(model: Machine | None = None) -> list[Cell]:
+    """
+    Give tables 10 and 11 of the PASSION report: sections of local arrays, element by element and sieved.
+
+    Table 11 counts requests, and elements that are read, of one processor. The report sieves whole
+    columns; here a window begins and ends with an element of the section.
+    """
+    model = model or machine("delta")
+    found = []
+    for cell in tables.passion(10):
+        outcome = _sieved(cell, model)
+        row = f"{cell.section} {cell.operation}"
+        found.append(
+            Cell(
+                "passion",
+                10,
+                row,
+                cell.ranks,
+                cell.method,
+                "s",
+                cell.seconds,
+                outcome.seconds,
+                False,
+            )
+        )
+    for cell in tables.passion(11):
+        outcome = _sieved(cell, model)
+        requests = cell.operation == "requests"
+        each = outcome.requests if requests else outcome.bytes // cell.itemsize
+        row, unit = f"{cell.section} {cell.operation}", cell.operation
+        ours = each // cell.ranks
+        found.append(
+            Cell("passion", 11, row, cell.ranks, cell.method, unit, cell.seconds, ours, False)
+        )
+    return found
+
+
+def _sieved(cell: tables.Measurement, model: Machine) -> Outcome:
+    (section,) = tables.sections(cell.section, 1)
+    case = _files(
+        cell.ranks, cell.shape, cell.itemsize, _own(section), model, write=cell.operation == "write"
+    )
+    slot = tables.SIEVED_COLUMNS * cell.shape[0] * cell.itemsize
+    return simulate(case, model, cast(Method, cell.method), slot=slot, leaves_out=False)
+
+
+_Table = Callable[[Machine | None], list[Cell]]
+
+
+def _table(of: _Table, number: int) -> _Table:
+    return lambda model: [cell for cell in of(model) if cell.table == number]
+
+
+TABLES: dict[str, _Table] = {
+    "passion 3": laplace,
+    "passion 4": fft,
+    "passion 10": _table(sieving, 10),
+    "passion 11": _table(sieving, 11),
+    "extended 9": _table(programs, 9),
+    "extended 10": _table(programs, 10),
+}

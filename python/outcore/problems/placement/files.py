@@ -1,0 +1,240 @@
+"""
+The files of a local placement: one for each rank, and a manifest that names them.
+
+Problem. Under local placement an array is as many files as there are ranks, in folders of several disks
+perhaps, and means nothing without the distribution that says which elements are where.
+Idea. Each file is an ordinary ``.npy`` of the rank's local array, overlap area included: any reader of
+NumPy files can look at it. A small text file, the manifest, has the shape, the type, the distribution
+and the paths. It is written last, in one step, when all files are there.
+
+Invariants. A folder without a manifest holds no array: what replaces another one removes its manifest
+first. A manifest is checked before it is believed: a file in its folder has the name of its rank, one in
+another folder the id of the array besides, and it lies where the array was made (`homes`), or where the
+user says.
+
+The manifest (JSON, ``placement.json`` in the folder that has the name of the array)::
+
+    {"outcore-placement": 1, "id": "53f0c2a9d1e84b70", "shape": [8, 8], "dtype": "<f8", "order": "C",
+     "formats": ["block", "*"], "grid": [4], "align": [[1, 0, null], [1, 0, null]], "axes": [0, null],
+     "ghosts": [[1, 1], [0, 0]], "files": ["rank-0000.npy", ...]}
+
+Reference: PASSION report, section 4.1.2 (Local Placement Model; local array files, logical disks).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from outcore.base.distribution import Distribution, ProcessGrid
+from outcore.errors import DistributionError, FormatError, OutcoreError, UsageError
+from outcore.formats import durable, homes
+from outcore.formats.documents import Judge, read_document
+from outcore.formats.paths import one_name
+from outcore.formats.spec import descr_of
+
+__all__ = ["MANIFEST", "Manifest", "disk_map", "is_local"]
+
+MANIFEST = "placement.json"
+_VERSION = 1
+_KEY = "outcore-placement"
+
+
+def disk_map(folders: Sequence[str | os.PathLike[str]], ranks: int) -> tuple[str, ...]:
+    """
+    Which folder each rank keeps its file in: ranks in turns on the disks.
+
+    Parameters
+    ----------
+    folders
+        One or more folders, each on a disk of its own if that is to help.
+    ranks
+        Number of ranks.
+
+    Returns
+    -------
+    tuple of str
+        The folder of each rank, to be given to `outcore.create_placed` as ``where=``.
+
+    Raises
+    ------
+    UsageError
+        ``bad-files``: there are no folders.
+
+    Notes
+    -----
+    Not collective; `folders` should be the same on all ranks. The ``PASSION_oc_disk_map`` of the PASSION
+    report (section 4.2.1, Table 2).
+
+    Examples
+    --------
+    >>> import outcore
+    >>> outcore.disk_map(["/disk0", "/disk1"], 5)
+    ('/disk0', '/disk1', '/disk0', '/disk1', '/disk0')
+    """
+    if isinstance(folders, str | os.PathLike) or not len(folders):
+        raise UsageError(
+            "disk_map takes a list of one or more folders; give a folder for each disk",
+            code="bad-files",
+        )
+    return tuple(one_name(folders[rank % len(folders)]) for rank in range(ranks))
+
+
+def is_local(path: str | os.PathLike[str]) -> bool:
+    """Whether there is an array with local placement at `path`."""
+    return os.path.isfile(os.path.join(path, MANIFEST))
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """
+    What the files of a local placement are.
+
+    Parameters
+    ----------
+    path
+        The folder that has the name of the array.
+    distribution
+        Which rank has which elements.
+    ghosts
+        Widths of the overlap areas, a pair (before, behind) per axis.
+    dtype, order
+        Of the elements, and ``"C"`` or ``"F"``: of each file.
+    files
+        One for each rank, relative to `path` or absolute.
+    """
+
+    path: str
+    distribution: Distribution
+    ghosts: list[tuple[int, int]]
+    dtype: np.dtype[Any]
+    order: str
+    files: tuple[str, ...]
+    #: In the names of files in other folders; follows from the path under which the array was made.
+    id: str
+
+    def file(self, rank: int) -> str:
+        """The file of a rank."""
+        return os.path.join(self.path, self.files[rank])
+
+    def write(self) -> None:
+        """Give the files their name: durable, whole or not at all."""
+        shape, formats, grid, align, axes = self.distribution.arguments
+        document = {
+            _KEY: _VERSION,
+            "id": self.id,
+            "shape": shape,
+            "dtype": descr_of(self.dtype, self.path),
+            "order": self.order,
+            "formats": formats,
+            "grid": grid.shape,
+            "align": [(one.stride, one.offset, one.extent) for one in align],
+            "axes": axes,
+            "ghosts": self.ghosts,
+            "files": self.files,
+        }
+        text = (json.dumps(document, indent=1) + "\n").encode()
+        path = os.path.join(self.path, MANIFEST)
+        durable.create_file(path, lambda fd: durable.write_all(fd, text, 0), exclusive=False)
+
+    def remove(self) -> None:
+        """Take the array away: its name first, then its files."""
+        with durable.os_errors("removing", self.path):
+            os.unlink(os.path.join(self.path, MANIFEST))
+            for rank in range(len(self.files)):
+                if os.path.lexists(self.file(rank)):
+                    os.unlink(self.file(rank))
+            homes.withdraw(map(self.file, range(len(self.files))), self.id)
+
+    @classmethod
+    def read(
+        cls, path: str | os.PathLike[str], where: Sequence[str | os.PathLike[str]] = ()
+    ) -> Manifest:
+        """
+        Read and check the manifest of an array; `where` are folders beside its own that it may name.
+
+        Raises
+        ------
+        StorageError
+            It cannot be read.
+        FormatError
+            ``bad-metadata``: it makes no sense, or a later version wrote it; ``names-outside``: it names
+            files in other folders.
+        """
+        folder = one_name(path)
+        name = os.path.join(folder, MANIFEST)
+        judge = Judge(name, "outcore.create_placed()", "the array")
+        document = read_document(name, judge)
+        if document is None:
+            with durable.os_errors("reading", name):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        try:
+            version = document[_KEY]
+            if version != _VERSION:
+                raise judge.bad(f"it is of version {version!r}, and {_VERSION} is known here")
+            grid = ProcessGrid(document["grid"])
+            formats = [tuple(f) if isinstance(f, list) else f for f in document["formats"]]
+            distribution = Distribution(
+                document["shape"], formats, grid, align=document["align"], axes=document["axes"]
+            )
+            ghosts = [judge.pair(pair, "ghosts") for pair in document["ghosts"]]
+            distribution.local_shape(0, ghosts)
+            files = tuple(document["files"])
+            dtype = judge.dtype(document["dtype"])
+            order = document["order"]
+            array_id = judge.text(document["id"], "id")
+        except OutcoreError as error:
+            if isinstance(error, DistributionError):
+                raise judge.bad(str(error)) from error
+            raise
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise judge.bad(f"{type(error).__name__}: {error}") from error
+        if len(files) != grid.size or not all(
+            isinstance(f, str) and f and "\0" not in f for f in files
+        ):
+            raise judge.bad(f"it names {len(files)} files for {grid.size} ranks")
+        if order not in ("C", "F") or dtype.hasobject or not dtype.itemsize:
+            raise judge.bad(f"an array of order {order!r} and dtype {dtype}")
+        for rank, file in enumerate(files):
+            if file != file_name(rank) and not _is_of(file, array_id, rank):
+                raise judge.bad(f"{file!r:.200} is no name of the file of rank {rank}")
+        found = cls(folder, distribution, ghosts, dtype, order, files, array_id)
+        every = map(found.file, range(grid.size))
+        folders = [os.fspath(one) for one in where]
+        if (odd := homes.outside(every, array_id, folder, folders)) is not None:
+            raise FormatError(
+                f"{folder!r} has a file {odd!r} in another folder, and was not made there (or was moved "
+                "since); if that is its file, pass where= with the folders of all files",
+                code="names-outside",
+                path=folder,
+            )
+        return found
+
+
+def file_name(rank: int) -> str:
+    """The file of a rank in the folder of the array."""
+    return f"rank-{rank:04d}.npy"
+
+
+def name_elsewhere(base: str, array_id: str, rank: int) -> str:
+    """The file of a rank in another folder."""
+    return f"{base}-{array_id}.{file_name(rank)}"
+
+
+def identity(path: str) -> str:
+    """The id of an array that is made at a path."""
+    return hashlib.blake2b(os.fsencode(os.path.realpath(path)), digest_size=8).hexdigest()
+
+
+def _is_of(file: str, array_id: str, rank: int) -> bool:
+    return re.fullmatch("[0-9a-f]{16}", array_id) is not None and file.endswith(
+        name_elsewhere("", array_id, rank)
+    )

@@ -1,0 +1,249 @@
+"""
+Keys of a local array: integers, slices, ``...`` and new axes.
+
+Idea. A key is expanded to one word for each axis. `straight` makes of it a section that is walked
+upwards and what is to be done with that in memory; `shifted` the same key for an array that has more
+elements in front.
+
+Invariants. What NumPy refuses is refused, with the number of the axis.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from outcore.base.distribution import Key
+from outcore.errors import SectionError
+
+__all__ = ["Rows", "as_walked", "lengths", "shifted", "straight"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """
+    A section that is taken row by row: a key, cut along its first axis that is a slice.
+
+    Parameters
+    ----------
+    words
+        One integer or range for each axis of the array, None for a new one.
+    """
+
+    words: tuple[range | int | None, ...]
+
+    @classmethod
+    def of(cls, key: Any, shape: tuple[int, ...]) -> Rows:
+        """
+        The rows of what `key` names of an array of this shape.
+
+        Examples
+        --------
+        >>> rows = Rows.of((3, slice(None, None, 2)), (6, 8))
+        >>> rows.shape, rows.length, rows.row, rows.part(1, 3)
+        ((4,), 4, 1, ((3, slice(2, 6, 2)), (slice(1, 3, None),)))
+        """
+        words = _words(key, shape)
+        return cls(tuple(range(*w.indices(n)) if isinstance(w, slice) else w for w, n in words))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the result."""
+        return tuple(1 if w is None else len(w) for w in self.words if not isinstance(w, int))
+
+    @property
+    def _axis(self) -> int | None:
+        """The word that is cut; None if there is but one element."""
+        return next((k for k, w in enumerate(self.words) if isinstance(w, range)), None)
+
+    @property
+    def length(self) -> int:
+        """Number of rows; 0 if there are no elements."""
+        if 0 in self.shape:
+            return 0
+        cut = self._axis
+        return 1 if cut is None else len(self.words[cut])  # type: ignore[arg-type]
+
+    @property
+    def row(self) -> int:
+        """Elements of a row."""
+        return math.prod(
+            len(w) for k, w in enumerate(self.words) if isinstance(w, range) and k != self._axis
+        )
+
+    @property
+    def meaning(self) -> int:
+        """A number that tells keys apart, the same on all ranks."""
+        said = repr(self.words).encode()
+        return int.from_bytes(hashlib.blake2b(said, digest_size=7).digest(), "little")
+
+    def part(self, first: int, last: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Some rows: the key for the array, and where in the result they go."""
+        key: list[Any] = []
+        place: list[Any] = []
+        for k, word in enumerate(self.words):
+            if isinstance(word, range):
+                rows = word[first:last] if k == self._axis else word
+                stop = rows.stop if rows.stop >= 0 else None
+                key.append(slice(rows.start, stop, rows.step))
+                place.append(slice(first, last) if k == self._axis else slice(None))
+            else:
+                key.append(word)
+                if word is None:
+                    place.append(slice(None))
+        return tuple(key), tuple(place)
+
+
+def straight(key: Any, shape: tuple[int, ...]) -> tuple[Key, tuple[Any, ...]]:
+    """
+    A key as a section that is walked upwards, and as a key for the array of that section.
+
+    Returns
+    -------
+    (tuple of slice, tuple)
+        The section, of slices of plain integers with a positive step if with any; and what indexes the
+        array of it then, always a view but for a single element.
+
+    Examples
+    --------
+    >>> straight((slice(None, None, -2), 3), (6, 8))
+    ((slice(1, 6, 2), slice(3, 4, None)), (slice(None, None, -1), 0))
+    """
+    box: list[slice] = []
+    within: list[Any] = []
+    for word, n in _words(key, shape):
+        if word is None:
+            within.append(None)
+        elif isinstance(word, int):
+            box.append(slice(word, word + 1))
+            within.append(0)
+        else:
+            indices = range(*word.indices(n))
+            down = indices.step < 0
+            if not indices:
+                box.append(slice(0, 0))
+            else:
+                low, high = min(indices[0], indices[-1]), max(indices[0], indices[-1])
+                step = abs(indices.step)
+                box.append(slice(low, high + 1, None if step == 1 or low == high else step))
+            within.append(slice(None, None, -1) if down and len(indices) > 1 else slice(None))
+    return tuple(box), tuple(within)
+
+
+def as_walked(out: NDArray[Any] | None, within: tuple[Any, ...]) -> NDArray[Any] | None:
+    """
+    Memory of a result as its section is walked: a view of it, if it has the axes of the section.
+
+    Parameters
+    ----------
+    out
+        Of the shape that the key gives; None if there is none.
+    within
+        As `straight` tells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> out = np.array([1, 2, 3])
+    >>> as_walked(out, (slice(None, None, -1),)), as_walked(out, (slice(None), 0))
+    (array([3, 2, 1]), None)
+    """
+    if out is None or not all(isinstance(word, slice) for word in within):
+        return None
+    view: NDArray[Any] = out[(*within, ...)]
+    return view
+
+
+def lengths(section: Key) -> tuple[int, ...]:
+    """
+    Shape of a section of slices of plain integers.
+
+    Examples
+    --------
+    >>> lengths((slice(1, 6, 2), slice(3, 4)))
+    (3, 1)
+    """
+    return tuple(len(range(part.start, part.stop, part.step or 1)) for part in section)
+
+
+def shifted(key: Any, shape: tuple[int, ...], lead: tuple[int, ...]) -> tuple[Any, ...]:
+    """
+    The same key, for an array with `lead` more elements in front along each axis.
+
+    Examples
+    --------
+    >>> shifted((..., slice(None, None, -1)), (3, 4), (0, 2))
+    (slice(0, 3, 1), slice(5, 1, -1))
+    """
+    found: list[Any] = []
+    more = iter(lead)
+    for word, n in _words(key, shape):
+        if word is None:
+            found.append(None)
+        elif isinstance(word, int):
+            found.append(word + next(more))
+        else:
+            start, stop, step = word.indices(n)
+            by = next(more)
+            if not range(start, stop, step):
+                found.append(slice(0, 0))
+                continue
+            end = stop + by
+            found.append(slice(start + by, None if end < 0 else end, step))
+    return tuple(found)
+
+
+def _words(key: Any, shape: tuple[int, ...]) -> list[tuple[slice | int | None, int]]:
+    """One word for each axis, and its length; None, and 0, for a new axis."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    rests = sum(item is Ellipsis for item in items)
+    given = sum(item is not None and item is not Ellipsis for item in items)
+    if rests > 1:
+        raise SectionError("a key has one '...' at most", code="bad-index")
+    if given > len(shape):
+        raise SectionError(
+            f"{given} indices for a local array of {len(shape)} axes", code="too-many-indices"
+        )
+    if not rests:
+        items.append(Ellipsis)
+    words: list[tuple[slice | int | None, int]] = []
+    axis = 0
+    for item in items:
+        if item is None:
+            words.append((None, 0))
+        elif item is Ellipsis:
+            for _ in range(len(shape) - given):
+                words.append((slice(None), shape[axis]))
+                axis += 1
+        else:
+            words.append((_word(item, axis, shape[axis]), shape[axis]))
+            axis += 1
+    return words
+
+
+def _word(item: Any, axis: int, n: int) -> slice | int:
+    if isinstance(item, slice):
+        try:
+            item.indices(n)
+        except (TypeError, ValueError) as error:
+            raise SectionError(f"{item} on axis {axis}: {error}", code="bad-index") from None
+        return item
+    try:
+        # True is an integer for Python.
+        index = operator.index(() if isinstance(item, bool) else item)  # type: ignore[arg-type]
+    except TypeError:
+        raise SectionError(
+            f"{item!r} on axis {axis} of a local array; give integers, slices and '...'",
+            code="bad-index",
+        ) from None
+    if not -n <= index < n:
+        raise SectionError(
+            f"index {index} on axis {axis} of a local array of {n} elements there",
+            code="index-out-of-bounds",
+        )
+    return index % n

@@ -1,0 +1,268 @@
+"""
+The local array of one rank: what it is, and sections of it.
+
+Problem. A rank reads and writes parts of what a distribution gives it, and the elements lie in a file of
+its own or scattered over that of the whole array.
+Idea. A key of the local array is a section that is walked upwards; under local placement it is moved
+behind the overlap area, else each piece of the distribution that it meets is a section of the file.
+
+Invariants. Elements of other ranks are not written.
+
+Reference: PASSION report, sections 4.1.2 and 4.2.1 (`PASSION_read_section` and its like).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.indices.points import check_out
+from outcore.base.casting import as_section
+from outcore.base.distribution import Distribution, Key
+from outcore.base.requests import IORequest
+from outcore.base.requests import start as start_io
+from outcore.errors import StaysInProcess
+from outcore.problems.placement.keys import Rows, as_walked, lengths, shifted, straight
+from outcore.problems.placement.part import intersections
+from outcore.problems.placement.placed import Placed, Placement
+from outcore.ranks.transport import Transport
+
+__all__ = ["LocalArray"]
+
+
+class LocalArray(StaysInProcess):
+    """
+    One rank's part of an array on disk; of users known as `PlacedArray`.
+
+    Parameters
+    ----------
+    handle
+        State of the rank.
+    """
+
+    _elsewhere = "send its path, and open it there with outcore.open_placed"
+
+    def __init__(self, handle: Placed) -> None:
+        #: What the other packages of outcore use of the array.
+        self.handle = handle
+
+    # What it is
+
+    @property
+    def path(self) -> str:
+        """Its name: of the file, or of the folder with the manifest."""
+        return self.handle.path
+
+    @property
+    def placement(self) -> Placement:
+        """``"global"``, ``"local"`` or ``"partitioned"``."""
+        return self.handle.placement
+
+    @property
+    def distribution(self) -> Distribution:
+        """Which rank has which elements."""
+        return self.handle.distribution
+
+    @property
+    def transport(self) -> Transport:
+        """How ranks talk to each other."""
+        return self.handle.group
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole array."""
+        return self.handle.distribution.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements."""
+        return self.handle.disk.dtype
+
+    @property
+    def ghosts(self) -> tuple[tuple[int, int], ...]:
+        """Widths of the overlap area: a pair (before, behind) per axis."""
+        return self.handle.ghosts
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of the local array of this rank, without its overlap area."""
+        return self.handle.own_shape
+
+    def __repr__(self) -> str:
+        return (
+            f"<PlacedArray {self.path!r}: {self.shape} {self.dtype}, {self.placement}, "
+            f"{self.distribution}, rank {self.handle.group.rank}>"
+        )
+
+    # Sections of the local array
+
+    def read_section(self, key: Any = ..., *, out: NDArray[Any] | None = None) -> Any:
+        """
+        Read a section of the local array, from disk. Not collective.
+
+        Parameters
+        ----------
+        key
+            Integers, slices and ``...``: of the local array of this rank, without its overlap area.
+        out
+            Where to: an array of that shape and of `dtype`; by default a new one.
+
+        Returns
+        -------
+        numpy.ndarray or scalar
+            As NumPy gives for an array in memory.
+
+        Raises
+        ------
+        SectionError
+            The key is none for the local array.
+        BudgetError
+            There is not even memory for one request.
+
+        Notes
+        -----
+        Memory: the result, which is the caller's; with `out` and a key that drops or makes axes the
+        section once more, counted. Strides are read by data sieving as in any section.
+        ``PASSION_read_section`` (section 4.2.1).
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> np.save("field.npy", np.arange(12.0).reshape(3, 4))
+        >>> a = outcore.open_placed("field.npy", outcore.Distribution((3, 4), ["block", "*"], 1))
+        >>> a.read_section(np.s_[1:, 2])
+        array([ 6., 10.])
+        """
+        if self.handle.placement == "local":
+            return self.handle.disk.read(
+                shifted(key, self.handle.own_shape, self.handle.lead), out=out
+            )
+        box, within = straight(key, self.handle.own_shape)
+        if out is None:
+            memory = np.empty(lengths(box), self.dtype, self.handle.order)
+            self._read_box(box, memory)
+            return memory[within]
+        check_out(self, out, Rows.of(key, self.handle.own_shape).shape)
+        view = as_walked(out, within)
+        if view is not None:
+            self._read_box(box, view)
+            return out
+        nbytes = math.prod(lengths(box)) * self.dtype.itemsize
+        with _core.Reservation("a section of a placed array", nbytes):
+            memory = np.empty(lengths(box), self.dtype, self.handle.order)
+            self._read_box(box, memory)
+            out[...] = memory[within]
+        return out
+
+    def iread_section(self, key: Any = ..., *, out: NDArray[Any] | None = None) -> IORequest[Any]:
+        """
+        Start to read a section of the local array. Not collective.
+
+        Parameters
+        ----------
+        key, out
+            As for `read_section`.
+
+        Returns
+        -------
+        IORequest
+            Its `wait` gives what `read_section` would.
+
+        Notes
+        -----
+        ``PASSION_prefetch_read`` and, as `wait`, ``PASSION_prefetch_wait`` (section 4.5.2).
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> np.save("field.npy", np.arange(12.0).reshape(3, 4))
+        >>> a = outcore.open_placed("field.npy", outcore.Distribution((3, 4), ["block", "*"], 1))
+        >>> request = a.iread_section(2)
+        >>> request.wait()
+        array([ 8.,  9., 10., 11.])
+        """
+        what = f"read from {self.path!r}"
+        return self._begin(start_io(lambda: self.read_section(key, out=out), what, reads=True))
+
+    def write_section(self, key: Any, value: Any) -> None:
+        """
+        Write a section of the local array. Not collective.
+
+        Parameters
+        ----------
+        key
+            As for `read_section`.
+        value
+            Broadcast to the section and cast to `dtype` as NumPy does.
+
+        Raises
+        ------
+        SectionError, UsageError
+            The key is none for the local array; the value does not fit.
+
+        Notes
+        -----
+        ``PASSION_write_section`` (section 4.2.1). Under global placement in a chunked format ranks write
+        chunks that they share one after the other; `write_slab` under partitioned placement does not.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> rows = outcore.Distribution((3, 4), ["block", "*"], 1)
+        >>> a = outcore.create_placed("field.npy", rows, "f8", placement="global")
+        >>> a.write_section(np.s_[1], [1, 2, 3, 4])
+        >>> a.read_section(np.s_[:, 3])
+        array([0., 4., 0.])
+        """
+        if self.handle.placement == "local":
+            self.handle.disk.write(shifted(key, self.handle.own_shape, self.handle.lead), value)
+            return
+        box, within = straight(key, self.handle.own_shape)
+        nbytes = math.prod(lengths(box)) * self.dtype.itemsize
+        with _core.Reservation("a value for a placed array", nbytes):
+            memory = np.empty(lengths(box), self.dtype, self.handle.order)
+            section = memory[(*within, ...)]
+            section[...] = as_section(value, self.dtype, section.shape, self.path)
+            self._write_box(box, memory)
+
+    def iwrite_section(self, key: Any, value: Any) -> IORequest[None]:
+        """
+        Start to write a section of the local array. Not collective.
+
+        Parameters
+        ----------
+        key, value
+            As for `write_section`. Do not change `value` before the request is done.
+
+        Returns
+        -------
+        IORequest
+            Its `wait` returns when the elements are in the file; `flush_all` and `close` wait for it.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> rows = outcore.Distribution((3, 4), ["block", "*"], 1)
+        >>> a = outcore.create_placed("field.npy", rows, "f8", placement="global")
+        >>> a.iwrite_section(np.s_[1], np.arange(4.0)).wait()
+        >>> a.read_section(np.s_[1, 3])
+        np.float64(3.0)
+        """
+        request = start_io(lambda: self.write_section(key, value), f"write to {self.path!r}")
+        return self._begin(request, writes=True)
+
+    def _begin(self, request: IORequest[Any], *, writes: bool = False) -> IORequest[Any]:
+        self.handle.requests.keep(request, writes=writes)
+        return request
+
+    def _read_box(self, box: Key, memory: NDArray[Any]) -> None:
+        for section, place in intersections(*self.handle.pieces, box):
+            self.handle.disk.read(section, out=memory[place])
+
+    def _write_box(self, box: Key, memory: NDArray[Any]) -> None:
+        for section, place in intersections(*self.handle.pieces, box):
+            self.handle.disk.write(section, memory[place])

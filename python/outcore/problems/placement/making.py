@@ -1,0 +1,734 @@
+"""
+Make, open and copy placed arrays; all ranks together.
+
+Problem. Some files are made by one rank for all, others by each rank for itself; a rank that fails must
+not leave the others waiting, or a name for half an array.
+Idea. The steps alternate: what one rank does, or each does for itself, then an agreement. A copy is
+filled under another name, or without a manifest, and gets its name at the end.
+
+Reference: PASSION report, section 4.2.1 (`PASSION_oc_file_map`, Table 2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+from numpy.typing import DTypeLike
+
+import outcore
+from outcore.arrays.disk import DiskArray
+from outcore.base.distribution import Distribution, Ghosts, widths
+from outcore.compute.jobs.journal import held as journal_of
+from outcore.compute.jobs.left import removable
+from outcore.compute.jobs.target import Place, discard
+from outcore.errors import (
+    AlreadyExistsError,
+    CollectiveError,
+    DistributionError,
+    FormatError,
+    OutcoreError,
+    UsageError,
+)
+from outcore.formats import durable, homes
+from outcore.formats.known_options import refuse_unknown
+from outcore.formats.paths import one_name
+from outcore.formats.side_files import open_side_file
+from outcore.formats.spec import as_dtype
+from outcore.problems.placement.array import PlacedArray
+from outcore.problems.placement.files import (
+    MANIFEST,
+    Manifest,
+    file_name,
+    identity,
+    is_local,
+    name_elsewhere,
+)
+from outcore.problems.placement.placed import Placed, Placement
+from outcore.problems.placement.whole import write_slabs
+from outcore.ranks.agreement import together
+from outcore.ranks.collective.items import number_of
+from outcore.ranks.transport import Transport
+from outcore.ranks.transport import transport as join
+
+__all__ = ["copy_placed", "create_placed", "open_placed"]
+
+# In the folder of a local placement until it has its manifest: its files are nobody's then.
+UNFINISHED = "placement.unfinished"
+_OURS = re.compile(r"rank-[0-9]{4,}\.npy")
+# Seconds that somebody who lists jobs may have the journal.
+_PATIENCE = 0.5
+# So often a note that somebody else removes meanwhile is made again.
+_TRIES = 5
+_PLACEMENTS = ("global", "local", "partitioned")
+Path = str | os.PathLike[str]
+
+
+def create_placed(
+    path: Path,
+    distribution: Distribution,
+    dtype: DTypeLike,
+    *,
+    placement: Placement = "global",
+    ghosts: Ghosts = 0,
+    comm: Any = None,
+    where: Sequence[Path] | None = None,
+    order: str = "C",
+    overwrite: bool = False,
+    **options: Any,
+) -> PlacedArray:
+    """
+    Make an array on disk that is divided over ranks, of zeros. Collective.
+
+    Parameters
+    ----------
+    path
+        Its name. Global and partitioned placement: as for `outcore.create`, of any format. Local
+        placement: of a folder, which gets a manifest.
+    distribution
+        Which rank has which elements.
+    dtype
+        Type of the elements, of fixed size.
+    placement
+        ``"global"``: one file, each rank reads and writes its part; ``"local"``: a file for each rank,
+        with its overlap area; ``"partitioned"``: one file, all ranks read partitions of it together.
+    ghosts
+        Widths of the overlap area, as for `DistArray`.
+    comm
+        The ranks: a communicator of mpi4py, or a transport; by default there is only one.
+    where
+        Local placement: the folder of each rank's file, as `outcore.disk_map` gives it; by default that
+        of the manifest.
+    order
+        ``"C"`` or ``"F"``: of the file, or of each of them.
+    overwrite
+        Replace an existing array of that name.
+    options
+        Global and partitioned placement: as for `outcore.create` (``chunks``, ``compression``, ...).
+
+    Returns
+    -------
+    PlacedArray
+        Open for reading and writing.
+
+    Raises
+    ------
+    DistributionError
+        On all ranks, ``bad-grid``: the distribution is for another number of ranks.
+    CollectiveError
+        On all ranks, if any rank failed, or called something else.
+
+    Notes
+    -----
+    Takes no memory of the budget. The models of section 4.1.2 of the PASSION report.
+
+    Examples
+    --------
+    >>> import os, outcore
+    >>> from outcore.testing.sim import SimWorld
+    >>> rows = outcore.Distribution((6, 4), ["block", "*"], 2)
+    >>> def work(comm):
+    ...     with outcore.create_placed("field", rows, "f4", placement="local", ghosts=[1, 0],
+    ...                                comm=comm) as a:
+    ...         return a.local_shape
+    >>> SimWorld(2).run(work), sorted(os.listdir("field"))
+    ([(3, 4), (3, 4)], ['placement.json', 'rank-0000.npy', 'rank-0001.npy'])
+    >>> outcore.open("field/rank-0001.npy").shape
+    (4, 4)
+    """
+    group = join(comm)
+    with contextlib.ExitStack() as held:
+        words = (path, distribution, dtype, placement, ghosts, where, order, overwrite, options)
+        made = _made(group, held, *words, create_placed)
+        if placement == "local":
+            _name(group, made)
+        return made
+
+
+def _made(
+    group: Transport,
+    held: contextlib.ExitStack,
+    path: Path,
+    distribution: Distribution,
+    dtype: DTypeLike,
+    placement: Placement,
+    ghosts: Ghosts,
+    where: Sequence[Path] | None,
+    order: str,
+    overwrite: bool,
+    options: dict[str, Any],
+    call: Callable[..., PlacedArray],
+) -> PlacedArray:
+    """An array whose local files have no manifest yet: its folder is nobody else's until `held` ends."""
+    name = one_name(path)
+    pairs: list[tuple[int, int]] = []
+    manifests: list[Manifest] = []
+
+    def check() -> list[int]:
+        refuse_unknown(call, "create", options)
+        pairs.extend(_checked(group, distribution, placement, ghosts))
+        kind = as_dtype(dtype, name)
+        meant = (name, distribution, kind, placement, pairs, order, overwrite, sorted(options))
+        if placement != "local":
+            if where is not None:
+                raise _only_local(where)
+            return [number_of(repr(meant))]
+        if options.get("format", "npy") != "npy" or set(options) - {"format"}:
+            raise UsageError(
+                f"local placement makes .npy files, and takes no {sorted(options)}; leave it out, "
+                "or take placement 'global'",
+                code="unknown-option",
+                path=name,
+            )
+        files = _files(name, where, distribution.grid.size)
+        manifests.append(Manifest(name, distribution, pairs, kind, order, files, identity(name)))
+        return [number_of(repr((*meant, files)))]
+
+    def begin() -> list[int]:
+        """What there is goes when all ranks mean the same."""
+        if group.rank == 0 and placement == "local":
+            held.enter_context(_room(name, overwrite, where or ()))
+        elif group.rank == 0:
+            if os.path.isdir(name) and is_local(name):
+                raise _foreign(name)
+            outcore.create(
+                path, distribution.shape, dtype, order=order, overwrite=overwrite, **options
+            ).close()
+        return []
+
+    def told() -> str:
+        return (
+            f"create_placed of {name!r} with {placement} placement, {dtype}, {distribution!r}, ghosts "
+            f"{ghosts}, order {order!r}"
+        )
+
+    together(group, "create_placed", check, told, same=1)
+    together(group, "create_placed", begin, told, same=0)
+    disks: list[DiskArray] = []
+
+    def make() -> list[int]:
+        if placement != "local":
+            disks.append(_opened(path, "r+", options))
+            return []
+        file = manifests[0].file(group.rank)
+        with durable.os_errors("making the folder of", file):
+            os.makedirs(os.path.dirname(file), exist_ok=True)
+            homes.admit([file], manifests[0].id, name)
+        shape = distribution.local_shape(group.rank, pairs)
+        disks.append(
+            outcore.create(file, shape, dtype, order=order, format="npy", overwrite=overwrite)
+        )
+        return []
+
+    manifest = manifests[0] if manifests else None
+    try:
+        _all_or_none(group, make, disks)
+    except BaseException:
+        if manifest is not None and disks:
+            _take_back(manifest.file(group.rank))
+        if manifest is not None:
+            _taken_back(group)
+        raise
+    return PlacedArray(Placed(group, distribution, pairs, disks[0], placement, name, manifest))
+
+
+def _take_back(file: str) -> None:
+    """Remove the file of this rank, of an array that could not be made."""
+    with contextlib.suppress(OSError):
+        os.unlink(file)
+
+
+def _taken_back(group: Transport) -> None:
+    """Wait until all ranks have removed theirs; the first one removes the folder then."""
+    with contextlib.suppress(CollectiveError):  # the first error is the one to tell
+        together(group, "create_placed", lambda: [], lambda: "the end of create_placed", same=0)
+
+
+def _name(group: Transport, made: PlacedArray) -> None:
+    """Give local files their manifest."""
+
+    def write() -> list[int]:
+        if group.rank == 0:
+            made.handle.manifest.write()
+            with durable.os_errors("finishing", made.path):
+                os.unlink(os.path.join(made.path, UNFINISHED))
+        return []
+
+    try:
+        _all_or_none(group, write, [made])
+    except BaseException:
+        if not is_local(made.path):
+            _take_back(made.handle.manifest.file(group.rank))
+        _taken_back(group)
+        raise
+
+
+def open_placed(
+    path: Path,
+    distribution: Distribution | None = None,
+    mode: str = "r",
+    *,
+    placement: Placement | None = None,
+    ghosts: Ghosts | None = None,
+    comm: Any = None,
+    where: Sequence[Path] = (),
+    **options: Any,
+) -> PlacedArray:
+    """
+    Open an array on disk that is divided over ranks. Collective.
+
+    Parameters
+    ----------
+    path
+        Of any array, in any format; or of the folder of one with local placement.
+    distribution
+        Which rank has which elements. Of local placement the manifest says it, and it is left out, or
+        the same.
+    mode
+        ``"r"`` or ``"r+"``.
+    placement
+        ``"global"`` (the default) or ``"partitioned"``; of local placement left out, or ``"local"``.
+    ghosts
+        Widths of the overlap area. Of local placement the manifest says it.
+    comm
+        As for `create_placed`.
+    where
+        Folders of files, of an array with local placement that was made with files in other folders than
+        its own, and was moved or copied since.
+    options
+        As for `outcore.open`.
+
+    Returns
+    -------
+    PlacedArray
+        The array.
+
+    Raises
+    ------
+    DistributionError
+        ``bad-grid``, ``bad-distribution``: for another number of ranks, or another shape.
+    FormatError
+        ``bad-metadata``: a manifest that makes no sense, or a file of a rank that is another one;
+        ``names-outside``: a manifest that names files in other folders than where the array was made.
+    CollectiveError
+        On all ranks, if any rank failed, or called something else.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> np.save("field.npy", np.arange(6.0))
+    >>> with outcore.open_placed("field.npy", outcore.Distribution(6, ["block"], 1)) as a:
+    ...     a.read_section(np.s_[4:])
+    array([4., 5.])
+    """
+    group, name = join(comm), one_name(path)
+    found: list[tuple[DiskArray, Distribution, list[tuple[int, int]], Manifest | None]] = []
+
+    def look() -> list[int]:
+        if mode not in ("r", "r+"):
+            raise UsageError(f"mode {mode!r}; give 'r' or 'r+'", code="bad-mode", path=name)
+        refuse_unknown(open_placed, "open", options)
+        if is_local(name):
+            manifest = Manifest.read(name, where)
+            found.append(_open_local(group, manifest, mode, distribution, placement, ghosts))
+            return [number_of(repr((name, mode, "local", found[0][1])))]
+        if placement == "local":
+            raise FormatError(
+                f"{name!r} has no {MANIFEST}; it is no array with local placement",
+                code="bad-metadata",
+                path=name,
+            )
+        if distribution is None:
+            raise UsageError(
+                "open_placed takes the distribution, which no format keeps; give distribution=",
+                code="missing-argument",
+                path=name,
+            )
+        pairs = _checked(group, distribution, placement or "global", ghosts or 0)
+        disk = _opened(path, mode, options)
+        found.append((disk, distribution, pairs, None))
+        if disk.shape != distribution.shape:
+            raise DistributionError(
+                f"{name!r} has shape {disk.shape}, the distribution {distribution.shape}; they must be "
+                "the same",
+                code="bad-distribution",
+                path=name,
+            )
+        return [number_of(repr((name, mode, placement or "global", distribution, pairs)))]
+
+    def told() -> str:
+        return (
+            f"open_placed({name!r}, {distribution!r}, {mode!r}, placement={placement!r}, "
+            f"ghosts={ghosts!r})"
+        )
+
+    try:
+        together(group, "open_placed", look, told, same=1)
+    except BaseException:
+        for disk, *_ in found:
+            disk.close()
+        raise
+    disk, divided, pairs, manifest = found[0]
+    held: Placement = "local" if manifest is not None else placement or "global"
+    return PlacedArray(Placed(group, divided, pairs, disk, held, name, manifest))
+
+
+def _open_local(
+    group: Transport,
+    manifest: Manifest,
+    mode: str,
+    distribution: Distribution | None,
+    placement: Placement | None,
+    ghosts: Ghosts | None,
+) -> tuple[DiskArray, Distribution, list[tuple[int, int]], Manifest]:
+    name = manifest.path
+    if placement not in (None, "local"):
+        raise UsageError(
+            f"{name!r} has local placement, not {placement!r}; copy_placed() makes another one",
+            code="bad-option",
+            path=name,
+        )
+    if distribution is not None and distribution != manifest.distribution:
+        raise DistributionError(
+            f"{name!r} is divided as {manifest.distribution}, not {distribution}; copy_placed() makes a "
+            "copy that is",
+            code="bad-distribution",
+            path=name,
+        )
+    if ghosts is not None and widths(ghosts, manifest.distribution.ndim) != manifest.ghosts:
+        raise DistributionError(
+            f"{name!r} has overlap areas of {manifest.ghosts}, not {ghosts!r}; leave ghosts= out",
+            code="bad-distribution",
+            path=name,
+        )
+    pairs = _checked(group, manifest.distribution, "local", manifest.ghosts)
+    file = manifest.file(group.rank)
+    disk = outcore.open(file, cast(Any, mode), format="npy")
+    shape = manifest.distribution.local_shape(group.rank, pairs)
+    if (
+        disk.shape != shape
+        or disk.dtype != manifest.dtype
+        or disk.order not in (manifest.order, "C")
+    ):
+        disk.close()
+        raise FormatError(
+            f"{file!r} has shape {disk.shape} and dtype {disk.dtype}; the manifest of {name!r} says "
+            f"{shape} and {manifest.dtype} for rank {group.rank}. It is the file of something else: "
+            "restore it from a copy",
+            code="bad-metadata",
+            path=file,
+        )
+    return disk, manifest.distribution, pairs, manifest
+
+
+def copy_placed(
+    source: PlacedArray,
+    path: Path,
+    *,
+    placement: Placement,
+    distribution: Distribution | None = None,
+    ghosts: Ghosts = 0,
+    where: Sequence[Path] | None = None,
+    order: str = "C",
+    overwrite: bool = False,
+    **options: Any,
+) -> PlacedArray:
+    """
+    Copy an array to another placement, another distribution or both. Collective.
+
+    Parameters
+    ----------
+    source
+        The array; all its ranks call this.
+    path, placement, ghosts, where, order, options
+        Of the copy, as for `create_placed`.
+    distribution
+        Of the copy, on as many ranks; by default that of `source`.
+    overwrite
+        Replace what is there; else that is refused.
+
+    Returns
+    -------
+    PlacedArray
+        The copy, open for reading and writing; its overlap areas are filled.
+
+    Raises
+    ------
+    CollectiveError
+        On all ranks, if any rank failed, or meant or called something else; there is nothing new at
+        `path` then. Its cause may be `AlreadyExistsError`: there is something at `path`, and no
+        `overwrite`; or `DistributionError` (``bad-distribution``): a distribution of another shape.
+
+    Notes
+    -----
+    In slabs within the memory budget; each byte of `source` is read once for each slab that wants it,
+    and what other ranks' slabs want at the same time is read once for all of them. The copy is durable
+    before it has its name. ``PASSION_oc_file_map`` (section 4.2.1, Table 2).
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> from outcore.testing.sim import SimWorld
+    >>> np.save("field.npy", np.arange(12.0).reshape(4, 3))
+    >>> rows = outcore.Distribution((4, 3), ["block", "*"], 2)
+    >>> def work(comm):
+    ...     with outcore.open_placed("field.npy", rows, comm=comm) as a:
+    ...         with outcore.copy_placed(a, "parts", placement="local", overwrite=True) as b:
+    ...             return b.read_section(np.s_[:, 1]).tolist()
+    >>> SimWorld(2).run(work)
+    [[1.0, 4.0], [7.0, 10.0]]
+    """
+    group, name = source.transport, one_name(path)
+    divided = distribution or source.distribution
+    places: list[Place] = []
+
+    def begin() -> list[int]:
+        if divided.shape != source.shape:
+            raise DistributionError(
+                f"{source.path!r} has shape {source.shape}, the distribution of its copy "
+                f"{divided.shape}; they must be the same",
+                code="bad-distribution",
+                path=name,
+            )
+        if placement != "local":
+            place = Place.of(name, [source.path], overwrite, options.get("format"))
+            place.refuse_existing()
+            if group.rank == 0:
+                held.enter_context(_announced(place))
+                place.prepare()
+            places.append(place)
+        elif is_local(name) or (os.path.lexists(name) and not os.path.isdir(name)):
+            if os.path.realpath(name) == os.path.realpath(source.path):
+                raise UsageError(
+                    f"{name!r} is the array that is copied; choose another name",
+                    code="same-file",
+                    path=name,
+                )
+            if not overwrite:
+                raise _exists(name)
+        return [number_of(told())]
+
+    def told() -> str:
+        return (
+            f"copy_placed({source.path!r}, {name!r}, placement={placement!r}, {divided!r}, "
+            f"overwrite={overwrite})"
+        )
+
+    held = contextlib.ExitStack()
+    with held:
+        together(group, "copy_placed", begin, told, same=1)
+        temporary = places[0].partial if places else name
+        words = (divided, source.dtype, placement, ghosts, where, order, True, options)
+        made = _made(group, held, temporary, *words, copy_placed)
+        try:
+            write_slabs(source, made)
+            made.flush_all()
+            if placement == "local":
+                made.shift_all()
+                made.flush_all()
+                _name(group, made)
+                return made
+        except BaseException:
+            made.close()
+            if placement == "local" and not is_local(name):
+                _take_back(made.handle.manifest.file(group.rank))
+                _taken_back(group)
+            raise
+
+        def close() -> list[int]:
+            made.close()
+            return []
+
+        # All have closed it before it gets its name.
+        together(group, "copy_placed", close, lambda: "the end of a copy", same=0)
+
+        def publish() -> list[int]:
+            if group.rank == 0:
+                places[0].publish()
+            return []
+
+        together(group, "copy_placed", publish, lambda: "the end of a copy", same=0)
+    return open_placed(path, divided, "r+", placement=placement, ghosts=ghosts, comm=group)
+
+
+@contextlib.contextmanager
+def _announced(place: Place) -> Iterator[None]:
+    """Hold the journal of a copy: it says what a kill leaves, and nobody else makes that meanwhile."""
+    journal = journal_of(place.journal, patience=_PATIENCE)
+    try:
+        if journal.job is not None and journal.done:
+            raise UsageError(
+                f"a job that makes {place.final!r} was interrupted; go on with it, or give it up with "
+                "outcore.jobs.clean",
+                code="other-job",
+                path=place.final,
+            )
+        left = [one for one in removable(journal) if one[0] != place.left]
+        partial = [[os.path.realpath(place.left), place.format], *left]
+        target = os.path.realpath(place.final)
+        journal.begin(
+            {"operation": "copy_placed", "target": target}, {"partial": partial, "call": None}, 0
+        )
+        for path, format in left:
+            discard(path, format)
+    except BaseException:
+        journal.close()
+        raise
+    with journal:
+        try:
+            yield
+        finally:
+            # Nobody goes on with a copy that failed. What cannot be removed stays in the list of jobs:
+            # only this rank comes here, and the others do not wait for it any more.
+            with contextlib.suppress(OSError, OutcoreError):
+                place.discard()
+                journal.remove()
+
+
+def _opened(path: Path, mode: str, options: dict[str, Any]) -> DiskArray:
+    """The file of a global placement, by this rank alone: collectives take plain arrays, too."""
+    known = {name: value for name, value in options.items() if name == "format"}
+    opened: DiskArray = outcore.open(path, cast(Any, mode), **known)
+    return opened
+
+
+def _checked(
+    group: Transport, distribution: Distribution, placement: str, ghosts: Ghosts
+) -> list[tuple[int, int]]:
+    if placement not in _PLACEMENTS:
+        raise UsageError(
+            f"placement {placement!r}; give {', '.join(map(repr, _PLACEMENTS))}", code="bad-option"
+        )
+    if distribution.grid.size != group.size:
+        raise DistributionError(
+            f"a distribution over {distribution.grid.size} ranks, and {group.size} that call; give a "
+            "grid of as many ranks, or copy the array with as many as it has",
+            code="bad-grid",
+        )
+    pairs = widths(ghosts, distribution.ndim)
+    distribution.local_shape(group.rank, pairs)
+    return pairs
+
+
+def _all_or_none(group: Transport, work: Callable[[], list[int]], opened: list[Any]) -> None:
+    """Let each rank do its part; what it opened is closed if any of them failed."""
+    try:
+        together(group, "create_placed", work, lambda: "create_placed", same=0)
+    except BaseException:
+        for one in opened:
+            one.close()
+        raise
+
+
+def _files(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ...]:
+    """Names of the files of all ranks, as the manifest has them."""
+    if where is None:
+        return tuple(map(file_name, range(ranks)))
+    if len(where) != ranks:
+        raise UsageError(
+            f"where= has {len(where)} folders for {ranks} ranks; disk_map(folders, {ranks}) gives "
+            "one for each",
+            code="bad-files",
+            path=name,
+        )
+    base = os.path.basename(os.path.normpath(name))
+    array_id = identity(name)
+    each = [
+        os.path.join(folder, name_elsewhere(base, array_id, rank))
+        for rank, folder in enumerate(map(one_name, where))
+    ]
+    return tuple(map(os.path.abspath, each))
+
+
+@contextlib.contextmanager
+def _room(name: str, overwrite: bool, where: Sequence[Path]) -> Iterator[None]:
+    """A folder for the manifest, without one, which is the caller's alone; what had the name goes."""
+    note = os.path.join(name, UNFINISHED)
+    with durable.os_errors("making", name), contextlib.ExitStack() as stack:
+        there = os.path.lexists(name)
+        if there:
+            if not overwrite and (is_local(name) or not os.path.isdir(name)):
+                raise _exists(name)
+            if not os.path.isdir(name) or not is_local(name):
+                _refuse_foreign(name)
+        os.makedirs(name, exist_ok=True)
+        new, fd = _held(note, name)
+        stack.callback(os.close, fd)
+        # Once more: who had it before may have finished an array.
+        if is_local(name):
+            try:
+                if not overwrite:
+                    raise _exists(name)
+                old = Manifest.read(name, where)
+            except BaseException:
+                if new:
+                    os.unlink(note)
+                raise
+            # Who fails on the way leaves files without a manifest: they are still known as ours.
+            old.remove()
+        for file in os.listdir(name):
+            if _OURS.fullmatch(file):  # left by somebody who was interrupted
+                os.unlink(os.path.join(name, file))
+        kept = stack.pop_all()
+    with kept:
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(OSError):
+                if os.listdir(name) == [UNFINISHED]:
+                    os.unlink(note)
+                    if not there:
+                        os.rmdir(name)
+            raise
+
+
+def _refuse_foreign(name: str) -> None:
+    """Refuse to take a folder that has files of somebody else in it."""
+    there = os.listdir(name) if os.path.isdir(name) else [name]
+    if there and UNFINISHED not in there:
+        raise _foreign(name)
+
+
+def _held(note: str, name: str) -> tuple[bool, int]:
+    """The note that an array is being made, locked; and whether it was made now."""
+    for _ in range(_TRIES):
+        new = not os.path.lexists(note)
+        made = open_side_file(note, make=True)
+        if made is not None:
+            os.close(made)
+        fd = durable.hold(note)
+        if fd is not None:
+            return new, fd
+        if os.path.lexists(note):
+            break  # locked by another process
+    raise UsageError(
+        f"{name!r} is being made by another process; wait for it, or choose another name",
+        code="in-use",
+        path=name,
+    )
+
+
+def _exists(name: str) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"{name!r} already exists; pass overwrite=True to replace it, or choose another name",
+        code="already-exists",
+        path=name,
+    )
+
+
+def _foreign(name: str) -> UsageError:
+    return UsageError(
+        f"{name!r} is something else, which is not replaced; remove it, or choose another name",
+        code="not-an-array",
+        path=name,
+    )
+
+
+def _only_local(where: Any) -> UsageError:
+    return UsageError(
+        f"where={where!r} is for local placement; take placement='local', or leave it out",
+        code="unknown-option",
+    )

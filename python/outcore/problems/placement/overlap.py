@@ -1,0 +1,158 @@
+"""
+Which elements of which rank lie in the overlap area of a rank.
+
+Problem. Before an iteration every rank needs the boundary elements of its neighbours, which lie in the
+files of these. Who has them, and where?
+Idea. An axis with ghosts is divided into blocks, so what a rank has along it is one range; the overlap
+of a rank is what its ranges with ghosts share with the ranges of others without. Along the other axes
+two ranks have the same elements, or none in common.
+
+Invariants. The overlap areas of a rank are disjoint, and their union is what it has with ghosts and not
+without. Pure: each rank can ask for any other's.
+
+Reference: PASSION report, section 4.3 and Figure 6.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outcore.base.distribution import Distribution, Key
+
+__all__ = ["Overlap", "overlaps"]
+
+Widths = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """
+    Elements that one rank has as ghosts and another one owns.
+
+    Parameters
+    ----------
+    owner
+        The rank that owns them.
+    there, here
+        Where they are in the local array of the owner, and in that of the rank with the ghosts; both
+        with their overlap areas. Slices of plain integers without a step.
+    """
+
+    owner: int
+    there: Key
+    here: Key
+
+
+def overlaps(distribution: Distribution, rank: int, widths: Widths) -> list[Overlap]:
+    """
+    The overlap area of a rank, in parts that one rank owns each.
+
+    Parameters
+    ----------
+    distribution
+        Which rank has which elements; BLOCK or general blocks along axes with ghosts.
+    rank
+        The rank that has the ghosts.
+    widths
+        A pair (before, behind) per axis; empty if there are none.
+
+    Returns
+    -------
+    list of Overlap
+        In the order of owners. Empty if `rank` has no elements.
+
+    Examples
+    --------
+    >>> from outcore import Distribution
+    >>> overlaps(Distribution(9, ["block"], 3), 1, [(1, 2)])
+    ... # doctest: +NORMALIZE_WHITESPACE
+    [Overlap(owner=0, there=(slice(2, 3, None),), here=(slice(0, 1, None),)),
+     Overlap(owner=2, there=(slice(1, 3, None),), here=(slice(4, 6, None),))]
+    """
+    core, grid = distribution.core, distribution.grid
+    if not any(map(any, widths)) or 0 in core.local_shape(rank, []):
+        return []
+    along = _axes_of_grid(distribution)
+    place = grid.coordinates(rank)
+    mine = _bounds(distribution, rank, widths)
+    choices = []
+    for axis, where in enumerate(place):
+        # Only along divided axes with ghosts does another coordinate have elements of the overlap.
+        divided = along.get(axis)
+        moves = divided is not None and any(widths[divided])
+        choices.append(range(grid.shape[axis]) if moves else (where,))
+    found = []
+    for coordinates in _near(distribution, choices, along, mine, widths, place):
+        owner = grid.rank_of(*coordinates)
+        if owner == rank or 0 in core.local_shape(owner, []):
+            continue
+        theirs = _bounds(distribution, owner, widths)
+        there, here = [], []
+        for d, shape in enumerate(core.local_shape(rank, widths)):
+            if not any(widths[d]):
+                there.append(slice(0, shape))
+                here.append(slice(0, shape))
+                continue
+            (low, high), (begin, end) = mine[d][1], theirs[d][0]
+            first, last = max(low, begin), min(high, end)
+            if first >= last:
+                break
+            there.append(slice(first - theirs[d][1][0], last - theirs[d][1][0]))
+            here.append(slice(first - low, last - low))
+        else:
+            found.append(Overlap(owner, tuple(there), tuple(here)))
+    return sorted(found, key=lambda one: one.owner)
+
+
+def _axes_of_grid(distribution: Distribution) -> dict[int, int]:
+    """The axis of the array that each axis of the grid divides."""
+    return {axis: d for d, axis in enumerate(distribution.arguments.axes) if axis is not None}
+
+
+def _bounds(
+    distribution: Distribution, rank: int, widths: Widths
+) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Along each axis with ghosts: first element and end of what a rank owns, and with its ghosts."""
+    bounds = []
+    owned, _ = distribution.core.pieces(rank, widths, False)
+    whole, _ = distribution.core.pieces(rank, widths, True)
+    for d, pair in enumerate(widths):
+        if not any(pair):
+            bounds.append(((0, 0), (0, 0)))
+            continue
+        ranges = []
+        for pieces in (owned, whole):
+            ends = pieces[:, d, 0] + (pieces[:, d, 1] - 1) * pieces[:, d, 2] + 1
+            ranges.append((int(pieces[:, d, 0].min()), int(ends.max())))
+        bounds.append((ranges[0], ranges[1]))
+    return bounds
+
+
+def _near(
+    distribution: Distribution,
+    choices: Sequence[Sequence[int]],
+    along: dict[int, int],
+    mine: list[tuple[tuple[int, int], tuple[int, int]]],
+    widths: Widths,
+    place: tuple[int, ...],
+) -> itertools.product[tuple[int, ...]]:
+    """Coordinates of the ranks that can own something of the overlap: along each axis by itself."""
+    near: list[list[int]] = []
+    for axis, coordinates in enumerate(choices):
+        if len(coordinates) == 1:
+            near.append(list(coordinates))
+            continue
+        d = along[axis]
+        met = []
+        for coordinate in coordinates:
+            where = (*place[:axis], coordinate, *place[axis + 1 :])
+            other = distribution.grid.rank_of(*where)
+            if 0 in distribution.core.local_shape(other, []):
+                continue
+            (begin, end), (low, high) = _bounds(distribution, other, widths)[d][0], mine[d][1]
+            if max(begin, low) < min(end, high):
+                met.append(coordinate)
+        near.append(met)
+    return itertools.product(*near)

@@ -1,0 +1,222 @@
+"""
+Partitions: a loop of all ranks over pieces of an array that fit their memories together.
+
+Problem. Under partitioned placement the array lies in one file, and computing on a part of it should
+need no I/O: the part is divided over the memories of all ranks.
+Idea. The array is cut into partitions along one axis. If that axis is not divided, a rank has of each
+partition what the distribution gives it; if it is, the rows of a partition are divided into blocks over
+the coordinates of the grid. Either way a rank wants one range along that axis, with its halo, and its
+pieces along the others, and all ranks read them in one collective, the next partition while they
+compute.
+
+Invariants. All ranks make the same number of steps, and a collective call in each: partitions are as
+large as the rank with the least memory allows. Own elements of all slabs of all ranks tile the array.
+
+Reference: PASSION report, section 4.1.2 (Partitioned-Incore Model), Figure 4 (III).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.arrays.schedule import Schedule
+from outcore.arrays.schedule.memory import Pages
+from outcore.base.distribution import Distribution, Key, widths
+from outcore.problems.placement.part import LocalPart, intersections
+from outcore.problems.placement.placed import free_bytes
+from outcore.problems.placement.slabs import Slab, Window, check_rows, loop, only_slab, rows_of
+from outcore.ranks.agreement import together
+from outcore.ranks.collective.call import run
+from outcore.ranks.collective.request import CollectiveRequest, start
+
+if TYPE_CHECKING:
+    from outcore.problems.placement.placed import Placed
+
+__all__ = ["partitions"]
+
+
+class _Together:
+    """The part of this rank, read with the others: what a loop needs of an array."""
+
+    info = None
+
+    def __init__(self, array: Placed, part: LocalPart) -> None:
+        self._array, self._part = array, part
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._part.dtype
+
+    def iread(self, key: Key, *, out: NDArray[Any]) -> CollectiveRequest[Any]:
+        array = self._array
+        disk, group = array.disk, array.group
+
+        def call() -> Any:
+            def bring() -> list[Any]:
+                return self._part.readings(key, out)
+
+            run(
+                group,
+                "PlacedArray.slabs",
+                bring,
+                "auto",
+                lambda: disk.hints,
+                meaning=lambda: array.path,
+                tell=lambda: f"PlacedArray.slabs of {array.path!r}",
+            )
+
+        return start(group, disk, call, writes=False)
+
+    def iwrite(self, key: Key, value: NDArray[Any]) -> CollectiveRequest[None]:
+        raise NotImplementedError("slabs are written by write_slab")
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """
+    How an array is cut into partitions.
+
+    Parameters
+    ----------
+    axis
+        Along which they follow each other.
+    halo
+        Widths around the own elements of a slab, a pair (before, behind) per axis.
+    whole
+        The distribution, but that every rank has all of that axis: there a halo is a longer range.
+    others
+        The halo along the other axes.
+    part
+        What this rank has of `whole`, with `others`.
+    """
+
+    axis: int
+    halo: list[tuple[int, int]]
+    whole: Distribution
+    others: list[tuple[int, int]]
+    part: LocalPart
+
+    @classmethod
+    def of(cls, array: Placed, halo: Any, axis: int | None) -> _Cut:
+        """What a call of `slabs` means on this rank; raises `UsageError` if it means nothing."""
+        ndim, along = len(array.shape), array.distribution.arguments.axes
+        chosen = array.slab_axis(axis) if axis is not None else _axis(array, along)
+        asked = list(array.ghosts) if halo is None else widths(halo, ndim) or [(0, 0)] * ndim
+        whole = _undivided(array.distribution, chosen)
+        others = [(0, 0) if d == chosen else pair for d, pair in enumerate(asked)]
+        part = LocalPart(array.disk, whole, array.group.rank, others)
+        return cls(chosen, asked, whole, others, part)
+
+
+def partitions(array: Placed, halo: Any, axis: int | None, rows: int | None) -> Iterator[Slab]:
+    """Walk through the partitions of an array; see `PlacedArray.slabs`. Collective."""
+    if not array.shape:
+        return only_slab(array.disk)
+    found: list[_Cut] = []
+
+    def work() -> list[int]:
+        cut = _Cut.of(array, halo, axis)
+        found.append(cut)
+        other = math.prod(n for d, n in enumerate(cut.part.shape) if d != cut.axis)
+        before, behind = cut.halo[cut.axis]
+        most = rows_of(free_bytes(), other * array.dtype.itemsize, before + behind)
+        return [cut.axis, check_rows(rows), before, behind, most]
+
+    told = array.agree("slabs", work, f"halo={halo}, axis={axis}, rows={rows}", same=4)
+    cut, rank = found[0], array.group.rank
+    chosen, part, length = cut.axis, cut.part, array.shape[cut.axis]
+    grid_axis, grid = array.distribution.arguments.axes[chosen], array.distribution.grid
+    divided = 1 if grid_axis is None else grid.shape[grid_axis]
+    coordinate = 0 if grid_axis is None else grid.coordinates(rank)[grid_axis]
+    step = told.setting(1)[0] or min(told.setting(4)) * divided
+    core = cut.whole.core
+    _, places = core.pieces(rank, cut.others, False)
+    lead = places[:, :, 0].min(axis=0).tolist() if len(places) else [0] * len(array.shape)
+    inner, owned = core.local_shape(rank, []), core.pieces(rank, [], False)
+    windows, boxes = [], []
+    for low in range(0, length, step):
+        share = -(-min(step, length - low) // divided)
+        first = min(low + coordinate * share, min(low + step, length))
+        last = min(first + share, low + step, length)
+        box, window = _of(first, last, chosen, inner, lead, part.shape, cut.halo)
+        boxes.append(box)
+        windows.append(window)
+
+    def made(number: int, data: NDArray[Any]) -> Slab:
+        pieces = list(intersections(*owned, boxes[number]))
+        return Slab(number, data, windows[number].inner, pieces)
+
+    order = array.disk.order
+    take = partial(_taken, array)
+    return loop(array.path, _Together(array, part), windows, chosen, order, made, take)
+
+
+def _taken(array: Placed, schedule: Schedule) -> Pages:
+    """Memory for the blocks of a loop: all ranks have it, or all raise. Collective."""
+    taken: list[Pages] = []
+
+    def work() -> list[int]:
+        taken.append(Pages(schedule))
+        return []
+
+    try:
+        together(array.group, "PlacedArray.slabs", work, lambda: "the first of slabs()", same=0)
+    except BaseException:
+        for one in taken:
+            one.close()
+        raise
+    return taken[0]
+
+
+def _of(
+    first: int,
+    last: int,
+    axis: int,
+    inner: list[int],
+    lead: list[int],
+    whole: tuple[int, ...],
+    asked: list[tuple[int, int]],
+) -> tuple[Key, Window]:
+    """The own elements of a partition, and what is read for them."""
+    box: list[slice] = []
+    section: list[slice] = []
+    within: list[slice] = []
+    for d, n in enumerate(inner):
+        if d == axis:
+            before, behind = asked[d]
+            low, high = max(first - before, 0), min(last + behind, n)
+            if first >= last:
+                low = high = first
+            box.append(slice(first, last))
+            section.append(slice(low, high))
+            within.append(slice(first - low, last - low))
+        else:
+            box.append(slice(0, n))
+            section.append(slice(0, whole[d]))
+            within.append(slice(lead[d], lead[d] + n))
+    return tuple(box), Window(tuple(section), tuple(within))
+
+
+def _axis(array: Placed, along: tuple[int | None, ...]) -> int:
+    """The slowest axis that is not divided; if there is none, the slowest."""
+    ndim = len(array.shape)
+    axes = range(ndim) if array.disk.order == "C" else range(ndim - 1, -1, -1)
+    return next((d for d in axes if along[d] is None), axes[0])
+
+
+def _undivided(distribution: Distribution, axis: int) -> Distribution:
+    """The same distribution, but that every rank has all of one axis."""
+    shape, formats, grid, align, along = distribution.arguments
+    if along[axis] is None and formats[axis] == "*":
+        return distribution
+    kinds = tuple("*" if d == axis else one for d, one in enumerate(formats))
+    axes = tuple(None if d == axis else one for d, one in enumerate(along))
+    aligned = tuple(None if d == axis else one for d, one in enumerate(align))
+    return Distribution(shape, kinds, grid, align=aligned, axes=axes)

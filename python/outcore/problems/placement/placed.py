@@ -1,0 +1,210 @@
+"""
+State of one rank of an array that is divided over ranks on disk: `Placed`.
+
+Problem. Local arrays, slabs, shifts, multicasts and copies need the file of the rank, its pieces and its
+overlap area; users need none of these.
+Idea. `PlacedArray` is a face over one object that has them all, its ``handle``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.base.distribution import Distribution, Key
+from outcore.base.requests import Started
+from outcore.errors import UsageError
+from outcore.problems.placement.files import Manifest
+from outcore.problems.placement.overlap import Overlap, overlaps
+from outcore.problems.placement.part import LocalPart
+from outcore.problems.placement.slabs import rows_of
+from outcore.ranks.agreement import together
+from outcore.ranks.dist import DistArray
+from outcore.ranks.transport import Transport
+
+__all__ = ["Placed", "Placement", "free_bytes"]
+
+#: Where the elements of an out-of-core array are stored.
+Placement = Literal["global", "local", "partitioned"]
+
+
+def free_bytes() -> int:
+    """Return how many bytes of the memory budget one step of an operation may take."""
+    held, budget, _ = _core.memory_state()
+    return max((budget - held) // 4, 1)
+
+
+class Placed:
+    """
+    State of one rank of an array that is divided over ranks on disk.
+
+    Parameters
+    ----------
+    group
+        The ranks that have the array.
+    distribution
+        Distribution of the elements over the ranks.
+    widths
+        Widths of the overlap area, a pair (before, behind) per axis; empty without one.
+    disk
+        The file of the whole array, or under local placement that of this rank.
+    placement
+        Where the elements are stored.
+    path
+        Path of the file, or of the folder with the manifest.
+    manifest
+        Manifest of an array with local placement.
+
+    Attributes
+    ----------
+    own_shape, whole_shape
+        Shape of the local array of this rank, without and with its overlap area.
+    lead
+        First own element in the local array with its overlap area, per axis.
+    pieces
+        Own elements: sections of the whole array, and of the local array.
+    part
+        The local array with its overlap area, as a schedule reads it.
+    requests
+        Requests that were started and have not ended.
+    """
+
+    def __init__(
+        self,
+        group: Transport,
+        distribution: Distribution,
+        widths: list[tuple[int, int]],
+        disk: DiskArray,
+        placement: Placement,
+        path: str,
+        manifest: Manifest | None = None,
+    ) -> None:
+        self.group, self.distribution, self.widths = group, distribution, widths
+        self.disk, self.placement, self.path = disk, placement, path
+        self._manifest = manifest
+        self.requests = Started()
+        core, rank = distribution.core, group.rank
+        self.own_shape = tuple(core.local_shape(rank, []))
+        self.whole_shape = tuple(core.local_shape(rank, widths))
+        _, places = core.pieces(rank, widths, False)
+        self.lead = (
+            tuple(places[:, :, 0].min(axis=0).tolist()) if len(places) else (0,) * len(disk.shape)
+        )
+        self.pieces = core.pieces(rank, [], False)
+        is_local = placement == "local"
+        self.part = disk if is_local else LocalPart(disk, distribution, rank, widths)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole array."""
+        return self.distribution.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements."""
+        return self.disk.dtype
+
+    @property
+    def order(self) -> Literal["C", "F"]:
+        """Order of the elements in the file."""
+        return "F" if self.disk.order == "F" else "C"
+
+    @property
+    def ghosts(self) -> tuple[tuple[int, int], ...]:
+        """Widths of the overlap area: a pair (before, behind) per axis."""
+        return tuple(self.widths) or ((0, 0),) * len(self.shape)
+
+    @property
+    def manifest(self) -> Manifest:
+        """Manifest of an array with local placement."""
+        assert self._manifest is not None, "local placement has a manifest"
+        return self._manifest
+
+    def agree(
+        self,
+        name: str,
+        work: Callable[[], list[int]],
+        arguments: str = "",
+        *,
+        same: int = 0,
+        meaning: object = None,
+    ) -> _core.Records:
+        """
+        Let each rank do something with the same array; all ranks return, or all raise. Collective.
+
+        Parameters
+        ----------
+        name, arguments
+            Method of `PlacedArray`, and its arguments, for messages.
+        work, same
+            As for `together`.
+        meaning
+            Arguments that must be equal on all ranks.
+        """
+        array = (self.path, self.placement, self.shape, self.dtype, str(self.distribution))
+        return together(
+            self.group,
+            f"PlacedArray.{name}",
+            work,
+            lambda: f"PlacedArray.{name}({arguments}) of {self.path!r}, {self.distribution}",
+            same=same,
+            meaning=lambda: (array, self.ghosts, meaning),
+        )
+
+    def read_local(self) -> DistArray:
+        """Return the local array in memory, with its overlap area."""
+        memory: NDArray[Any] = np.empty(self.whole_shape, self.dtype)
+        self.part.read(tuple(slice(0, n) for n in self.whole_shape), out=memory)
+        return DistArray(self.distribution, memory, transport=self.group, ghosts=list(self.ghosts))
+
+    def slab_axis(self, axis: int | None) -> int:
+        """
+        Return the axis along which slabs follow each other.
+
+        Parameters
+        ----------
+        axis
+            The axis that a caller asks for; None: the slowest one in the file.
+        """
+        ndim = len(self.shape)
+        slow = 0 if self.order == "C" else ndim - 1
+        found = slow if axis is None else axis
+        if ndim and not -ndim <= found < ndim:
+            raise UsageError(
+                f"slabs: axis {axis} of {ndim} axes; give one of {-ndim}..{ndim - 1}",
+                code="bad-blocks",
+            )
+        return found % max(ndim, 1)
+
+    def boxes(self) -> list[Key]:
+        """Return sections that cover the own elements; each of them fits in memory."""
+        shape = self.own_shape
+        if 0 in shape:
+            return []
+        if not shape:
+            return [()]
+        axis = self.slab_axis(None)
+        row = math.prod(n for d, n in enumerate(shape) if d != axis) * self.dtype.itemsize
+        step = rows_of(free_bytes(), row, 0)
+        whole = [slice(0, n) for n in shape]
+        cuts = [slice(low, min(low + step, shape[axis])) for low in range(0, shape[axis], step)]
+        return [(*whole[:axis], cut, *whole[axis + 1 :]) for cut in cuts]
+
+    def overlaps(self) -> list[Overlap]:
+        """Return the parts of the overlap area of this rank, by their owners."""
+        return overlaps(self.distribution, self.group.rank, list(self.ghosts))
+
+    def boundary(self) -> list[Key]:
+        """Return the sections of the local array that other ranks have as ghosts, each once."""
+        rank, found = self.group.rank, {}
+        for one in self.overlaps():
+            for theirs in overlaps(self.distribution, one.owner, list(self.ghosts)):
+                if theirs.owner == rank:
+                    found[tuple((p.start, p.stop) for p in theirs.there)] = theirs.there
+        return list(found.values())

@@ -1,0 +1,306 @@
+"""
+Shift: bring the boundary elements of neighbours into the overlap areas of local array files.
+
+Problem. At the end of an iteration each rank needs the elements around its own, which other ranks have
+changed in files of their own.
+Idea. Three ways. `direct`: each rank reads the files of its neighbours (the report's direct file access
+method). `out-of-core`: a collective read of all these sections, so that each file is read by one rank,
+as much at a time as the budget allows, and elements travel (the two-phase method). `in-core`: where
+whole local arrays fit in memory, each rank reads its own in one piece, ghosts are exchanged between
+memories, and written; that pays where boundaries are single elements of rows and the disk would bring
+all of the file for them. All ranks take the way whose slowest rank is estimated to end first.
+
+Invariants. No rank reads before all have written, and none returns before all have read: a program that
+goes on changes nothing that others still want. Overlap areas are written by their own rank alone.
+
+Reference: PASSION report, section 4.3 and Table 3 (`PASSION_oc_shift`).
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from numpy.typing import NDArray
+
+import outcore
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.base import assumed_costs
+from outcore.base.distribution import Key
+from outcore.errors import UsageError
+from outcore.problems.placement.overlap import Overlap
+from outcore.ranks.agreement import together
+from outcore.ranks.collective.many import read_all
+from outcore.ranks.dist import DistArray
+
+if TYPE_CHECKING:
+    from outcore.problems.placement.placed import Placed
+
+__all__ = ["SHIFTS", "Shift", "Way", "shift"]
+
+#: How elements come into overlap areas.
+Way = Literal["auto", "direct", "out-of-core", "in-core"]
+SHIFTS = ("direct", "out-of-core", "in-core")
+
+
+@dataclass(frozen=True)
+class Shift:
+    """
+    What a shift did, or would do.
+
+    Parameters
+    ----------
+    method, why
+        The way all ranks take, and the reason in one sentence.
+    seconds
+        What each way is estimated to take on the slowest rank; a way that is not possible is left out.
+    elements
+        In the overlap area of this rank.
+    rounds
+        How often ranks read and write, because of the memory budget.
+    """
+
+    method: str
+    why: str
+    seconds: dict[str, float]
+    elements: int
+    rounds: int
+
+    def __str__(self) -> str:
+        costs = ", ".join(f"{name} {took * 1e3:.3g} ms" for name, took in self.seconds.items())
+        return (
+            f"shift: {self.method}, because {self.why} (estimates: {costs}), {self.rounds} rounds"
+        )
+
+
+def shift(array: Placed, method: Way, *, dry: bool) -> Shift:
+    """Do it, or tell what would be done; see `PlacedArray.shift_all`. Collective."""
+    files: dict[int, DiskArray] = {}
+    mine: list[Overlap] = []
+    cost: dict[str, int] = {}
+    room = 0
+
+    def look() -> list[int]:
+        nonlocal room
+        if method not in ("auto", *SHIFTS):
+            raise UsageError(
+                f"shift_all(method={method!r}); give 'auto', {', '.join(map(repr, SHIFTS))}",
+                code="bad-option",
+            )
+        array.requests.finish_writes()
+        mine.extend(array.overlaps())
+        for one in mine:
+            if one.owner not in files:
+                files[one.owner] = outcore.open(array.manifest.file(one.owner))
+        room = _room(array.dtype.itemsize)
+        cost.update(_costs(array, mine, files, room))
+        rounds = len(_rounds(mine, array.dtype.itemsize, room))
+        return [rounds, *(cost.get(name, -1) for name in SHIFTS)]
+
+    try:
+        told = array.agree(
+            "shift_all", look, f"{method!r}, explain={dry}", meaning=(method, bool(dry))
+        )
+        rounds = max(told.setting(0))
+        slowest = {}
+        for number, name in enumerate(SHIFTS):
+            each = told.setting(1 + number)
+            if min(each) >= 0:
+                slowest[name] = max(each)
+        chosen = choose(slowest, method)
+        elements = sum(_elements(one.here) for one in mine)
+        if not dry:
+            _carry_out(array, chosen[0], mine, files, rounds, room)
+    finally:
+        for file in files.values():
+            file.close()
+    estimates = {name: nanoseconds / 1e9 for name, nanoseconds in slowest.items()}
+    return Shift(*chosen, estimates, elements, 1 if chosen[0] == "in-core" else rounds)
+
+
+def _room(item: int) -> int:
+    """Bytes that elements on their way may take on this rank: those of one element at least."""
+    held, budget, _ = _core.memory_state()
+    return max((budget - held) // 4, item)
+
+
+def choose(slowest: dict[str, int], method: str) -> tuple[str, str]:
+    """
+    The way to take, and why.
+
+    Parameters
+    ----------
+    slowest
+        Nanoseconds of each way that is possible, on the slowest rank.
+    method
+        What was asked for.
+
+    Raises
+    ------
+    UsageError
+        ``bad-option``: the way that was asked for is not possible.
+
+    Examples
+    --------
+    >>> choose({"direct": 30, "out-of-core": 20, "in-core": 50}, "auto")
+    ('out-of-core', 'it is estimated to take least')
+    >>> choose({"direct": 30, "out-of-core": 20}, "direct")
+    ('direct', 'it was asked for')
+    """
+    if method != "auto":
+        if method not in slowest:
+            raise UsageError(
+                f"shift_all(method={method!r}): a local array does not fit in the memory of its rank; "
+                "raise the budget, or take 'out-of-core'",
+                code="bad-option",
+            )
+        return method, "it was asked for"
+    return min(slowest, key=lambda name: (slowest[name], name)), "it is estimated to take least"
+
+
+def _costs(
+    array: Placed, mine: list[Overlap], files: dict[int, DiskArray], room: int
+) -> dict[str, int]:
+    """Nanoseconds of each way on this rank."""
+    item = array.dtype.itemsize
+    travels = sum(_elements(one.here) for one in mine) * item
+    owned = array.disk
+    stored = sum(_took(owned, one.here, write=True) for one in mine)
+    reads = sum(_took(files[one.owner], one.there) for one in mine)
+    # Ranks that read one file at once wait for each other: of all who read it one reads it then.
+    costs = {
+        "direct": reads + stored,
+        "out-of-core": _given(array) + stored + int(2 * travels / assumed_costs.MEMORY_RATE * 1e9),
+    }
+    whole = owned.size * item
+    if whole <= room * 2:
+        everything = tuple(slice(0, n) for n in owned.shape)
+        moved = int((whole + 2 * travels) / assumed_costs.MEMORY_RATE * 1e9)
+        costs["in-core"] = _took(owned, everything) + stored + moved
+    return costs
+
+
+def _given(array: Placed) -> int:
+    """Nanoseconds to read once what other ranks want of this one's file."""
+    return sum(_took(array.disk, key) for key in array.boundary())
+
+
+def _took(disk: DiskArray, key: Key, *, write: bool = False) -> int:
+    if not _elements(key):
+        return 0
+    told = disk.explain(key, write=write)
+    requests, nbytes = told.reads + told.writes, told.read_bytes + told.written_bytes
+    took = requests * told.disk_latency_ns + nbytes / max(told.disk_rate, 1) * 1e9
+    return int(took + told.mapped_bytes / assumed_costs.MEMORY_RATE * 1e9)
+
+
+def _carry_out(
+    array: Placed,
+    method: str,
+    mine: list[Overlap],
+    files: dict[int, DiskArray],
+    rounds: int,
+    room: int,
+) -> None:
+    if method == "in-core":
+        _in_core(array, mine)
+        return
+    cut = _rounds(mine, array.dtype.itemsize, room)
+    for number in range(rounds):
+        _round(array, method, cut[number] if number < len(cut) else [], files)
+
+
+def _in_core(array: Placed, mine: list[Overlap]) -> None:
+    """Exchange ghosts between whole local arrays in memory. Collective."""
+    whole: list[DistArray] = []
+    with ExitStack() as held:
+
+        def read() -> list[int]:
+            nbytes = array.disk.size * array.dtype.itemsize
+            held.enter_context(_core.Reservation("a shift", nbytes))
+            whole.append(array.read_local())
+            return []
+
+        def store() -> list[int]:
+            for one in mine:
+                array.disk.write(one.here, whole[0].local[one.here])
+            return []
+
+        _agree(array, read)
+        whole[0].update_ghosts_all()
+        _agree(array, store)
+
+
+def _round(array: Placed, method: str, part: list[Overlap], files: dict[int, DiskArray]) -> None:
+    """Bring a part of the overlap area of each rank. Collective."""
+    got: list[NDArray[Any]] = []
+    with ExitStack() as held:
+
+        def begin() -> list[int]:
+            nbytes = sum(_elements(one.here) for one in part) * array.dtype.itemsize
+            held.enter_context(_core.Reservation("a shift", nbytes))
+            if method == "direct":
+                got.extend(files[one.owner].read(one.there) for one in part)
+            return []
+
+        def store() -> list[int]:
+            for one, values in zip(part, got, strict=True):
+                array.disk.write(one.here, values)
+            return []
+
+        _agree(array, begin)
+        if method != "direct":
+            nothing = tuple(slice(0, 0) for _ in array.shape)
+            asked = [(files[one.owner], one.there) for one in part]
+            # A rank that has an array in its list helps the others to read it.
+            found = read_all([(array.disk, nothing), *asked], comm=array.group)
+            got.extend(found[1:])
+        _agree(array, store)
+
+
+def _agree(array: Placed, work: Any) -> None:
+    together(array.group, "PlacedArray.shift_all", work, lambda: "a step of shift_all", same=0)
+
+
+def _rounds(mine: list[Overlap], item: int, room: int) -> list[list[Overlap]]:
+    """The overlap area in parts of at most `room` bytes each, or of one element."""
+    most = max(room // item, 1)
+    parts: list[list[Overlap]] = [[]]
+    free = most
+    todo = list(reversed(mine))
+    while todo:
+        one = todo.pop()
+        size = _elements(one.here)
+        if not size:
+            continue
+        if size > most:
+            todo += reversed(_halves(one))
+            continue
+        if size > free:
+            parts.append([])
+            free = most
+        parts[-1].append(one)
+        free -= size
+    return [part for part in parts if part]
+
+
+def _halves(one: Overlap) -> tuple[Overlap, Overlap]:
+    """Two parts of an overlap, cut across its longest axis."""
+    lengths = [part.stop - part.start for part in one.here]
+    axis = max(range(len(lengths)), key=lengths.__getitem__)
+    half = lengths[axis] // 2
+
+    def cut(key: Key, first: int, last: int) -> Key:
+        low = key[axis].start
+        return (*key[:axis], slice(low + first, low + last), *key[axis + 1 :])
+
+    ends = ((0, half), (half, lengths[axis]))
+    low, high = (replace(one, there=cut(one.there, *end), here=cut(one.here, *end)) for end in ends)
+    return low, high
+
+
+def _elements(key: Key) -> int:
+    return math.prod(part.stop - part.start for part in key)

@@ -1,0 +1,234 @@
+"""
+Sections of the whole array, wherever its files are: reading, multicast, and copies in another placement.
+
+Problem. Under local placement a section of the whole array lies in the files of several ranks; a copy in
+another placement or distribution moves all of it.
+Idea. A section of the whole array is a list of sections of files, found by the distribution, and the
+collective of many arrays reads them, each byte once. A copy is a loop over the slabs of its target, each
+of which is such a section of the source.
+
+Invariants. A copy has its name when it is whole and durable. Every rank makes as many collective calls
+as the others, whatever its own part.
+
+Reference: PASSION report, section 4.2.1 (`PASSION_oc_multicast`, `PASSION_oc_file_map`, Table 2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+import outcore
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.indices.points import check_out
+from outcore.base.distribution import Key
+from outcore.errors import UsageError
+from outcore.problems.placement.keys import Rows, as_walked, lengths, straight
+from outcore.problems.placement.part import intersections
+from outcore.ranks.agreement import together
+from outcore.ranks.collective.call import run
+from outcore.ranks.collective.items import writing
+from outcore.ranks.collective.many import read_all
+
+if TYPE_CHECKING:
+    from outcore.problems.placement.array import PlacedArray
+    from outcore.problems.placement.placed import Placed
+
+__all__ = ["Files", "multicast", "read_global", "write_slabs"]
+
+_MULTICAST = "PlacedArray.multicast_all"
+_COPY = "copy_placed"
+
+
+class Files:
+    """
+    The files in which elements of a placed array lie, opened when they are needed.
+
+    Parameters
+    ----------
+    array
+        The array.
+    """
+
+    def __init__(self, array: Placed) -> None:
+        self._array = array
+        self._opened: dict[int, DiskArray] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stack.close()
+
+    def of(self, rank: int) -> DiskArray:
+        """The file of a rank."""
+        array = self._array
+        if rank == array.group.rank:
+            return array.disk
+        if rank not in self._opened:
+            opened = outcore.open(array.manifest.file(rank))
+            self._opened[rank] = self._stack.enter_context(opened)
+        return self._opened[rank]
+
+    def requests(self, box: Key, out: NDArray[Any]) -> list[tuple[DiskArray, Key, NDArray[Any]]]:
+        """What has to be read for a box of the whole array, and where to."""
+        array = self._array
+        if array.placement != "local":
+            return [(array.disk, box, out)]
+        found = []
+        core, ghosts = array.distribution.core, list(array.ghosts)
+        for rank in range(array.distribution.grid.size):
+            if not core.is_owner(rank):
+                continue  # another rank has the same elements
+            sections, places = core.pieces(rank, ghosts, False)
+            for there, place in intersections(places, sections, box):
+                found.append((self.of(rank), there, out[place]))
+        return found
+
+
+def read_global(array: Placed, key: Any, out: NDArray[Any] | None) -> Any:
+    """Read a section of the whole array; see `PlacedArray.read_global_all`. Collective."""
+    with Files(array) as files, ExitStack() as held:
+        asked: list[tuple[DiskArray, Key, NDArray[Any]]] = []
+        results: list[Callable[[], Any]] = []
+
+        def work() -> list[int]:
+            array.requests.finish_writes()
+            box, within = straight(key, array.shape)
+            if out is not None:
+                check_out(array, out, Rows.of(key, array.shape).shape)
+            memory = as_walked(out, within)
+            if memory is None:
+                if out is not None:
+                    nbytes = math.prod(lengths(box)) * array.dtype.itemsize
+                    held.enter_context(_core.Reservation("a section of a placed array", nbytes))
+                memory = np.empty(lengths(box), array.dtype)
+            asked.extend(files.requests(box, memory))
+            results.append(lambda: memory[within])
+            return []
+
+        array.agree("read_global_all", work)
+        _read(array, asked)
+        found = results[0]()
+        if out is None:
+            return found
+        if not np.may_share_memory(found, out):
+            out[...] = found
+        return out
+
+
+def _read(array: Placed, asked: list[tuple[DiskArray, Key, NDArray[Any]]]) -> None:
+    nothing = tuple(slice(0, 0) for _ in array.shape)
+    # A rank that has a file in its list helps the others to read it.
+    helps = [(array.disk, nothing)] if array.shape else []
+    read_all([*helps, *asked], comm=array.group)
+
+
+def multicast(array: Placed, key: Any, target: DiskArray) -> None:
+    """Bring a section to a file of every rank; see `PlacedArray.multicast_all`. Collective."""
+    parts: list[Any] = []
+    with Files(array) as files:
+
+        def work() -> list[int]:
+            array.requests.finish_writes()
+            found = Rows.of(key, array.shape)
+            if target.shape != found.shape or target.dtype != array.dtype:
+                raise UsageError(
+                    f"the target {target.path!r} has shape {target.shape} and dtype {target.dtype}; the "
+                    f"section has {found.shape} and {array.dtype}",
+                    code="out-mismatch",
+                    path=target.path,
+                )
+            parts.append(found)
+            held, budget, _ = _core.memory_state()
+            room = max((budget - held) // 4, 1)
+            return [found.meaning, max(room // max(found.row * array.dtype.itemsize, 1), 1)]
+
+        told = array.agree("multicast_all", work, repr(key), same=1)
+        rows, step = parts[0], min(told.setting(1))
+        for low in range(0, rows.length, step):
+            part, place = rows.part(low, min(low + step, rows.length))
+            _multicast_part(array, files, target, part, place)
+
+
+def _multicast_part(array: Placed, files: Files, target: DiskArray, part: Any, place: Any) -> None:
+    """Bring some rows of a section to the file of every rank. Collective."""
+    box, within = straight(part, array.shape)
+    memory: list[NDArray[Any]] = []
+    asked: list[tuple[DiskArray, Key, NDArray[Any]]] = []
+    with ExitStack() as held:
+
+        def begin() -> list[int]:
+            nbytes = math.prod(lengths(box)) * array.dtype.itemsize
+            held.enter_context(_core.Reservation("a multicast", nbytes))
+            memory.append(np.empty(lengths(box), array.dtype))
+            asked.extend(files.requests(box, memory[0]))
+            return []
+
+        def store() -> list[int]:
+            target.write(place, memory[0][within])
+            return []
+
+        together(array.group, _MULTICAST, begin, lambda: "a part of it", same=0)
+        _read(array, asked)
+        together(array.group, _MULTICAST, store, lambda: "a part of it", same=0)
+
+
+def write_slabs(source: PlacedArray, target: PlacedArray) -> None:
+    """Fill an array, slab by slab of its own, with the elements of another one. Collective."""
+    group = target.transport
+    boxes: list[Key] = []
+
+    def cut() -> list[int]:
+        source.handle.requests.finish_writes()
+        boxes.extend(target.handle.boxes())
+        return [len(boxes)]
+
+    told = together(group, _COPY, cut, lambda: "copy_placed", same=0)
+    with Files(source.handle) as files:
+        for number in range(max(told.setting(0))):
+            box = boxes[number] if number < len(boxes) else None
+            _copy_slab(source, files, target, box)
+
+
+def _copy_slab(source: PlacedArray, files: Files, target: PlacedArray, box: Key | None) -> None:
+    """Write one slab of a rank, or of some none, with elements of another array. Collective."""
+    group = target.transport
+    memory: list[NDArray[Any]] = []
+    asked: list[tuple[DiskArray, Key, NDArray[Any]]] = []
+    with ExitStack() as held:
+
+        def begin() -> list[int]:
+            if box is not None:
+                nbytes = math.prod(lengths(box)) * target.dtype.itemsize
+                held.enter_context(_core.Reservation("a copy", nbytes))
+                memory.append(np.empty(lengths(box), target.dtype, target.handle.order))
+                for section, place in intersections(*target.handle.pieces, box):
+                    asked.extend(files.requests(section, memory[0][place]))
+            return []
+
+        def bring() -> list[Any]:
+            if box is None:
+                return []
+            pieces = intersections(*target.handle.pieces, box)
+            return [writing(target.handle.disk, key, memory[0][place]) for key, place in pieces]
+
+        def store() -> list[int]:
+            if box is not None:
+                target.write_section(box, memory[0])
+            return []
+
+        together(group, _COPY, begin, lambda: "a part of it", same=0)
+        _read(source.handle, asked)
+        if target.placement == "local":
+            together(group, _COPY, store, lambda: "a part of it", same=0)
+        else:
+            # Ranks that share chunks write them together: each is encoded once.
+            run(group, "PlacedArray.write_slab", bring, "auto", lambda: target.handle.disk.hints)

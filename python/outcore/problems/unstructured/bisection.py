@@ -1,0 +1,345 @@
+"""
+Recursive coordinate bisection, of points that fit in memory or not.
+
+Problem. A set of points is halved across its longest side, and each half again; levels deep, with sets
+of which the upper ones are larger than memory.
+Idea. All sets of a level are halved together. The table of parts says to which set a point belongs (by
+the first of its parts), so a level is a few passes over the file: cuts are found by counting, then
+points are moved and the boxes of their new sets measured in one pass. Where the sets fit in memory, some
+at a time, and that takes fewer passes, all levels below are made there.
+
+Invariants. Both ways make the same sets: sides are chosen by the same box, and cuts by the same rule
+(`cuts`). Ties go by index. Equal input gives equal parts, whatever budget and number of ranks.
+
+Reference: PASSION report, section 4.4.1; Berger, Bokhari (1987).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.problems.unstructured.curves import ordered_keys
+from outcore.problems.unstructured.cuts import Cuts, Elements, Equal, Ties, behind, find_cuts
+from outcore.problems.unstructured.indirect import in_pieces, scatter
+from outcore.problems.unstructured.placing import Placing
+from outcore.problems.unstructured.points import Points
+from outcore.problems.unstructured.tables import Table, slabs, too_small
+
+__all__ = ["bisect"]
+
+#: Passes that a level of large sets takes: count twice, collect, move.
+_PASSES = 4
+#: Bytes that a point takes beside its own while it is sorted in memory.
+_SORTED = 72
+
+
+def bisect(points: Points, parts: int, within: int, table: Table, memory: int) -> None:
+    """
+    Divide points into parts of equal weight.
+
+    Parameters
+    ----------
+    points
+        The points, with the ranks that have them.
+    parts
+        How many.
+    within
+        Parts that stay together are made last: a set is divided into sets of so many parts before any of
+        these is divided; 1: halves all the way. It divides `parts`.
+    table
+        Gets the part of each point: int32, of shape (n,); zeros.
+    memory
+        Bytes for sets, counters and points in memory, beside the slabs of a pass.
+    """
+    # Sets and their halves, and a line of numbers for all parts.
+    held = 16 * (2 * points.axes + 8) * min(parts, points.count) + 8 * parts
+    if held > memory // 2:
+        raise too_small(f"a partition into {parts} parts", 4 * held, ", or make fewer parts")
+    sets = _Sets.whole(points, parts)
+    while (active := sets.active()).first.size:
+        memory_left = memory - held
+        fits = memory_left // (points.each + _SORTED)
+        if points.share.size > 1:
+            if active.first.size >= points.share.size and int(active.number.max()) <= fits:
+                _finish_together(points, active, within, table)
+                return
+            sets = _level(points, active, within, table, memory_left)
+            continue
+        batches = _batches(active.number, fits)
+        depth = math.ceil(math.log2(int(active.parts.max())))
+        if batches is not None and len(batches) <= _PASSES * depth:
+            for batch in batches:
+                _finish(points, active.some(batch), within, table)
+            return
+        sets = _level(points, active, within, table, memory_left)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sets:
+    """Sets of points: by the first of its parts, how many parts, points, weight, box."""
+
+    first: NDArray[np.int64]
+    parts: NDArray[np.int64]
+    number: NDArray[np.int64]
+    weight: NDArray[np.int64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    @classmethod
+    def whole(cls, points: Points, parts: int) -> _Sets:
+        """One set."""
+        return cls(
+            np.zeros(1, np.int64),
+            np.array([parts]),
+            np.array([points.count]),
+            np.array([points.weight]),
+            points.low[None],
+            points.high[None],
+        )
+
+    def some(self, which: NDArray[np.int64]) -> _Sets:
+        """Some of them."""
+        return _Sets(
+            self.first[which],
+            self.parts[which],
+            self.number[which],
+            self.weight[which],
+            self.low[which],
+            self.high[which],
+        )
+
+    def active(self) -> _Sets:
+        """Those that are still to be divided."""
+        return self.some(np.flatnonzero((self.parts > 1) & (self.number > 0)))
+
+
+def _before(parts: int, within: int) -> int:
+    """How many of some parts lie before the cut."""
+    return parts // within // 2 * within if parts > within else parts // 2
+
+
+def _longest(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The longest side of each box; the first of several."""
+    # Of halves: the difference could be infinite.
+    found: NDArray[np.int64] = np.argmax(high / 2 - low / 2, axis=-1)
+    return found
+
+
+# In passes over the file
+
+
+def _level(points: Points, sets: _Sets, within: int, table: Table, memory: int) -> _Sets:
+    """Halve each of some sets; the halves."""
+    count = sets.first.size
+    axis = _longest(sets.low, sets.high)
+    rows = np.arange(count)
+    left = np.array([_before(int(parts), within) for parts in sets.parts])
+    shares = zip(sets.weight, left, sets.parts, strict=True)
+    twice = np.array([2 * int(w) * int(k) // int(of) for w, k, of in shares], np.int64)
+
+    def keyed(one: _Walked) -> Elements:
+        return Elements(one.node, ordered_keys(one.x[one.which, axis[one.node]]), one.weight)
+
+    def passes() -> Iterator[Elements]:
+        return (keyed(one) for one in _walk(points, sets, table))
+
+    def equal() -> Equal:
+        for some in passes():
+            tied = np.flatnonzero(some.key == cuts.key[some.node])
+            yield some.node[tied], None if some.weight is None else some.weight[tied]
+
+    cuts = find_cuts(
+        passes,
+        rows,
+        twice,
+        ordered_keys(sets.low[rows, axis]),
+        ordered_keys(sets.high[rows, axis]),
+        sets.weight,
+        memory,
+        points.share,
+        weighted=points.weighted,
+    )
+    ties = Ties(cuts.below, equal, points.share)
+    halves = _Sets(
+        np.stack([sets.first, sets.first + left], axis=1).ravel(),
+        np.stack([left, sets.parts - left], axis=1).ravel(),
+        np.zeros(2 * count, np.int64),
+        np.zeros(2 * count, np.int64),
+        np.full((2 * count, points.axes), np.inf),
+        np.full((2 * count, points.axes), -np.inf),
+    )
+    for one in _walk(points, sets, table):
+        half = 2 * one.node + _is_behind(keyed(one), cuts, ties)
+        moved = one.part.copy()
+        moved[one.which] = halves.first[half]
+        table[one.low : one.low + moved.size] = moved
+        np.add.at(halves.number, half, 1)
+        np.add.at(halves.weight, half, 1 if one.weight is None else one.weight)
+        for a in range(points.axes):
+            own = one.x[one.which, a]
+            np.minimum.at(halves.low[:, a], half, own)
+            np.maximum.at(halves.high[:, a], half, own)
+    low, high = points.share.box(halves.low, halves.high)
+    number, weight = (points.share.total(one) for one in (halves.number, halves.weight))
+    return _Sets(halves.first, halves.parts, number, weight, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class _Walked:
+    """A slab: its first index, parts, which of it are in a set, their sets and weights; all of it."""
+
+    low: int
+    part: NDArray[np.int32]
+    which: NDArray[np.int64]
+    node: NDArray[np.int64]
+    weight: NDArray[np.int64] | None
+    x: NDArray[np.float64]
+
+
+def _walk(points: Points, sets: _Sets, table: Table) -> Iterator[_Walked]:
+    """The points of this rank that are in some sets, slab by slab."""
+    number_of = np.full(int((sets.first + sets.parts).max()), -1, np.int64)
+    number_of[sets.first] = np.arange(sets.first.size)
+    owners = slabs(table, points.rows, points.begin, points.end)
+    for low, _, x, weight in points.slabs():
+        part = next(owners)[2]
+        known = part < number_of.size
+        node = np.where(known, number_of[np.where(known, part, 0)], -1)
+        which = np.flatnonzero(node >= 0)
+        yield _Walked(low, part, which, node[which], None if weight is None else weight[which], x)
+
+
+def _is_behind(some: Elements, cuts: Cuts, ties: Ties) -> NDArray[np.bool_]:
+    cut = cuts.key[some.node]
+    found = some.key > cut
+    tied = np.flatnonzero(some.key == cut)
+    weight = None if some.weight is None else some.weight[tied]
+    node = some.node[tied]
+    found[tied] = ties.middles(node, weight) > cuts.twice[node]
+    return found
+
+
+# In memory
+
+
+def _batches(numbers: NDArray[np.int64], room: int) -> list[NDArray[np.int64]] | None:
+    """Sets that are in memory together; None if one does not fit."""
+    if int(numbers.max()) > room:
+        return None
+    found: list[list[int]] = [[]]
+    held = 0
+    for n, number in enumerate(numbers):
+        if held + int(number) > room:
+            found.append([])
+            held = 0
+        found[-1].append(n)
+        held += int(number)
+    return [np.array(batch, np.int64) for batch in found]
+
+
+def _finish(points: Points, sets: _Sets, within: int, table: Table) -> None:
+    """All levels of some sets, which are brought into memory together."""
+    total = int(sets.number.sum())
+    which = np.empty(total, np.int64)
+    node = np.empty(total, np.int32)
+    x = np.empty((total, points.axes))
+    weights = np.empty(total, np.int64) if points.weighted else None
+    filled = 0
+    for one in _walk(points, sets, table):
+        to = slice(filled, filled + one.which.size)
+        which[to], node[to], x[to] = one.which + one.low, one.node, one.x[one.which]
+        if weights is not None and one.weight is not None:
+            weights[to] = one.weight
+        filled = to.stop
+    order = np.argsort(node, kind="stable")
+    begins = np.searchsorted(node[order], np.arange(sets.first.size + 1))
+    part = node  # its memory: each set reads no other's
+    for n in range(sets.first.size):
+        mine = order[begins[n] : begins[n + 1]]
+        _divide(x, weights, mine, int(sets.first[n]), int(sets.parts[n]), within, part)
+    for low in range(0, points.count, points.rows):
+        begin, end = np.searchsorted(which, (low, low + points.rows))
+        if begin < end:
+            slab = np.array(table[low : min(low + points.rows, points.count)])
+            slab[which[begin:end] - low] = part[begin:end]
+            table[low : low + slab.size] = slab
+
+
+def _finish_together(points: Points, sets: _Sets, within: int, table: Table) -> None:
+    """All levels of some sets: each rank has neighbouring ones, whole, of about as many points."""
+    share, count = points.share, sets.first.size
+    mine = np.zeros(count, np.int64)
+    for one in _walk(points, sets, table):
+        mine += np.bincount(one.node, minlength=count)
+    placing = Placing(mine, share)
+    begins, total = placing.begins, int(placing.begins[-1])
+    index, at = share.table((total,), np.int64), share.table((total, points.axes), np.float64)
+    heavy = share.table((total,), np.int64) if points.weighted else None
+    for one in _walk(points, sets, table):
+        order, place = placing.places(one.node)
+        for some in in_pieces(place.size, 16 * points.axes + 32):
+            rows = order[some]
+            scatter(index, place[some], one.which[rows] + one.low)
+            scatter(at, place[some], one.x[one.which[rows]])
+            if heavy is not None and one.weight is not None:
+                scatter(heavy, place[some], one.weight[rows])
+    share.barrier()
+    owner = (begins[:-1] + begins[1:]) * share.size // max(2 * total, 1)
+    for n in np.flatnonzero(owner == share.ranks.rank):
+        some = slice(int(begins[n]), int(begins[n + 1]))
+        part = np.empty(some.stop - some.start, np.int32)
+        weights, which = None if heavy is None else heavy[some], index[some]
+        whole = np.arange(part.size)
+        _divide(at[some], weights, whole, int(sets.first[n]), int(sets.parts[n]), within, part)
+        for piece in in_pieces(part.size):
+            scatter(table, which[piece], part[piece])
+
+
+def _divide(
+    x: NDArray[np.float64],
+    weights: NDArray[np.int64] | None,
+    mine: NDArray[np.int64],
+    first: int,
+    parts: int,
+    within: int,
+    part: NDArray[np.int32],
+) -> None:
+    """Divide some points, given in the order of their indices."""
+    todo = [(mine, first, parts)]
+    while todo:
+        mine, first, parts = todo.pop()
+        if parts == 1 or not mine.size:
+            part[mine] = first
+            continue
+        box = x[mine]
+        along = box[:, _longest(box.min(axis=0), box.max(axis=0))] + 0.0
+        left = _before(parts, within)
+        is_behind = _halved(along, None if weights is None else weights[mine], left, parts)
+        todo.append((mine[~is_behind], first, left))
+        todo.append((mine[is_behind], first + left, parts - left))
+
+
+def _halved(
+    along: NDArray[np.float64], weight: NDArray[np.int64] | None, left: int, parts: int
+) -> NDArray[np.bool_]:
+    """Which points, in the order of their indices, lie behind the cut."""
+    if weight is None:
+        # Middles are 1, 3, 5, ...; so many are not above 2 T.
+        before = (2 * along.size * left // parts + 1) // 2
+        if before == 0:
+            return np.ones(along.size, bool)
+        value = np.partition(along, before - 1)[before - 1]
+        found: NDArray[np.bool_] = along > value
+        tied = np.flatnonzero(along == value)
+        found[tied[before - int(np.count_nonzero(along < value)) :]] = True
+        return found
+    order = np.argsort(along, kind="stable")
+    twice = np.array([2 * int(weight.sum()) * left // parts], np.int64)
+    found = np.empty(along.size, bool)
+    found[order] = behind(weight[order], along.size, twice) > 0
+    return found

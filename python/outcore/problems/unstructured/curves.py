@@ -1,0 +1,171 @@
+"""
+Keys by which elements are put in order: of coordinates, and along Hilbert's curve.
+
+Problem. A partition cuts elements in an order: by one coordinate, or along a curve that keeps what is
+near together. Where the cuts lie is found by counting, which wants integers.
+Idea. An element's key is a 64-bit integer, computed from its own coordinates and a box that is the same
+for all; so slabs get the keys that the whole array would.
+
+Invariants. Keys of coordinates compare as the coordinates do; -0.0 is 0.0. Along the curve, neighbouring
+keys are neighbouring cells.
+
+Reference: J. Skilling, "Programming the Hilbert curve", AIP Conference Proceedings 707 (2004), whose
+transform this is; PASSION report, section 4.4.1, for what partitions are for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.problems.unstructured.cuts import Elements, Ties, behind, find_cuts
+from outcore.problems.unstructured.points import Points
+from outcore.problems.unstructured.tables import Table, too_small
+
+__all__ = ["along_curve", "hilbert_keys", "ordered_keys"]
+
+_SIGN = np.uint64(1 << 63)
+Places = NDArray[np.int64]
+
+
+def ordered_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """
+    Integers that compare as finite numbers do.
+
+    Parameters
+    ----------
+    values
+        float64, of any shape; finite.
+    """
+    bits = (values + 0.0).view(np.uint64)  # -0.0 + 0.0 is 0.0
+    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+
+
+def hilbert_keys(
+    points: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
+) -> NDArray[np.uint64]:
+    """
+    Places of points along Hilbert's curve through a cube.
+
+    Parameters
+    ----------
+    points
+        float64, of shape (n, d), d at most 62.
+    low, high
+        Least and greatest coordinates of all points; the cube begins at `low` and has the longest
+        extent. Its cells are those of a grid of 2^(62/d) a side, rounded down, and at most 2^31.
+    """
+    axes = points.shape[1]
+    if axes == 1:
+        return ordered_keys(np.ascontiguousarray(points[:, 0]))
+    bits = min(62 // axes, 31)
+    extent = float((high / 2 - low / 2).max())  # halves: the difference could be infinite
+    if not extent > 0:
+        return np.zeros(len(points), np.uint64)
+    side = (1 << bits) - 1
+    # Axis by axis, so that each is contiguous.
+    cells = [
+        np.minimum((points[:, a] / 2 - low[a] / 2) / extent * side, side).astype(np.uint64)
+        for a in range(axes)
+    ]
+    return _places(cells, bits)
+
+
+def _places(x: list[NDArray[np.uint64]], bits: int) -> NDArray[np.uint64]:
+    """Along the curve, of cells; `x` is changed."""
+    for bit in range(bits - 1, 0, -1):
+        q, p = np.uint64(1 << bit), np.uint64((1 << bit) - 1)
+        for axis in x:
+            is_set = (axis & q) != 0
+            exchanged = np.where(is_set, np.uint64(0), (x[0] ^ axis) & p)
+            x[0] ^= np.where(is_set, p, exchanged)
+            if axis is not x[0]:
+                axis ^= exchanged
+    for before, axis in itertools.pairwise(x):
+        axis ^= before
+    twist = np.zeros_like(x[0])
+    for bit in range(bits - 1, 0, -1):
+        twist ^= np.where(x[-1] & np.uint64(1 << bit), np.uint64((1 << bit) - 1), np.uint64(0))
+    for axis in x:
+        axis ^= twist
+    key = np.zeros_like(x[0])
+    for bit in range(bits - 1, -1, -1):
+        for axis in x:
+            key <<= np.uint64(1)
+            key |= (axis >> np.uint64(bit)) & np.uint64(1)
+    return key
+
+
+def along_curve(points: Points, parts: int, table: Table, memory: int) -> None:
+    """
+    Cut points into parts of equal weight along Hilbert's curve.
+
+    Parameters
+    ----------
+    points
+        The points, with the ranks that have them.
+    parts
+        How many.
+    table
+        Gets the part of each point: int32, of shape (n,); zeros.
+    memory
+        Bytes for keys or counters, beside the slabs of a pass; equal on all ranks.
+    """
+    if parts == 1:
+        return
+    if parts * 64 > memory // 2:
+        raise too_small(f"a partition into {parts} parts", parts * 512, ", or make fewer parts")
+    cuts = range(1, parts)
+    twice = np.array([2 * points.weight * cut // parts for cut in cuts], np.int64)
+    share = points.share
+    if share.size == 1 and points.count * 72 <= memory:
+        keys = np.empty(points.count, np.uint64)
+        weights = np.empty(points.count, np.int64) if points.weighted else None
+        for low, high, x, weight in points.slabs():
+            keys[low:high] = hilbert_keys(x, points.low, points.high)
+            if weights is not None and weight is not None:
+                weights[low:high] = weight
+        order = np.argsort(keys, kind="stable")
+        part = np.empty(points.count, np.int32)
+        part[order] = behind(None if weights is None else weights[order], points.count, twice)
+        table[:] = part
+        return
+
+    def passes() -> Iterator[Elements]:
+        for low, high, x, weight in points.slabs():
+            key = hilbert_keys(x, points.low, points.high)
+            yield Elements(np.zeros(high - low, np.int64), key, weight)
+
+    ends = hilbert_keys(np.stack([points.low, points.high]), points.low, points.high)
+    if points.axes > 1:
+        ends[:] = 0, 2**62 - 1
+    whole = np.ones(twice.size, np.int64)
+    found = find_cuts(
+        passes,
+        np.zeros(twice.size, np.int64),
+        twice,
+        ends[0] * whole.astype(np.uint64),
+        ends[1] * whole.astype(np.uint64),
+        points.weight * whole,
+        memory // 2,
+        share,
+        weighted=points.weighted,
+    )
+    values, first = np.unique(found.key, return_index=True)
+
+    def tied(some: Elements) -> tuple[Places, Places, Places | None]:
+        group = np.searchsorted(values, some.key)
+        which = np.flatnonzero(values[np.minimum(group, values.size - 1)] == some.key)
+        return which, group[which], None if some.weight is None else some.weight[which]
+
+    ties = Ties(found.below[first], lambda: (tied(some)[1:] for some in passes()), share)
+    begin = points.begin
+    for some in passes():
+        part = np.searchsorted(found.key, some.key, side="left").astype(np.int32)
+        which, group, weight = tied(some)
+        part[which] = np.searchsorted(twice, ties.middles(group, weight), side="left")
+        table[begin : begin + part.size] = part
+        begin += part.size

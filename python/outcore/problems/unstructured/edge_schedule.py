@@ -1,0 +1,598 @@
+"""
+Schedules of edge loops: what each block of nodes needs, found once and used for every variable and step.
+
+Problem. In a loop over edges, a node gets contributions from edges that stand anywhere in the file. If
+each edge is worked on once, a node between two parts gets a partial sum from each; floating-point sums
+then depend on how the problem was cut.
+Idea. The owner of a node computes all of it: a block of nodes works on every edge that has one of them,
+so edges between blocks are worked on by each of these, and what they contribute to nodes of other blocks
+is left to the owners of those. Nothing is combined across blocks, and each node gets its contributions
+in the order of the edges. Blocks are parts of a partition, or of the numbering, cut until they fit in
+memory. The rest is inspection: edges by block in local numbers, and for each block the nodes that it has
+to read.
+
+Invariants. Each node is in one block. A block has all edges that update its nodes, in the order of their
+numbers.
+Local numbers below `own` are those of the block's own nodes.
+
+Reference: PASSION report, sections 4.4.2 and 4.4.3 and Table 5 (`oc_gen_pal`, `oc_localize`,
+`oc_gen_schedule`). Edges that are computed by several owners: the overlap of unstructured meshes, as in
+D. J. Mavriplis, "Three dimensional unstructured multigrid for the Euler equations", AIAA paper 91-1549.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, Self, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+import outcore
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.compute.jobs import Source, collective, opened
+from outcore.errors import FormatError, UsageError
+from outcore.formats import durable
+from outcore.formats.paths import one_name
+from outcore.problems.unstructured.groups import Groups, all_owners
+from outcore.problems.unstructured.partition import Partition
+from outcore.problems.unstructured.share import Share
+from outcore.problems.unstructured.tables import (
+    Released,
+    Table,
+    check_edges,
+    describe,
+    forget_manifest,
+    in_folder,
+    new_table,
+    open_table,
+    promised,
+    read_manifest,
+    slabs,
+    too_small,
+    write_manifest,
+)
+from outcore.problems.unstructured.translation import PartOrder
+from outcore.ranks.ranks import Ranks
+
+__all__ = ["EdgeSchedule", "edge_schedule"]
+
+_KIND = "edge-schedule"
+#: Bytes of an edge's element while it is localized: itself, masks, sorted, unique, local.
+_LOCALIZED = 80
+#: This part of the room is for the edges that are localized at a time.
+_PIECE = 4
+#: Bytes of a node of a block beside its data, while the block is localized: its index, sorted, ranks.
+_NODE = 64
+#: Local numbers are int32.
+_MOST = 2**31 - 1
+#: Columns of the table of blocks: edges, own nodes, nodes of others, room for those in the index, and
+#: the rank in whose part of a hierarchical partition it lies, else 0.
+_EDGES, _OWN, _OFF, _SPACE, _RANK = range(5)
+
+
+class _Order(Protocol):
+    """An order of nodes in which blocks are intervals: a `PartOrder`, or that of their numbers."""
+
+    @property
+    def begins(self) -> NDArray[np.int64]:
+        """Where parts begin, which no block crosses."""
+
+    def positions(self, indices: NDArray[Any]) -> NDArray[np.int64]:
+        """Where nodes stand."""
+
+    def at(self, begin: int, end: int) -> NDArray[np.int64]:
+        """Nodes in an interval."""
+
+    def elements_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Nodes anywhere."""
+
+
+class _ByNumber:
+    """The order of their numbers."""
+
+    def __init__(self, nodes: int) -> None:
+        self.begins = np.array([0, nodes], np.int64)
+
+    def positions(self, indices: NDArray[Any]) -> NDArray[np.int64]:
+        return indices.astype(np.int64, copy=False)
+
+    def at(self, begin: int, end: int) -> NDArray[np.int64]:
+        return np.arange(begin, end)
+
+    def elements_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return positions
+
+
+class EdgeTables(NamedTuple):
+    """
+    Arrays of an edge schedule, in memory or on disk.
+
+    Parameters
+    ----------
+    local
+        Edges by block, in local numbers of nodes: int32.
+    numbers
+        Numbers of these edges.
+    index
+        Nodes that each block reads, its own first.
+    blocks
+        Of each block: edges, own nodes, nodes of others, room in `index`, rank.
+    """
+
+    local: Table
+    numbers: Table
+    index: Table
+    blocks: NDArray[np.int64]
+
+
+class EdgeSchedule(Released):
+    """
+    What `outcore.edge_loop` needs of a mesh; made by `outcore.edge_schedule`, or opened.
+
+    Notes
+    -----
+    Arrays, in memory or on disk: edges by block in local numbers (int32), their numbers, and for each
+    block the nodes that it reads, its own first (int64).
+
+    Examples
+    --------
+    >>> import outcore
+    >>> schedule = outcore.edge_schedule([[0, 1], [1, 2], [2, 0]], 3)
+    >>> schedule
+    <EdgeSchedule: 3 edges of 3 nodes, 1 block>
+    """
+
+    def __init__(
+        self,
+        nodes: int,
+        edges: int,
+        ranks: int,
+        local: Table,
+        numbers: Table,
+        index: Table,
+        blocks: Table,
+        folder: str | None = None,
+    ) -> None:
+        self._nodes, self._edges, self._ranks = nodes, edges, ranks
+        #: Its arrays, for `outcore.edge_loop`.
+        self.tables = EdgeTables(local, numbers, index, np.asarray(blocks[...], np.int64))
+        #: Folder in which the schedule was saved, or None.
+        self.folder = folder
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return self._nodes
+
+    @property
+    def edges(self) -> int:
+        """How many edges there are."""
+        return self._edges
+
+    @property
+    def columns(self) -> int:
+        """How many nodes an edge has."""
+        return int(self.tables.local.shape[1])
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are. A kernel is called once for each that has edges."""
+        return len(self.tables.blocks)
+
+    @property
+    def ranks(self) -> int:
+        """
+        For how many ranks its partition is, if that is hierarchical, else 1.
+
+        So many ranks work on the same part of the first level at a time.
+        """
+        return self._ranks
+
+    @property
+    def edges_of_blocks(self) -> NDArray[np.int64]:
+        """
+        Edges of each block: int64, shape (blocks,).
+
+        Their sum, over `edges`, is how often an edge is worked on.
+        """
+        return self.tables.blocks[:, _EDGES].copy()
+
+    @property
+    def nodes_of_blocks(self) -> NDArray[np.int64]:
+        """Own nodes of each block, and nodes of others that it reads: int64, shape (blocks, 2)."""
+        return self.tables.blocks[:, [_OWN, _OFF]].copy()
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Self:
+        """
+        What ``edge_schedule(..., out=folder)`` made.
+
+        Parameters
+        ----------
+        folder
+            The folder.
+
+        Returns
+        -------
+        EdgeSchedule
+            Arrays that fit an eighth of the memory budget are read, others stay on disk.
+
+        Raises
+        ------
+        NotFoundError
+            The folder keeps none that is complete.
+        FormatError
+            What it keeps contradicts itself, or is of a later version.
+
+        Notes
+        -----
+        Not collective: each rank opens it.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> outcore.edge_schedule([[0, 1], [1, 2]], 3, out="loop").close()
+        >>> outcore.EdgeSchedule.open("loop").edges
+        2
+        """
+        words = read_manifest(folder, _KIND)
+        with promised(folder, "schedule"):
+            names = ("nodes", "edges", "ranks", "columns", "blocks", "copies", "index")
+            nodes, edges, ranks, columns, blocks, copies, index = (
+                operator.index(words[name]) for name in names
+            )
+        with contextlib.ExitStack() as stack:
+            shapes = {
+                "local": (copies, columns),
+                "numbers": (copies,),
+                "index": (index,),
+                "blocks": (blocks, 5),
+            }
+            tables = []
+            for name, shape in shapes.items():
+                tables.append(open_table(folder, name, shape, "i"))
+                stack.callback(tables[-1].close)
+            local, numbers, index_of, blocks_of = tables
+            found = cls(nodes, edges, ranks, local, numbers, index_of, blocks_of, one_name(folder))
+            each, most = found.tables.blocks, max(copies, index, ranks)
+            inside = ((each >= 0) & (each <= most)).all() and (each[:, _RANK] < ranks).all()
+            sums = each.sum(axis=0)
+            added = (sums[_EDGES], sums[_OWN] + sums[_SPACE], sums[_OWN])
+            fits = inside and added == (copies, index, nodes)
+            if not fits or (each[:, _OFF] > each[:, _SPACE]).any() or edges < 0:
+                raise FormatError(
+                    f"the blocks in {one_name(folder)!r} do not add up to its arrays and nodes, or are "
+                    "of no rank; make the schedule again",
+                    code="bad-metadata",
+                    path=one_name(folder),
+                )
+            stack.pop_all()
+        return found
+
+    def identity(self) -> dict[str, Any]:
+        """Return what distinguishes a saved schedule from others: its manifest, written last."""
+        path = os.path.realpath(os.path.join(str(self.folder), f"{_KIND}.json"))
+        with durable.os_errors("looking at", path):
+            found = os.stat(path)
+        return {"schedule": path, "schedule time": [found.st_mtime_ns, found.st_size]}
+
+    def close(self) -> None:
+        """
+        Release its arrays; temporary ones go away. Closing twice does nothing.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> outcore.edge_schedule([[0, 1]], 2).close()
+        """
+        tables = self.tables
+        for table in (tables.local, tables.numbers, tables.index):
+            table.close()
+
+    def __repr__(self) -> str:
+        blocks = "1 block" if self.blocks == 1 else f"{self.blocks} blocks"
+        return f"<EdgeSchedule: {self._edges} edges of {self._nodes} nodes, {blocks}>"
+
+
+@collective
+def edge_schedule(
+    edges: Source,
+    nodes: SupportsIndex,
+    *,
+    partition: Partition | None = None,
+    updated: Sequence[int] | None = None,
+    bytes_per_node: int = 64,
+    bytes_per_edge: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    comm: outcore.Communicator | outcore.Transport | None = None,
+) -> EdgeSchedule:
+    """
+    Find once what a loop over edges needs, for `outcore.edge_loop`.
+
+    Parameters
+    ----------
+    edges
+        Integers of shape (m, k): the nodes that each edge joins (k = 2), or that a cell has. A path, a
+        `DiskArray` or an array in memory; it may be larger than memory.
+    nodes
+        How many nodes there are.
+    partition
+        Of the nodes: parts become blocks, cut further where they do not fit in memory. If it has levels
+        for as many ranks as share a loop, each has its own part of every first-level part. By default
+        blocks are neighbouring numbers. It changes what has to be read, never a result.
+    updated
+        Columns of `edges` whose nodes kernels add to; by default all. A matrix in coordinates (row,
+        column) has ``updated=[0]``: each of its elements is then worked on once, by the owner of the
+        row. What a kernel adds to nodes of other columns is lost.
+    bytes_per_node
+        Bytes that a row of all arrays on nodes takes which loops will use together. Blocks are cut so
+        that two of them fit half of the present memory budget.
+    bytes_per_edge
+        The same of arrays on edges.
+    out
+        A folder that keeps it, for `EdgeSchedule.open`. By default arrays of it that fit an eighth of
+        the memory budget are in memory, others are temporary arrays on disk.
+    comm
+        A communicator of mpi4py, or a transport: its ranks share the work, and each opens the result.
+        Collective then; of several ranks `out` is needed, a folder that all of them see, and each has
+        opened the `partition`.
+
+    Returns
+    -------
+    EdgeSchedule
+        For any number of loops.
+
+    Raises
+    ------
+    UsageError
+        ``bad-shape``, ``bad-dtype``: edges that are no table of integers; ``bad-partition``: a partition
+        of another number of elements; ``bad-value``.
+    SectionError
+        ``index-out-of-bounds``: an edge names a node that is not there; the message says which edge.
+    BudgetError
+        All edges of a single node do not fit, or a slab of 64 edges does not.
+    CollectiveError
+        With `comm`, on all ranks: a rank failed, or called something else.
+
+    Notes
+    -----
+    Equal arguments and budgets give equal schedules, on any number of ranks; of several the least budget
+    counts. Without `comm` it is not collective. With it each rank walks over its part of the edges, what
+    is counted is added up, and each localizes blocks of about as many edges as others. Tables that all
+    need are temporary files then, 16 bytes for each node of a partition and 8 k for each edge of a
+    block, in ``OUTCORE_SCRATCH`` or beside `out`.
+
+    A few passes are made over the edges: one or more to count, until all blocks fit, and one to
+    distribute. It keeps 4 k + 8 bytes for each edge of each block that it touches, 8 for each node, and
+    8 for each time that an edge of a block names a node of another one.
+
+    References
+    ----------
+    PASSION report, section 4.4.2, Table 5: `oc_gen_pal`, `oc_localize`, `oc_gen_schedule`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> edges = np.array([[0, 1], [1, 2], [2, 3], [3, 0]])
+    >>> halves = outcore.Partition.blocks(4, 2)
+    >>> schedule = outcore.edge_schedule(edges, 4, partition=halves)
+    >>> schedule.edges_of_blocks, schedule.nodes_of_blocks.tolist()
+    (array([3, 3]), [[2, 2], [2, 2]])
+    """
+    out = None if out is None else one_name(out)
+    count = operator.index(nodes)
+    sizes = {"nodes": count, "bytes_per_node": bytes_per_node, "bytes_per_edge": bytes_per_edge}
+    for name, number in sizes.items():
+        if number < 0:
+            raise UsageError(f"{name}={number} is negative", code="bad-value")
+    if partition is not None and partition.elements != count:
+        raise UsageError(
+            f"the partition has {partition.elements} elements, and there are {count} nodes; make one of "
+            "these nodes",
+            code="bad-partition",
+        )
+    ranks = Ranks.of(comm, "edge_schedule")
+    with contextlib.ExitStack() as stack:
+        (found,) = stack.enter_context(opened(edges))
+        check_edges(found)
+        columns = _columns(updated, int(found.shape[1]))
+        told = f"edge_schedule: {describe(found)}, {sizes}, {partition!r}, {columns}, {out}"
+        budget = ranks.alike(lambda: told, int(outcore.memory()))
+        near = [found.path] if isinstance(found, DiskArray) else []
+        if out is not None:
+            near.insert(0, out)
+        share = stack.enter_context(Share(ranks, budget, near))
+        share.needs(out, "an edge schedule")
+        order: _Order = _ByNumber(count)
+        if partition is not None:
+            order = stack.enter_context(PartOrder(partition, share))
+        stack.enter_context(_core.Reservation("edge schedule", share.room))
+        making = _Making(found, count, order, columns, bytes_per_node, bytes_per_edge, share)
+        making.cut()
+        levels = None if partition is None else partition.levels
+        made = making.schedule(out, 1 if levels is None else levels[1])
+    return ranks.together(lambda: EdgeSchedule.open(str(out))) if made is None else made
+
+
+def _say(folder: str | os.PathLike[str], blocks: NDArray[np.int64], words: dict[str, int]) -> None:
+    """The arrays in a folder are complete."""
+    path = in_folder(folder, "blocks")
+    with contextlib.closing(new_table(blocks.shape, np.int64, path=path)) as kept:
+        kept[...] = blocks
+        kept.flush()
+    write_manifest(folder, _KIND, words)
+
+
+def _columns(updated: Sequence[int] | None, columns: int) -> list[int]:
+    """Columns that are updated, each once."""
+    if updated is None:
+        return list(range(columns))
+    found = sorted({operator.index(column) for column in updated})
+    if not found or not 0 <= found[0] <= found[-1] < columns:
+        raise UsageError(
+            f"updated={list(updated)}: edges have {columns} columns, so name some of 0..{columns - 1}",
+            code="bad-value",
+        )
+    return found
+
+
+class _Making:
+    """One inspection."""
+
+    def __init__(
+        self,
+        edges: Table,
+        nodes: int,
+        order: _Order,
+        updated: list[int],
+        node: int,
+        edge: int,
+        share: Share,
+    ) -> None:
+        self.edges, self.nodes, self.order, self.share = edges, nodes, order, share
+        columns = int(edges.shape[1])
+        # Two blocks of edges and of data on them. Of nodes, what is updated is read, held, written and
+        # added to at once.
+        self.edge_cost = 2 * (4 * columns + edge)
+        self.node_cost = 4 * node + _NODE
+
+        def choose(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+            return all_owners(owners[:, updated])
+
+        self.groups = Groups(edges, nodes, order.positions, self.owner, choose, share)
+        #: Positions at which blocks begin, and one past the last.
+        self.begins = np.unique(order.begins)
+        self.counts, self.others = np.zeros(0, np.int64), np.zeros(0, np.int64)
+
+    def owner(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The blocks of positions."""
+        found: NDArray[np.int64] = np.searchsorted(self.begins, positions, side="right") - 1
+        return found
+
+    def cut(self) -> None:
+        """Find blocks that fit, and count their edges."""
+        limit = self.share.room - self.share.room // _PIECE
+        # A first guess, so that few passes do: edges in proportion to nodes.
+        share = self.edges.shape[0] / max(self.nodes, 1) * self.edge_cost + self.node_cost
+        self.divide(np.diff(self.begins) * share / limit)
+        while True:
+            blocks = self.begins.size - 1
+            self.counts, self.others = self.groups.count(blocks)
+            own = np.diff(self.begins)
+            cost = self.counts * self.edge_cost + (own + self.others) * self.node_cost
+            heavy = (cost > limit) | (own + self.others > _MOST)
+            if not heavy.any():
+                return
+            alone = np.flatnonzero(heavy & (own == 1))
+            if alone.size:
+                node = int(
+                    self.order.at(int(self.begins[alone[0]]), int(self.begins[alone[0]]) + 1)[0]
+                )
+                what = f"the {int(self.counts[alone[0]])} edges of node {node}"
+                raise too_small(what, int(cost[alone[0]]) * _PIECE // (_PIECE - 1) + 1, "")
+            self.divide(np.where(heavy, np.maximum(1.25 * cost / limit, 2.0), 1.0))
+
+    def divide(self, pieces: NDArray[np.float64]) -> None:
+        """Cut each block into at least so many."""
+        own = np.diff(self.begins)
+        number = np.minimum(np.ceil(pieces).astype(np.int64), own)
+        total = int(np.maximum(number, 1).sum())
+        if total * 256 > self.share.room // 2:
+            raise too_small(f"an edge schedule of {total} blocks", 512 * total, "")
+        begins = [
+            begin + np.arange(parts, dtype=np.int64) * size // parts
+            for begin, size, parts in zip(self.begins, own, np.maximum(number, 1), strict=False)
+        ]
+        self.begins = np.concatenate([*begins, self.begins[-1:]])
+
+    def schedule(self, out: str | os.PathLike[str] | None, levels: int) -> EdgeSchedule | None:
+        """Distribute edges, and localize block by block; None where several ranks have made it."""
+        share = self.share
+        if out is not None:
+            folder = out
+
+            def begin() -> None:
+                os.makedirs(folder, exist_ok=True)
+                forget_manifest(folder, _KIND)
+
+            share.ranks.once(begin)
+        copies, columns = int(self.counts.sum()), int(self.edges.shape[1])
+        blocks = np.zeros((self.counts.size, 5), np.int64)
+        part = np.searchsorted(self.order.begins, self.begins[:-1], side="right") - 1
+        blocks[:, _EDGES], blocks[:, _OWN] = self.counts, np.diff(self.begins)
+        blocks[:, _SPACE], blocks[:, _RANK] = self.others, part % levels
+        size = int(blocks[:, _OWN].sum() + blocks[:, _SPACE].sum())
+
+        def table(name: str, shape: tuple[int, ...], dtype: Any) -> Table:
+            return share.table(shape, dtype, None if out is None else in_folder(out, name))
+
+        local = table("local", (copies, columns), np.int32)
+        numbers = table("numbers", (copies,), np.int64)
+        index = table("index", (size,), np.int64)
+        positions = share.table((copies, columns), np.int64, counted=True)
+        self.groups.distribute(positions, numbers)
+        self._localize_all(positions, local, index, blocks)
+        positions.close()
+        words = {"nodes": self.nodes, "edges": int(self.edges.shape[0]), "columns": columns}
+        words |= {"blocks": len(blocks), "copies": copies, "index": size, "ranks": levels}
+        if out is not None:
+            for one in (local, numbers, index):
+                one.flush()
+            share.barrier()
+            share.ranks.once(lambda: _say(folder, blocks, words))
+        if share.size > 1:
+            return None
+        edges = int(self.edges.shape[0])
+        saved_in = None if out is None else one_name(out)
+        return EdgeSchedule(self.nodes, edges, levels, local, numbers, index, blocks, saved_in)
+
+    def _localize_all(
+        self, positions: Table, local: Table, index: Table, blocks: NDArray[np.int64]
+    ) -> None:
+        """Each rank those in whose middles its part of the edges lies."""
+        ends = blocks[:, _EDGES].cumsum()
+        places = np.r_[0, (blocks[:, _OWN] + blocks[:, _SPACE]).cumsum()]
+        owner = (2 * ends - blocks[:, _EDGES]) * self.share.size // max(2 * int(ends[-1:].sum()), 1)
+        owner = np.minimum(owner, self.share.size - 1)
+        off, piece = np.zeros(len(blocks), np.int64), self.share.room // 32
+        for number in np.flatnonzero(owner == self.share.ranks.rank).tolist():
+            edges, own = blocks[number, :2].tolist()
+            first, place, end = (int(of[number]) for of in (self.begins, places, ends))
+            away = self._localize(positions, local, end - edges, end, first, first + own)
+            for low in range(first, first + own, piece):
+                high = min(low + piece, first + own)
+                index[place + low - first : place + high - first] = self.order.at(low, high)
+            index[place + own : place + own + away.size] = away
+            off[number] = away.size
+        blocks[:, _OFF] = self.share.total(off)
+
+    def _localize(
+        self, positions: Table, local: Table, begin: int, end: int, first: int, last: int
+    ) -> NDArray[np.int64]:
+        """
+        Put edges of a block into local numbers; the nodes of other blocks that they name, ascending.
+
+        In pieces: a block has as many edges as a loop has room for, which needs less for each.
+        """
+        rows = max(self.share.room // _PIECE // (_LOCALIZED * int(self.edges.shape[1])), 64)
+        away = np.empty(0, np.int64)
+        for _, _, slab in slabs(positions, rows, begin, end):
+            foreign = slab[(slab < first) | (slab >= last)]
+            away = np.union1d(away, foreign)
+        nodes = self.order.elements_at(away)
+        order = np.argsort(nodes, kind="stable")
+        rank = np.empty(order.size, np.int64)
+        rank[order] = np.arange(order.size)
+        for low, high, slab in slabs(positions, rows, begin, end):
+            own = (slab >= first) & (slab < last)
+            found = np.empty(slab.shape, np.int32)
+            found[own] = slab[own] - first
+            found[~own] = last - first + rank[np.searchsorted(away, slab[~own])]
+            local[low:high] = found
+        found_nodes: NDArray[np.int64] = nodes[order]
+        return found_nodes

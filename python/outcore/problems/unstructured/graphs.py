@@ -1,0 +1,153 @@
+"""
+Partitions of graphs by METIS, through the package pymetis.
+
+Problem. A mesh without coordinates, or one whose coordinates say little of what is joined, is cut best
+where few edges are.
+Idea. METIS does that, in memory. The graph is made of the edges: symmetric, each pair once, no loops.
+
+Invariants. What graph and METIS take is reserved before it is made. Equal input gives equal parts.
+
+Reference: G. Karypis, V. Kumar, "A fast and high quality multilevel scheme for partitioning irregular
+graphs", SIAM Journal on Scientific Computing 20 (1998); PASSION report, section 4.4.1 (any graph
+partitioner may make the parts).
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import UnsupportedError
+from outcore.problems.unstructured.points import Weights
+from outcore.problems.unstructured.tables import Table, check_indices, room, slabs, too_small
+
+__all__ = ["by_metis", "pymetis"]
+
+#: Bytes of a pair of neighbours: sorted, symmetric, in METIS and in its coarser graphs.
+_PAIR = 160
+#: Bytes of a node.
+_NODE = 64
+#: METIS counts in 32 bits.
+_MOST = 2**31 - 1
+
+
+def pymetis() -> Any:
+    """The package; `UnsupportedError` (``needs-pymetis``) without it."""
+    try:
+        return importlib.import_module("pymetis")
+    except ImportError as error:
+        raise UnsupportedError(
+            "method='metis' needs pymetis; install it with: pip install pymetis, or use "
+            "method='rcb' or 'hilbert', which need coordinates instead of edges",
+            code="needs-pymetis",
+        ) from error
+
+
+def by_metis(
+    edges: Table, nodes: int, weights: Weights | None, parts: int, within: int
+) -> NDArray[np.int32]:
+    """
+    The part of each node.
+
+    Parameters
+    ----------
+    edges
+        Integers of shape (m, k): nodes of an edge, or of a cell, are neighbours.
+    nodes
+        How many nodes there are.
+    weights
+        Of nodes.
+    parts
+        How many parts.
+    within
+        First `parts` / `within` parts are made, then `within` of each.
+    """
+    library = pymetis()
+    pairs = edges.shape[0] * (edges.shape[1] * (edges.shape[1] - 1) // 2)
+    needed = pairs * _PAIR + nodes * _NODE
+    if needed > room():
+        raise too_small("the graph for METIS", needed, ", or use method='rcb' or 'hilbert'")
+    if 2 * pairs > _MOST or nodes > _MOST:
+        raise UnsupportedError(
+            f"METIS counts in 32 bits, and the graph has {nodes} nodes and up to {2 * pairs} "
+            "neighbours; use method='rcb' or 'hilbert'",
+            code="unsupported-feature",
+        )
+    with _core.Reservation("partition", needed):
+        begins, neighbours = _graph(edges, nodes)
+        heavy = None if weights is None else _light(weights)
+        part = _cut(library, begins, neighbours, heavy, parts // within)
+        if within == 1:
+            return part
+        found = np.empty_like(part)
+        for upper in range(parts // within):
+            own = np.flatnonzero(part == upper)
+            inner = _induced(begins, neighbours, own)
+            mine = None if heavy is None else heavy[own]
+            found[own] = upper * within + _cut(library, *inner, mine, within)
+        return found
+
+
+def _graph(edges: Table, nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where the neighbours of each node begin, and all neighbours."""
+    found: list[NDArray[np.int64]] = []
+    columns = list(itertools.combinations(range(edges.shape[1]), 2))
+    rows = max(room() // (16 * 8 * max(edges.shape[1], 1)), 1024)
+    for low, _, slab in slabs(edges, rows):
+        check_indices(slab, nodes, low, "edges")
+        slab = slab.astype(np.int64)
+        for a, b in columns:
+            least, most = np.minimum(slab[:, a], slab[:, b]), np.maximum(slab[:, a], slab[:, b])
+            found.append(np.unique((least * nodes + most)[least < most]))
+    pairs = np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+    del found
+    both = np.concatenate([pairs, pairs % max(nodes, 1) * nodes + pairs // max(nodes, 1)])
+    both.sort()
+    counts = np.bincount(both // max(nodes, 1), minlength=nodes)
+    return np.r_[0, counts.cumsum()], both % max(nodes, 1)
+
+
+def _induced(
+    begins: NDArray[np.int64], neighbours: NDArray[np.int64], own: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The graph of some nodes, numbered from 0 in their order."""
+    number = np.full(begins.size - 1, -1, np.int64)
+    number[own] = np.arange(own.size)
+    sizes = begins[own + 1] - begins[own]
+    ends = sizes.cumsum()
+    places = np.arange(int(sizes.sum())) + np.repeat(begins[own] - (ends - sizes), sizes)
+    inner = number[neighbours[places]]
+    counts = np.bincount(np.repeat(np.arange(own.size), sizes)[inner >= 0], minlength=own.size)
+    return np.r_[0, counts.cumsum()], inner[inner >= 0]
+
+
+def _light(weights: Weights) -> NDArray[np.int64]:
+    """Weights whose sum METIS can count; none is lost to rounding."""
+    heavy = np.concatenate(list(weights.slabs()) or [np.empty(0, np.int64)])
+    if weights.total > _MOST // 2:
+        heavy = np.rint(heavy / weights.total * (_MOST // 4)).astype(np.int64)
+    return heavy
+
+
+def _cut(
+    library: Any,
+    begins: NDArray[np.int64],
+    neighbours: NDArray[np.int64],
+    weights: NDArray[np.int64] | None,
+    parts: int,
+) -> NDArray[np.int32]:
+    nodes = begins.size - 1
+    if parts == 1 or not nodes:
+        return np.zeros(nodes, np.int32)
+    if parts >= nodes:  # METIS stops at graphs that are smaller than the number of parts
+        return np.arange(nodes, dtype=np.int32)
+    graph = library.CSRAdjacency(begins.astype(np.int32), neighbours.astype(np.int32))
+    heavy = None if weights is None else weights.astype(np.int32)
+    options = library.Options(seed=0)
+    _, part = library.part_graph(parts, adjacency=graph, vweights=heavy, options=options)
+    return np.asarray(part, np.int32)

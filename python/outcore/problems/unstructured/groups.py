@@ -1,0 +1,171 @@
+"""
+Edges grouped by the part that works on them: counted in one pass, distributed in another.
+
+Problem. Edges are stored in any order, and a partition wants its own ones together, though neither edges
+nor the table of where nodes live fits in memory.
+Idea. One pass over the edges counts how many each group has, so that its place in the result is known.
+The second pass writes them there, slab by slab: those of a slab that go to one group are neighbours
+there. Ranks share both passes.
+
+Invariants. Within a group edges stand in the order of their numbers. A group's edges follow from its
+owners alone, so budgets, slabs and ranks change nothing.
+
+Reference: PASSION report, section 4.4.2 (an indirection array element is assigned to the partition that
+has most of what it requires) and Table 5 (`oc_gen_pal`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.problems.unstructured.indirect import scatter
+from outcore.problems.unstructured.placing import Placing
+from outcore.problems.unstructured.share import Share
+from outcore.problems.unstructured.tables import Table, check_indices, rows_in, slabs
+
+__all__ = ["Groups", "all_owners", "most_owners"]
+
+#: From the owners of each edge's elements, (r, k), to rows and the group of each, ascending by row.
+Choose = Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], NDArray[np.int64]]]
+
+
+def most_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """
+    Each edge once: to the group that owns most of its elements, the lowest of several.
+
+    Parameters
+    ----------
+    owners
+        Of each element of some edges: (r, k).
+    """
+    times = np.zeros(owners.shape, np.int64)
+    for column in range(owners.shape[1]):
+        times += owners == owners[:, column, None]
+    best = np.where(times == times.max(axis=1, initial=0)[:, None], owners, np.iinfo(np.int64).max)
+    return np.arange(len(owners)), best.min(axis=1, initial=np.iinfo(np.int64).max)
+
+
+def all_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """
+    Each edge once to every group that owns one of its elements.
+
+    Parameters
+    ----------
+    owners
+        Of each element of some edges: (r, k).
+    """
+    if owners.shape[1] == 1:
+        return np.arange(len(owners)), owners[:, 0]
+    if owners.shape[1] == 2:  # most meshes: no sort
+        one, other = owners[:, 0], owners[:, 1]
+        differ = one != other
+        rows = np.repeat(np.arange(len(owners)), 1 + differ)
+        group = one[rows]
+        second = np.flatnonzero(rows[1:] == rows[:-1]) + 1
+        group[second] = other[differ]
+        return rows, group
+    ordered = np.sort(owners, axis=1)
+    first = np.ones(owners.shape, bool)
+    first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    rows, columns = np.nonzero(first)
+    return rows, ordered[rows, columns]
+
+
+class Groups:
+    """
+    Edges by groups.
+
+    Parameters
+    ----------
+    edges
+        Integers of shape (m, k).
+    elements
+        How many elements there are; others are refused.
+    values
+        What is kept of elements: their numbers, or where they are. Applied to each slab.
+    owner
+        The group that owns each of these values.
+    choose
+        Which groups work on an edge.
+    share
+        The ranks that walk over the edges together.
+
+    Notes
+    -----
+    The caller has reserved `Share.room` bytes, of which a slab and what is computed with it take half.
+    """
+
+    def __init__(
+        self,
+        edges: Table,
+        elements: int,
+        values: Callable[[NDArray[Any]], NDArray[np.int64]],
+        owner: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+        choose: Choose,
+        share: Share,
+    ) -> None:
+        self._edges, self._elements = edges, elements
+        self._values, self._owner, self._choose = values, owner, choose
+        self._columns = int(edges.shape[1])
+        self._slab = rows_in(share.room // 2, self._columns * 176 + 64, "edges")
+        self._share = share
+        self._begin, self._end = share.rows(int(edges.shape[0]))
+        self._placing = Placing(np.zeros(0, np.int64), share)
+
+    def count(self, groups: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """
+        One pass: how many edges each group has, and how many times these name elements of others; of all
+        ranks together.
+
+        Parameters
+        ----------
+        groups
+            How many groups there are.
+        """
+        counts, others = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
+        for low, _, slab in slabs(self._edges, self._slab, self._begin, self._end):
+            check_indices(slab, self._elements, low, "edges")
+            owners = self._owner(self._values(slab))
+            rows, group = self._choose(owners)
+            counts += np.bincount(group, minlength=groups)
+            foreign = (owners[rows] != group[:, None]).sum(axis=1)
+            np.add.at(others, group, foreign)
+        self._placing = Placing(counts, self._share)
+        return np.diff(self.begins), self._share.total(others)
+
+    @property
+    def begins(self) -> NDArray[np.int64]:
+        """Where each group begins in the tables, and one past the last; known after `count`."""
+        return self._placing.begins
+
+    def distribute(self, values: Table, numbers: Table) -> None:
+        """
+        One pass: the edges of each group, together.
+
+        Parameters
+        ----------
+        values
+            Gets what is kept of each edge: shape (begins[-1], k).
+        numbers
+            Gets the number of each edge: shape (begins[-1],).
+        """
+        for low, _, slab in slabs(self._edges, self._slab, self._begin, self._end):
+            kept = self._values(slab)
+            rows, group = self._choose(self._owner(kept))
+            order, place = self._placing.places(group)
+            rows = rows[order]
+            scatter(values, place, kept[rows])
+            scatter(numbers, place, rows + low)
+        self._share.barrier()
+
+    def tables(self) -> tuple[Table, Table]:
+        """Tables for `distribute`."""
+        size = int(self.begins[-1])
+        return (
+            self._share.table((size, self._columns), np.int64),
+            self._share.table((size,), np.int64),
+        )

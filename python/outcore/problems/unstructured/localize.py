@@ -1,0 +1,380 @@
+"""
+Partition allocation lists, and the edges of one part in local numbers.
+
+Problem. An edge joins elements by their numbers in the whole problem. Whoever computes on a part wants
+the edges of that part, and places in the memory that holds its elements.
+Idea. An edge goes to the part that has most of its elements. There, the part's own elements have places
+0 to m - 1 by their offsets; behind them stand the elements of other parts that its edges need, each
+once.
+
+Invariants. Every edge is in one part; ties go to the lowest. Equal partitions give equal lists.
+
+Reference: PASSION report, section 4.4.2 and Table 5 (`oc_gen_pal`, `oc_localize`, `oc_gather`,
+`oc_scatter`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.compute.jobs import Source, opened
+from outcore.errors import UsageError, advice
+from outcore.problems.unstructured.groups import Groups, most_owners
+from outcore.problems.unstructured.indirect import gather, in_pieces, scatter, scratch
+from outcore.problems.unstructured.share import Share
+from outcore.problems.unstructured.tables import (
+    Released,
+    as_table,
+    check_edges,
+    native,
+    part_number,
+    room,
+    too_small,
+)
+from outcore.problems.unstructured.translation import TranslationTable
+
+__all__ = ["COMBINE", "AllocationList", "Combine", "LocalEdges"]
+
+Combine = Literal["add", "min", "max"]
+
+#: How contributions to one element are put together.
+COMBINE: dict[str, Any] = {"add": np.add, "min": np.minimum, "max": np.maximum}
+
+
+@dataclass(frozen=True, eq=False)
+class LocalEdges:
+    """
+    The edges of one part, in local numbers; made by `AllocationList.localize`.
+
+    Parameters
+    ----------
+    part
+        Number of the part.
+    edges
+        Local numbers of their elements: int64, of shape (e, k). Numbers below ``members.size`` are the
+        part's own elements, the others those of `off`.
+    numbers
+        Number of each edge in the whole problem, ascending: shape (e,).
+    members
+        The part's own elements, ascending: shape (m,).
+    off
+        Elements of other parts that the edges need, ascending, each once: shape (f,).
+    off_part, off_offset
+        Where each of these is: part and offset in it.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> table = outcore.TranslationTable(outcore.Partition.blocks(4, 2))
+    >>> local = outcore.AllocationList([[0, 1], [1, 2], [3, 2]], table).localize(0)
+    >>> local.edges, local.off
+    (array([[0, 1],
+           [1, 2]]), array([2]))
+    >>> local.gather(np.array([10.0, 11.0, 12.0, 13.0]))
+    array([10., 11., 12.])
+    """
+
+    part: int
+    edges: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+    members: NDArray[np.int64]
+    off: NDArray[np.int64]
+    off_part: NDArray[np.int32]
+    off_offset: NDArray[np.int64]
+
+    def gather(self, array: Any) -> NDArray[Any]:
+        """
+        What the edges need of an array: own elements, then those of other parts.
+
+        Parameters
+        ----------
+        array
+            A `DiskArray` or NumPy array, a row for each element of the problem.
+
+        Returns
+        -------
+        numpy.ndarray
+            Of shape (m + f, ...): the caller's memory.
+
+        Raises
+        ------
+        UsageError
+            ``shape-mismatch``: the array has too few rows.
+        StorageError, BudgetError
+            As reading it raises.
+
+        Notes
+        -----
+        Not collective. Read in the order of the file (`oc_get_partition` and `oc_gather`).
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> table = outcore.TranslationTable(outcore.Partition.blocks(4, 2))
+        >>> outcore.AllocationList([[3, 0]], table).localize(0).gather(np.arange(4) * 10)
+        array([ 0, 10, 30])
+        """
+        table = as_table(array)
+        self._check(table)
+        found = np.empty((self.members.size + self.off.size, *table.shape[1:]), table.dtype)
+        with _core.Reservation("gather", scratch()):
+            for rows, to in self._both(found):
+                for some in in_pieces(rows.size):
+                    gather(table, rows[some], to[some])
+        return found.astype(native(found.dtype), copy=False)
+
+    def scatter(self, array: Any, values: NDArray[Any], combine: Combine = "add") -> None:
+        """
+        Put contributions of the edges into an array.
+
+        Parameters
+        ----------
+        array
+            A `DiskArray` that is open for writing, or a NumPy array.
+        values
+            Of shape (m + f, ...), in local numbers.
+        combine
+            ``"add"``, ``"min"`` or ``"max"``: what becomes of what is there and what comes.
+
+        Raises
+        ------
+        UsageError
+            ``bad-option``, ``shape-mismatch``, ``read-only``.
+        StorageError, BudgetError
+            As reading and writing raise.
+
+        Notes
+        -----
+        Not collective, and not atomic: who scatters from several parts does so one after the other. Sums
+        of floating-point numbers depend on that order; `outcore.edge_loop` gives sums that depend on
+        nothing.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> table = outcore.TranslationTable(outcore.Partition.blocks(4, 2))
+        >>> x = np.zeros(4)
+        >>> outcore.AllocationList([[3, 0]], table).localize(0).scatter(x, np.array([1.0, 2, 3]))
+        >>> x
+        array([1., 2., 0., 3.])
+        """
+        if combine not in COMBINE:
+            raise UsageError(
+                f"combine={combine!r} is not known{advice(combine, COMBINE)} Known: "
+                f"{', '.join(COMBINE)}",
+                code="bad-option",
+            )
+        table = as_table(array)
+        self._check(table)
+        shape = (self.members.size + self.off.size, *table.shape[1:])
+        if values.shape != shape:
+            raise UsageError(
+                f"values have shape {values.shape}; the part's own {self.members.size} elements and "
+                f"{self.off.size} others need {shape}",
+                code="shape-mismatch",
+            )
+        row = 2 * values[:1].size * table.dtype.itemsize
+        with _core.Reservation("scatter", 2 * scratch()):
+            for rows, added in self._both(values):
+                for some in in_pieces(rows.size, row):
+                    before = np.empty((some.stop - some.start, *shape[1:]), table.dtype)
+                    gather(table, rows[some], before)
+                    scatter(table, rows[some], COMBINE[combine](before, added[some]))
+
+    def _both(self, values: NDArray[Any]) -> tuple[tuple[NDArray[np.int64], NDArray[Any]], ...]:
+        own = self.members.size
+        return (self.members, values[:own]), (self.off, values[own:])
+
+    def _check(self, table: Any) -> None:
+        last = max((int(one[-1]) for one in (self.members, self.off) if one.size), default=-1)
+        if table.ndim < 1 or table.shape[0] <= last:
+            raise UsageError(
+                f"an array of shape {table.shape} has no row for element {last}; give one row for each "
+                "element of the problem",
+                code="shape-mismatch",
+            )
+
+
+class AllocationList(Released):
+    """
+    Which edges belong to which part: a partition allocation list.
+
+    Parameters
+    ----------
+    edges
+        Integers of shape (m, k): the elements that each edge joins (k = 2), or a cell has. A path, a
+        `DiskArray` or an array in memory; it may be larger than memory.
+    table
+        Where the elements are.
+
+    Raises
+    ------
+    UsageError
+        ``bad-shape``, ``bad-dtype``: edges that are no table of integers.
+    SectionError
+        ``index-out-of-bounds``: an edge names an element that is not there; the message says which edge.
+    BudgetError
+        A slab of 64 edges does not fit half of the memory budget.
+
+    Notes
+    -----
+    Not collective. An edge belongs to the part that has most of its elements, the lowest of several. Two
+    passes over the edges are made, and 8 (k + 1) bytes are kept for each edge, in memory as far as an
+    eighth of the memory budget holds them, else in temporary arrays on disk, which go away with the
+    list.
+
+    References
+    ----------
+    PASSION report, section 4.4.2, Table 5: `oc_gen_pal`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> table = outcore.TranslationTable(outcore.Partition.blocks(4, 2))
+    >>> outcore.AllocationList([[0, 1], [1, 2], [3, 2]], table).counts
+    array([2, 1])
+    """
+
+    def __init__(self, edges: Source, table: TranslationTable) -> None:
+        self._table = table
+        with opened(edges) as (found,), _core.Reservation("allocation list", room()):
+            check_edges(found)
+            share = Share.alone([found.path] if isinstance(found, DiskArray) else [])
+            groups = Groups(found, table.elements, _as_they_are, self._owner, most_owners, share)
+            groups.count(table.parts)
+            self._begins = groups.begins
+            self._edges, self._numbers = groups.tables()
+            groups.distribute(self._edges, self._numbers)
+
+    def _owner(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
+        positions = self._table.order.positions(elements)
+        found: NDArray[np.int64] = np.searchsorted(
+            self._table.order.begins[1:], positions, side="right"
+        )
+        return found
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return self._begins.size - 1
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How many edges each part has: int64, shape (parts,)."""
+        return np.diff(self._begins)
+
+    def edges(self, part: SupportsIndex) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """
+        The edges of a part.
+
+        Parameters
+        ----------
+        part
+            Number of the part.
+
+        Returns
+        -------
+        edges : numpy.ndarray
+            Numbers of their elements in the whole problem: int64, shape (counts[part], k).
+        numbers : numpy.ndarray
+            Number of each edge, ascending. Both are the caller's memory.
+
+        Raises
+        ------
+        SectionError
+            ``index-out-of-bounds``: there is no such part.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> table = outcore.TranslationTable(outcore.Partition.blocks(4, 2))
+        >>> outcore.AllocationList([[0, 1], [3, 2]], table).edges(1)
+        (array([[3, 2]]), array([1]))
+        """
+        number = part_number(part, self.parts)
+        some = slice(int(self._begins[number]), int(self._begins[number + 1]))
+        return self._edges[some], self._numbers[some]
+
+    def localize(self, part: SupportsIndex) -> LocalEdges:
+        """
+        The edges of a part in local numbers, and the elements of other parts that they need.
+
+        Parameters
+        ----------
+        part
+            Number of the part.
+
+        Returns
+        -------
+        LocalEdges
+            NumPy arrays: the caller's memory.
+
+        Raises
+        ------
+        SectionError
+            ``index-out-of-bounds``: there is no such part.
+        BudgetError
+            The part's edges do not fit half of the memory budget: make more parts.
+
+        Notes
+        -----
+        Not collective.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> table = outcore.TranslationTable(outcore.Partition.blocks(4, 2))
+        >>> local = outcore.AllocationList([[0, 1], [1, 2], [3, 2]], table).localize(0)
+        >>> local.off, local.off_part, local.off_offset
+        (array([2]), array([1], dtype=int32), array([0]))
+        """
+        number = part_number(part, self.parts)
+        edges, numbers = self.edges(number)
+        needed = edges.size * 96
+        if needed > room():
+            what = f"localizing {len(edges)} edges of part {number}"
+            raise too_small(what, needed, ", or make more parts")
+        begins = self._table.order.begins
+        with _core.Reservation("localize", needed):
+            elements, places = np.unique(edges, return_inverse=True)
+            positions = self._table.order.positions(elements)
+            own = (positions >= begins[number]) & (positions < begins[number + 1])
+            members = self._table.members(number)
+            local = np.where(own, positions - begins[number], members.size - 1 + (~own).cumsum())
+            away = positions[~own]
+            owner = np.searchsorted(begins[1:], away, side="right")
+            return LocalEdges(
+                number,
+                local[places].reshape(edges.shape),
+                numbers,
+                members,
+                elements[~own],
+                owner.astype(np.int32),
+                away - begins[owner],
+            )
+
+    def close(self) -> None:
+        """
+        Release the list; what is on disk goes away. Closing twice does nothing.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> table = outcore.TranslationTable(outcore.Partition.blocks(4, 2))
+        >>> outcore.AllocationList([[0, 1]], table).close()
+        """
+        self._edges.close()
+        self._numbers.close()
+
+    def __repr__(self) -> str:
+        return f"<AllocationList: {int(self._begins[-1])} edges of {self.parts} parts>"
+
+
+def _as_they_are(slab: NDArray[Any]) -> NDArray[np.int64]:
+    return slab.astype(np.int64, copy=False)

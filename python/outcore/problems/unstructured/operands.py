@@ -1,0 +1,154 @@
+"""
+The arrays of a loop over edges: those that the kernel reads, and those that it adds to.
+
+Problem. A loop takes paths, open arrays and arrays in memory, and updates some of them in place; an
+array that is read and updated, or updated twice, would make the result depend on how the loop is cut.
+Idea. Each is opened, given its name, and compared with the others before anything is moved.
+
+Invariants. What is updated can be written to, and is used in no other way. Handles that were opened here
+are closed with the stack of the call.
+
+Reference: PASSION report, section 4.4.3, Figure 7.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import outcore
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.tiling import Side
+from outcore.compute.jobs import InMemory, Source, opened
+from outcore.errors import UsageError, advice
+from outcore.formats.layout import Strided
+from outcore.formats.paths import one_name
+from outcore.problems.unstructured.localize import COMBINE
+from outcore.problems.unstructured.tables import Table, native
+
+__all__ = ["Operand", "neutral", "refuse_shared", "to_read", "to_update"]
+
+#: Steps that are taken to find out whether two arrays in memory share an element.
+_WORK = 10**6
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One array of a loop."""
+
+    name: str
+    table: Table
+    combine: str | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of its rows in memory."""
+        return native(self.table.dtype)
+
+    @property
+    def tail(self) -> tuple[int, ...]:
+        """Shape of a row."""
+        return tuple(self.table.shape[1:])
+
+    @property
+    def row(self) -> int:
+        """Elements of a row."""
+        return int(np.prod(self.tail, dtype=np.int64))
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it is an array of this process."""
+        return isinstance(self.table, InMemory)
+
+    def is_shared(self, ranks: int, blocks: int) -> bool:
+        """
+        Whether parts of it that are stored whole have rows of several ranks, or of several blocks.
+
+        A chunk that has codecs would be decoded and encoded for each block that has one of its nodes.
+        """
+        if self.in_memory:
+            return False
+        info = self.table.info
+        if ranks > 1:
+            return not isinstance(info.layout, Strided)
+        return blocks > 1 and Side.of(info).whole
+
+
+def to_read(stack: contextlib.ExitStack, arrays: Mapping[str, Source]) -> list[Operand]:
+    """Arrays that are read."""
+    tables = stack.enter_context(opened(*arrays.values()))
+    return [Operand(name, table) for name, table in zip(arrays, tables, strict=True)]
+
+
+def to_update(stack: contextlib.ExitStack, name: str, what: Any) -> Operand:
+    """An array that is updated, and how."""
+    array, combine = what if isinstance(what, tuple) else (what, "add")
+    if combine not in COMBINE:
+        raise UsageError(
+            f"updates[{name!r}]: {combine!r} is no way to combine{advice(combine, COMBINE)} Known: "
+            f"{', '.join(COMBINE)}",
+            code="bad-option",
+        )
+    if isinstance(array, str | os.PathLike):
+        array = stack.enter_context(outcore.open(one_name(array), "r+"))
+    elif isinstance(array, np.ndarray):
+        if not array.flags.writeable:
+            raise UsageError(f"updates[{name!r}] cannot be written to", code="bad-out")
+        array = InMemory(array, f"updates[{name!r}]")
+    elif not isinstance(array, DiskArray):
+        raise UsageError(
+            f"updates[{name!r}] is a {type(array).__name__}; give a path, a DiskArray or a NumPy array, "
+            "which is changed in place",
+            code="bad-out",
+        )
+    elif not array.writable:
+        raise UsageError(
+            f"updates[{name!r}], {array.path!r}, was opened for reading; open it with mode 'r+'",
+            code="bad-out",
+            path=array.path,
+        )
+    if array.dtype.kind not in ("iufc" if combine == "add" else "iuf"):
+        raise UsageError(
+            f"updates[{name!r}] has dtype {array.dtype}, which cannot be combined by {combine!r}",
+            code="bad-dtype",
+        )
+    return Operand(name, array, combine)
+
+
+def neutral(one: Operand) -> Any:
+    """What changes nothing when it is combined."""
+    if one.combine == "add":
+        return 0
+    if one.dtype.kind == "f":
+        return np.inf if one.combine == "min" else -np.inf
+    limits = np.iinfo(one.dtype)
+    return limits.max if one.combine == "min" else limits.min
+
+
+def refuse_shared(updates: Sequence[Operand], others: Sequence[Operand]) -> None:
+    """Refuse what is updated and used otherwise, too: a kernel would see new values or old ones."""
+    for n, one in enumerate(updates):
+        for other in [*updates[:n], *others]:
+            if _same(one.table, other.table):
+                raise UsageError(
+                    f"{one.name!r} and {other.name!r} are the same array; what is updated can be used "
+                    "in no other way, so add to a copy",
+                    code="bad-out",
+                )
+
+
+def _same(a: Table, b: Table) -> bool:
+    if isinstance(a, InMemory) and isinstance(b, InMemory):
+        work: Any = _WORK  # NumPy's types know no number
+        try:
+            return bool(np.shares_memory(a.data, b.data, max_work=work))
+        except np.exceptions.TooHardError:
+            return True  # strides that nobody knows what to think of
+    if isinstance(a, InMemory) or isinstance(b, InMemory):
+        return False
+    return bool(os.path.realpath(a.path) == os.path.realpath(b.path))

@@ -1,0 +1,656 @@
+"""
+Partitions: which part each element of an unstructured problem belongs to, and how that is decided.
+
+Problem. The nodes of a mesh, or the atoms of a molecule, do not fit in memory, and the order in which
+they are numbered says little of which are used together.
+Idea. They are divided into parts of equal weight whose elements lie near each other. A part fits in the
+memory of a process (N-partitioning, the report's model for local placement); or parts of a first level
+fit in that of all ranks together, and each has one part for each rank (hierarchical partitioning, its
+partitioned in-core model). A partition is a value: the number of each element's part.
+
+Invariants. Equal input gives equal partitions: on any budget, on any rank, from memory or from disk.
+Parts are numbered so that those of a first-level part follow each other.
+
+Reference: Choudhary et al., "PASSION: Parallel And Scalable Software for Input-Output", section 4.4.1
+and Table 5 (`oc_gen_partition`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+import outcore
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.base.report import counted
+from outcore.compute.jobs import Source, collective, opened
+from outcore.errors import UsageError, advice
+from outcore.formats.paths import one_name
+from outcore.problems.unstructured import bisection, curves, graphs
+from outcore.problems.unstructured.points import Points, Weights
+from outcore.problems.unstructured.share import Share
+from outcore.problems.unstructured.tables import (
+    Released,
+    Table,
+    as_table,
+    check_edges,
+    check_indices,
+    describe,
+    forget_manifest,
+    in_folder,
+    new_table,
+    open_table,
+    part_number,
+    promised,
+    read_manifest,
+    refuse_dtype,
+    room,
+    rows_in,
+    slabs,
+    value_of,
+    write_manifest,
+)
+from outcore.ranks.ranks import Ranks
+
+__all__ = ["Method", "Partition", "partition"]
+
+Method = Literal["rcb", "hilbert", "metis"]
+
+_METHODS = ("rcb", "hilbert", "metis")
+_KIND = "partition"
+#: Parts are int32.
+_MOST = 2**31 - 1
+
+
+class Partition(Released):
+    """
+    Which part each element belongs to; made by `outcore.partition`, `Partition.blocks` or `open`.
+
+    Parameters
+    ----------
+    part
+        Part of each element: integers of shape (n,), a NumPy array or a `DiskArray`.
+    parts
+        How many parts there are; some may be empty.
+    method
+        How it was made, for people.
+    levels
+        ``(k, ranks)`` if it is hierarchical: part ``i * ranks + r`` is that of rank `r` in first-level
+        part `i`.
+
+    Raises
+    ------
+    SectionError
+        ``index-out-of-bounds``: a number in `part` is none of a part.
+    UsageError
+        ``bad-dtype``, ``bad-shape``, ``bad-partition``: `part` is no line of integers, or there is no
+        part.
+    BudgetError
+        The counts of so many parts do not fit the memory budget.
+
+    Notes
+    -----
+    Not collective. `part` is walked over once, to count; that takes 16 bytes for each part, and half of
+    the memory budget at most for slabs. It is not copied.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from outcore import Partition
+    >>> p = Partition(np.array([1, 0, 1, 1]), 3)
+    >>> p.counts
+    array([1, 3, 0])
+    >>> p.members(1)
+    array([0, 2, 3])
+    """
+
+    def __init__(
+        self,
+        part: NDArray[Any] | DiskArray,
+        parts: int,
+        *,
+        method: str = "given",
+        levels: tuple[int, int] | None = None,
+    ) -> None:
+        #: The part of each element, in memory or on disk.
+        self.table: Table = as_table(part, "the parts of elements")
+        self._parts = _count(parts, "parts")
+        self._method, self._levels = method, _levels(levels, self._parts)
+        if self.table.ndim != 1:
+            raise UsageError(
+                f"part has shape {self.table.shape}; give the number of a part for each element",
+                code="bad-shape",
+            )
+        refuse_dtype(self.table, "iu", "part", "give integers: the number of each element's part")
+        with _core.Reservation("partition", self._held + 2 * 8 * self._parts):
+            self._counts = np.zeros(self._parts, np.int64)
+            for low, _, slab in slabs(self.table, self._rows()):
+                check_indices(slab, self._parts, low, "part")
+                self._counts += np.bincount(slab.astype(np.intp), minlength=self._parts)
+
+    @classmethod
+    def blocks(cls, elements: int, parts: int) -> Self:
+        """
+        Parts of neighbouring indices.
+
+        Parameters
+        ----------
+        elements
+            How many elements there are.
+        parts
+            How many parts; their sizes differ by at most one.
+
+        Returns
+        -------
+        Partition
+            Its `part` takes 4 bytes for each element, on disk if an eighth of the budget does not hold
+            it.
+
+        Raises
+        ------
+        UsageError
+            ``bad-partition``: there is no part.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> outcore.Partition.blocks(7, 3).part
+        array([0, 0, 1, 1, 1, 2, 2], dtype=int32)
+        """
+        parts = _count(parts, "parts")
+        table = new_table((elements,), np.int32)
+        with _core.Reservation("partition", min(room(), 32 * max(elements, 1))):
+            rows = rows_in(room(), 32, "parts")
+            for low in range(0, elements, rows):
+                high = min(low + rows, elements)
+                # Middles, as in all other ways; 2 n parts may pass 2^63.
+                middle = 2 * np.arange(low, high, dtype=np.int64) + 1
+                if 2 * elements * parts < 2**63:
+                    table[low:high] = middle * parts // (2 * elements)
+                else:
+                    table[low:high] = [int(m) * parts // (2 * elements) for m in middle]
+        return cls(value_of(table), parts, method="blocks")
+
+    # What it is
+
+    @property
+    def part(self) -> NDArray[Any] | DiskArray:
+        """Part of each element: shape (n,)."""
+        found: NDArray[Any] | DiskArray = value_of(self.table)
+        return found
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return self._parts
+
+    @property
+    def elements(self) -> int:
+        """How many elements there are."""
+        return int(self.table.shape[0])
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How many elements each part has: int64, shape (parts,)."""
+        return self._counts.copy()
+
+    @property
+    def method(self) -> str:
+        """How it was made: ``"rcb"``, ``"hilbert"``, ``"metis"``, ``"blocks"``, ``"given"``."""
+        return self._method
+
+    @property
+    def levels(self) -> tuple[int, int] | None:
+        """``(k, ranks)`` of a hierarchical partition, else None."""
+        return self._levels
+
+    @property
+    def hierarchical(self) -> bool:
+        """Whether it has two levels."""
+        return self._levels is not None
+
+    def members(self, part: SupportsIndex) -> NDArray[np.int64]:
+        """
+        The elements of a part.
+
+        Parameters
+        ----------
+        part
+            Number of the part.
+
+        Returns
+        -------
+        numpy.ndarray
+            Their indices, ascending: int64, of shape (counts[part],). It is the caller's memory.
+
+        Raises
+        ------
+        SectionError
+            ``index-out-of-bounds``: there is no such part.
+
+        Notes
+        -----
+        Not collective. All of `part` is read: who asks for one part after the other makes a
+        `TranslationTable`, which reads what it gives.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> outcore.Partition.blocks(7, 3).members(2)
+        array([5, 6])
+        """
+        number = part_number(part, self._parts)
+        found, filled = np.empty(int(self._counts[number]), np.int64), 0
+        with _core.Reservation("partition", self._held):
+            for low, _, slab in slabs(self.table, self._rows()):
+                mine = np.flatnonzero(slab == number)
+                found[filled : filled + mine.size] = mine + low
+                filled += mine.size
+        return found
+
+    def first_level(self) -> Partition:
+        """
+        The first level of a hierarchical partition: parts that fit in the memory of all ranks together.
+
+        Returns
+        -------
+        Partition
+            Of ``levels[0]`` parts. Its `part` takes 4 bytes for each element, as that of `blocks`.
+
+        Raises
+        ------
+        UsageError
+            ``bad-partition``: the partition has one level.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> p = outcore.partition(np.arange(8.0), 4, levels=(2, 2))
+        >>> p.part, p.first_level().part
+        (array([0, 0, 1, 1, 2, 2, 3, 3], dtype=int32), array([0, 0, 0, 0, 1, 1, 1, 1], dtype=int32))
+        """
+        if self._levels is None:
+            raise UsageError(
+                "the partition has one level; make it with levels=(parts, ranks)",
+                code="bad-partition",
+            )
+        table = new_table((self.elements,), np.int32, self._near())
+        with _core.Reservation("partition", self._held):
+            for low, high, slab in slabs(self.table, self._rows()):
+                table[low:high] = slab // self._levels[1]
+        return Partition(value_of(table), self._levels[0], method=self._method)
+
+    # Its life
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """
+        Keep it in a folder: ``part.npy``, and ``partition.json``, which is written last.
+
+        Parameters
+        ----------
+        folder
+            Made if it is not there. A partition that it keeps is replaced.
+
+        Raises
+        ------
+        StorageError
+            The folder cannot be written to.
+
+        Notes
+        -----
+        Not collective: one rank saves it. Durable when it returns.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> outcore.Partition.blocks(7, 3).save("parts")
+        >>> outcore.Partition.open("parts").counts
+        array([2, 3, 2])
+        """
+        path = in_folder(folder, "part")
+        forget_manifest(folder, _KIND)
+        with (
+            _core.Reservation("partition", self._held),
+            contextlib.closing(new_table((self.elements,), np.int32, path=path)) as target,
+        ):
+            for low, high, slab in slabs(self.table, self._rows()):
+                target[low:high] = slab.astype(np.int32, copy=False)
+            target.flush()
+        self.describe_in(folder)
+
+    def describe_in(self, folder: str | os.PathLike[str]) -> None:
+        """
+        Write the manifest of a saved partition, after its parts.
+
+        Parameters
+        ----------
+        folder
+            Folder of the partition.
+        """
+        _say(folder, self.elements, self._parts, self._method, self._levels)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Self:
+        """
+        What `save` kept, or ``partition(..., out=folder)``.
+
+        Parameters
+        ----------
+        folder
+            The folder.
+
+        Returns
+        -------
+        Partition
+            In memory if `part` fits an eighth of the memory budget, else on disk.
+
+        Raises
+        ------
+        NotFoundError
+            The folder keeps none that is complete.
+        FormatError
+            What it keeps contradicts itself, or is of a later version.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> outcore.Partition.blocks(4, 2).save("halves")
+        >>> outcore.Partition.open("halves")
+        <Partition: 4 elements in 2 parts, blocks>
+        """
+        words = read_manifest(folder, _KIND)
+        with promised(folder, "partition"):
+            elements, parts = operator.index(words["elements"]), operator.index(words["parts"])
+            levels = (
+                None if words["levels"] is None else tuple(map(operator.index, words["levels"]))
+            )
+            method = str(words["method"])
+        table = open_table(folder, "part", (elements,), "i")
+        return cls(value_of(table), parts, method=method, levels=levels)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """
+        Release the file, if there is one; a temporary one goes away. Closing twice does nothing.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> outcore.Partition.blocks(4, 2).close()
+        """
+        self.table.close()
+
+    def __repr__(self) -> str:
+        levels = "" if self._levels is None else f", levels {self._levels}"
+        elements, parts = counted(self.elements, "element"), counted(self._parts, "part")
+        return f"<Partition: {elements} in {parts}, {self._method}{levels}>"
+
+    @property
+    def _each(self) -> int:
+        """Bytes of an element in a pass."""
+        return 4 * int(self.table.dtype.itemsize) + 24
+
+    def _rows(self) -> int:
+        return rows_in(room(), self._each, "parts")
+
+    @property
+    def _held(self) -> int:
+        """Bytes that a pass takes."""
+        return min(room(), self._each * self.elements)
+
+    def _near(self) -> list[str]:
+        return [self.table.path] if isinstance(self.table, DiskArray) else []
+
+
+@collective
+def partition(
+    coordinates: Source | int,
+    parts: int,
+    *,
+    method: Method = "rcb",
+    weights: Source | None = None,
+    edges: Source | None = None,
+    levels: tuple[int, int] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    comm: outcore.Communicator | outcore.Transport | None = None,
+) -> Partition:
+    """
+    Divide the elements of an unstructured problem into parts of equal weight.
+
+    Parameters
+    ----------
+    coordinates
+        Where each element is: real numbers of shape (n, d), or (n,) on a line; a path, a `DiskArray` or
+        an array in memory. They may be larger than memory. With ``method="metis"`` only `n` counts,
+        which may be given instead.
+    parts
+        How many parts. With more parts than elements some are empty.
+    method
+        ``"rcb"``, recursive coordinate bisection: a set is cut across the longest side of its bounding
+        box, in proportion to the parts that each half becomes. ``"hilbert"``: the curve through all
+        points is cut into `parts` pieces. ``"metis"``: METIS cuts few `edges`, in memory.
+    weights
+        Work of each element: shape (n,), finite, at least 0, not all 0. By default all are 1.
+    edges
+        For METIS: integers of shape (m, k); elements in a row are neighbours.
+    levels
+        ``(k, ranks)``: hierarchical. The elements are divided into `k` parts that fit in the memory of
+        all ranks together, and each of these into one part for each rank; ``k * ranks`` is `parts`.
+    out
+        A folder that keeps it, as `Partition.save` does. By default it is in memory if 4 bytes for each
+        element fit an eighth of the memory budget, else a temporary array on disk.
+    comm
+        A communicator of mpi4py, or a transport: its ranks share the work, and each opens the result.
+        Collective then; of several ranks `out` is needed, a folder that all of them see.
+
+    Returns
+    -------
+    Partition
+        int32 for each element.
+
+    Raises
+    ------
+    UsageError
+        ``bad-partition``, ``bad-shape``, ``bad-dtype``, ``shape-mismatch``,
+        ``missing-argument``; ``bad-coordinates`` and ``bad-weights`` name the element.
+    SectionError
+        ``index-out-of-bounds``: an edge names an element that is not there; the message says which.
+    UnsupportedError
+        ``needs-pymetis``: the package is not installed.
+    BudgetError
+        A graph for METIS, or counters for so many parts, do not fit half of the memory budget.
+    CollectiveError
+        With `comm`, on all ranks: a rank failed, or called something else.
+
+    Notes
+    -----
+    Equal arguments give equal partitions, on any rank, on any number of ranks and within any budget.
+    Without `comm` it is not collective. With it each rank walks through its part of the coordinates, and
+    counters are added up; as soon as there are as many sets as ranks, each has some of these whole, by
+    way of temporary files, in ``OUTCORE_SCRATCH`` or beside `out`, as large as coordinates and weights.
+    METIS works on one rank, while the others wait.
+
+    Sizes differ by at most one, without weights. With weights, each cut lies where the middle of an
+    element's weight passes the wanted sum, so a cut is at most half an element off. Ties go by index.
+    Weights that are not integers are rounded to multiples of the largest over 2^60 / n.
+
+    Half of the memory budget is taken. One pass looks for coordinates that are not finite, and measures
+    the box. What fits is then partitioned in one more; else bisection takes about four passes for each
+    level whose sets do not fit, and the curve three or four in all. Nothing is sorted on disk.
+
+    References
+    ----------
+    PASSION report, section 4.4.1: recursive coordinate bisection, N-partitioning and hierarchical
+    partitioning. Berger, Bokhari (1987). Skilling (2004). Karypis, Kumar (1998).
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> corners = np.array([[0, 0], [5, 0], [0, 1], [5, 1]])
+    >>> p = outcore.partition(corners, 2)
+    >>> p.part
+    array([0, 1, 0, 1], dtype=int32)
+    >>> p.members(1)
+    array([1, 3])
+    >>> outcore.partition(np.arange(6.0), 2, weights=[5, 1, 1, 1, 1, 1]).counts
+    array([1, 5])
+    """
+    out = None if out is None else one_name(out)
+    if method not in _METHODS:
+        raise UsageError(
+            f"method={method!r} is no way to partition{advice(method, _METHODS)} Known: "
+            f"{', '.join(_METHODS)}",
+            code="bad-partition",
+        )
+    parts = _count(parts, "parts")
+    two = _levels(levels, parts)
+    if method != "metis" and isinstance(coordinates, int):
+        raise UsageError(
+            f"method={method!r} needs coordinates, not their number; give an array of shape (n, d)",
+            code="missing-argument",
+        )
+    ranks = Ranks.of(comm, "partition")
+    given: dict[str, Source] = {}
+    if not isinstance(coordinates, int):
+        given["coordinates"] = coordinates
+    if weights is not None:
+        given["weights"] = weights
+    if edges is not None:
+        given["edges"] = edges
+    with opened(*given.values()) as tables:
+        inputs = dict(zip(given, tables, strict=True))
+        told = f"partition: {_told(inputs)}, {parts} parts, {method}, {two}, {out}"
+        near = [] if out is None else [out]
+        near += [one.path for one in tables if isinstance(one, DiskArray)]
+        with Share(ranks, ranks.alike(lambda: told, int(outcore.memory())), near) as share:
+            share.needs(out, "a partition")
+            if method == "metis":
+                if isinstance(coordinates, int):
+                    count = coordinates
+                else:
+                    count = inputs["coordinates"].shape[0] if inputs["coordinates"].ndim else 0
+                table = _by_metis(count, inputs, parts, 1 if two is None else two[1], out, share)
+            else:
+                table = _by_place(method, inputs, parts, 1 if two is None else two[1], out, share)
+            if ranks.size == 1:
+                found = Partition(value_of(table), parts, method=method, levels=two)
+                if out is not None:
+                    table.flush()
+                    found.describe_in(out)
+                return found
+            ranks.together(table.flush)
+            count = int(table.shape[0])
+            ranks.once(lambda: _say(str(out), count, parts, method, two))
+    return ranks.together(lambda: Partition.open(str(out)))
+
+
+def _told(inputs: Mapping[str, Table]) -> str:
+    """Arrays, for a comparison between ranks."""
+    return ", ".join(f"{name} {describe(one)}" for name, one in inputs.items())
+
+
+def _by_place(
+    method: str,
+    inputs: Mapping[str, Table],
+    parts: int,
+    within: int,
+    out: str | os.PathLike[str] | None,
+    share: Share,
+) -> Table:
+    """By coordinates."""
+    memory = share.room
+    with _core.Reservation("partition", memory):
+        points = Points(inputs["coordinates"], inputs.get("weights"), memory // 3, share)
+        table = _new(points.count, out, share)
+        if points.count:
+            memory -= memory // 3
+            if method == "rcb":
+                bisection.bisect(points, parts, within, table, memory)
+            else:
+                curves.along_curve(points, parts, table, memory)
+    return table
+
+
+def _by_metis(
+    count: int,
+    inputs: Mapping[str, Table],
+    parts: int,
+    within: int,
+    out: str | os.PathLike[str] | None,
+    share: Share,
+) -> Table:
+    """By edges; the first rank alone."""
+    graphs.pymetis()  # before anything is read
+    edges = inputs.get("edges")
+    if edges is None:
+        raise UsageError(
+            "method='metis' cuts a graph; give its edges=, integers of shape (m, 2)",
+            code="missing-argument",
+        )
+    check_edges(edges)
+    table = _new(count, out, share)
+
+    def work() -> None:
+        heavy = None
+        if "weights" in inputs:
+            rows = rows_in(room(), 64, "weights")
+            heavy = Weights(inputs["weights"], count, rows, Share.alone())
+        table[:] = graphs.by_metis(edges, count, heavy, parts, within)
+
+    share.ranks.finished(lambda: work() if share.ranks.first else None)
+    return table
+
+
+def _new(elements: int, out: str | os.PathLike[str] | None, share: Share) -> Table:
+    if out is None:
+        return share.table((elements,), np.int32)
+    path = os.path.join(one_name(out), "part.npy")
+
+    def begin() -> None:
+        in_folder(out, "part")
+        forget_manifest(out, _KIND)
+
+    share.ranks.once(begin)
+    return share.table((elements,), np.int32, path)
+
+
+def _say(
+    folder: str | os.PathLike[str],
+    elements: int,
+    parts: int,
+    method: str,
+    levels: tuple[int, int] | None,
+) -> None:
+    words = {"elements": elements, "parts": parts, "method": method, "levels": levels}
+    write_manifest(folder, _KIND, words)
+
+
+def _count(parts: Any, name: str) -> int:
+    whole = hasattr(type(parts), "__index__") and not isinstance(parts, bool)
+    if not whole or not 1 <= operator.index(parts) <= _MOST:
+        raise UsageError(f"{name}={parts!r} has to lie in 1..{_MOST}", code="bad-partition")
+    return operator.index(parts)
+
+
+def _levels(levels: Any, parts: int) -> tuple[int, int] | None:
+    if levels is None:
+        return None
+    if not isinstance(levels, Sequence) or len(levels) != 2:
+        raise UsageError(
+            f"levels={levels!r}: give two numbers, parts of the first level and ranks",
+            code="bad-partition",
+        )
+    upper, ranks = _count(levels[0], "levels[0]"), _count(levels[1], "levels[1]")
+    if upper * ranks != parts:
+        raise UsageError(
+            f"levels={(upper, ranks)} make {upper * ranks} parts, and parts={parts}; both have to be "
+            "the same number",
+            code="bad-partition",
+        )
+    return upper, ranks

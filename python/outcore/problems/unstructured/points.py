@@ -1,0 +1,182 @@
+"""
+Points that are partitioned: coordinates and weights, slab by slab.
+
+Problem. Coordinates come in memory or on disk, in any real dtype, perhaps with NaN; weights may be
+floating point, whose sums would depend on slabs.
+Idea. One object walks through both, in float64 and in integers; of several ranks each through its share.
+Weights that are not small integers are rounded once, to multiples of a fraction of the largest.
+
+Invariants. All sums of weights are exact. What is walked over was checked by the first pass.
+
+Reference: PASSION report, section 4.4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.errors import UsageError
+from outcore.problems.unstructured.share import Share
+from outcore.problems.unstructured.tables import Table, refuse_dtype, rows_in, slabs
+
+__all__ = ["Points", "Slab", "Weights"]
+
+#: First element, one past the last, coordinates (float64, (rows, axes)), weights or None.
+Slab = tuple[int, int, NDArray[np.float64], NDArray[np.int64] | None]
+
+#: Weights have a sum below 2^61, so that twice the sum is an int64.
+_BITS = 60
+
+
+class Points:
+    """
+    Coordinates and weights.
+
+    Parameters
+    ----------
+    coordinates
+        Real numbers, of shape (n, d), or (n,) for points on a line.
+    weights
+        Of shape (n,), at least 0; None: all 1.
+    memory
+        Bytes for the slabs of a pass, and what is computed with them.
+    share
+        The ranks that walk through them together.
+
+    Raises
+    ------
+    UsageError
+        Wrong shapes or dtypes, coordinates that are not finite, negative weights, weights whose sum is
+        0.
+    """
+
+    def __init__(
+        self, coordinates: Table, weights: Table | None, memory: int, share: Share
+    ) -> None:
+        if coordinates.ndim not in (1, 2) or (coordinates.ndim == 2 and not coordinates.shape[1]):
+            raise UsageError(
+                f"coordinates have shape {coordinates.shape}; give (n, d): a row for each point, d at "
+                "least 1; or (n,)",
+                code="bad-shape",
+            )
+        refuse_dtype(coordinates, "fiu", "coordinates", "give integers or floating-point numbers")
+        self.count: int = coordinates.shape[0]
+        self.axes: int = coordinates.shape[1] if coordinates.ndim == 2 else 1
+        self._coordinates, self.share = coordinates, share
+        #: The points of this rank: the first, and one past the last.
+        self.begin, self.end = share.rows(self.count)
+        each = self.axes * (3 * coordinates.dtype.itemsize + 16) + 120
+        if weights is not None:
+            each += 3 * weights.dtype.itemsize + 16
+        self.rows = min(rows_in(memory, each, "coordinates"), max(self.count, 1))
+        self.weights = None if weights is None else Weights(weights, self.count, self.rows, share)
+        #: Sum of all weights.
+        self.weight: int = self.count if self.weights is None else self.weights.total
+        #: Least and greatest coordinates.
+        self.low, self.high = self._measure()
+
+    @property
+    def weighted(self) -> bool:
+        """Weights are not all 1."""
+        return self.weights is not None
+
+    @property
+    def each(self) -> int:
+        """Bytes of a point that is kept in memory: index, coordinates, weight, part."""
+        return 8 * self.axes + 28
+
+    def slabs(self) -> Iterator[Slab]:
+        """All points of this rank, in the order of their indices."""
+        weights = None if self.weights is None else self.weights.slabs()
+        for low, high, data in slabs(self._coordinates, self.rows, self.begin, self.end):
+            x = data.reshape(high - low, self.axes).astype(np.float64, copy=False)
+            weight = None if weights is None else next(weights)
+            yield low, high, x, weight
+
+    def _measure(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        lowest = np.full(self.axes, np.inf)
+        highest = np.full(self.axes, -np.inf)
+        for low, _, data in slabs(self._coordinates, self.rows, self.begin, self.end):
+            x = data.reshape(-1, self.axes).astype(np.float64, copy=False)
+            least, most = x.min(axis=0), x.max(axis=0)
+            if not (np.isfinite(least).all() and np.isfinite(most).all()):
+                row, axis = np.argwhere(~np.isfinite(x))[0]
+                raise UsageError(
+                    f"coordinates[{low + row}, {axis}] is {x[row, axis]}; coordinates have to be "
+                    "finite, so leave such points out, or give them a place",
+                    code="bad-coordinates",
+                )
+            np.minimum(lowest, least, out=lowest)
+            np.maximum(highest, most, out=highest)
+        return self.share.box(lowest, highest)
+
+
+class Weights:
+    """
+    Weights as integers whose sum is below 2^61.
+
+    Integers stay as they are unless n times the largest passes 2^60; others become multiples of the
+    largest over 2^60 / n, rounded to the nearest.
+
+    Parameters
+    ----------
+    weights
+        Of shape (count,), finite and at least 0.
+    count
+        How many elements there are.
+    rows
+        Of a slab.
+    share
+        The ranks that walk through them together.
+    """
+
+    def __init__(self, weights: Table, count: int, rows: int, share: Share) -> None:
+        if weights.shape != (count,):
+            raise UsageError(
+                f"weights have shape {weights.shape}; there are {count} elements, so give ({count},)",
+                code="shape-mismatch",
+            )
+        refuse_dtype(weights, "fiu", "weights", "give integers or floating-point numbers")
+        self._table, self._rows = weights, rows
+        self._begin, self._end = share.rows(count)
+        #: Largest weight, and the integer that it becomes; None where weights are integers as they are.
+        self._scale: tuple[float, float] | None = None
+        largest = share.largest(self._largest())
+        most = 1 << (_BITS - max(count, 1).bit_length())
+        if count and largest == 0:
+            raise UsageError(
+                "weights are all 0, so nothing says how to share elements out; leave weights= out",
+                code="bad-weights",
+            )
+        if count and (weights.dtype.kind == "f" or largest > most):
+            self._scale = float(largest), float(most)
+        #: Their sum.
+        mine = sum(int(slab.sum()) for slab in self.slabs())
+        self.total = int(share.total(np.array([mine], np.int64))[0])
+
+    def slabs(self) -> Iterator[NDArray[np.int64]]:
+        """Those of this rank, in the order of elements."""
+        for _, _, data in slabs(self._table, self._rows, self._begin, self._end):
+            if self._scale is None:
+                yield data.astype(np.int64)
+            else:
+                largest, becomes = self._scale
+                # Divided first: their quotient overflows for tiny weights.
+                yield np.rint(data.astype(np.float64) / largest * becomes).astype(np.int64)
+
+    def _largest(self) -> Any:
+        largest: Any = 0.0 if self._table.dtype.kind == "f" else 0
+        for low, _, data in slabs(self._table, self._rows, self._begin, self._end):
+            wrong = ~np.isfinite(data) | (data < 0)
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                raise UsageError(
+                    f"weights[{low + row}] is {data[row]}; weights have to be finite and at least 0",
+                    code="bad-weights",
+                )
+            largest = max(largest, data.max().item())
+        return largest

@@ -1,0 +1,332 @@
+"""
+New rows of arrays that a loop updates, kept beside these until all of them are there.
+
+Problem. A loop that is killed has changed some rows of what it updates, and nobody knows which: begun
+again it would add to them twice. And ranks that update an array in chunks have rows of the same chunk,
+which only one of them can encode.
+Idea. The rows go to a file of their own, stored whole; what is updated stays as it was. When all rows
+are there, they are copied into their array, chunk by chunk: each chunk is encoded by one rank, once.
+With a journal beside them, which says which blocks are durable, the loop can go on after a kill. Copying
+can be done again as often as one likes.
+
+Invariants. Until a line of the journal says that all rows are durable, what is updated has not changed;
+from then on it is only copied to. Whoever goes on means the same loop of the same arrays, or is refused.
+The journal goes away when what is updated is durable.
+
+Reference: PASSION report, section 4.4.3 (partial results on disk, final results scattered at the end).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from outcore import formats
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.opening import create, open
+from outcore.arrays.schedule import Block, Buffer, Load, Run, Schedule, Step, Store, divided
+from outcore.arrays.tiling import Side, Tiling, choose
+from outcore.base.report import counted
+from outcore.compute.jobs.changed import Files, containers, state
+from outcore.compute.jobs.checkpoints import Checkpoints
+from outcore.compute.jobs.journal import SUFFIX, Journal, Steps, gather, held, of_rank, of_ranks
+from outcore.compute.jobs.left import removable
+from outcore.compute.jobs.leftovers import half_replaced
+from outcore.compute.jobs.target import PARTIAL, discard
+from outcore.errors import OutcoreError, UsageError
+from outcore.formats import durable
+from outcore.problems.unstructured.operands import Operand
+from outcore.problems.unstructured.tables import too_small
+from outcore.ranks.ranks import Ranks
+
+__all__ = ["Kept", "put_in_place", "refuse_interrupted"]
+
+#: Seconds that somebody who lists jobs may have the journal.
+_PATIENCE = 0.5
+
+
+def _beside(one: Operand, ending: str) -> str:
+    """A file beside an array that is updated, named after it."""
+    outer, inner = formats.split_path(str(one.table.path).rstrip("/"))
+    return durable.neighbour(os.path.realpath(outer) + (inner or "").replace("/", "."), ending)
+
+
+def _rows(one: Operand) -> str:
+    """Where its new rows are kept."""
+    return _beside(one, f"{PARTIAL}.npy")
+
+
+def refuse_interrupted(updates: Sequence[Operand]) -> None:
+    """Raise if a loop that was interrupted has left new rows of one of these arrays."""
+    for one in updates:
+        if isinstance(one.table, DiskArray) and os.path.exists(_rows(one)):
+            raise UsageError(
+                f"a loop that updates {one.table.path!r} was interrupted, and keeps its new rows in "
+                f"{_rows(one)!r}; the same call with resume=True goes on with it, and "
+                "outcore.jobs.clean gives it up",
+                code="other-job",
+                path=str(one.table.path),
+            )
+
+
+def put_in_place(
+    rows: Sequence[Any], updates: Sequence[Operand], ranks: Ranks, room: int
+) -> Callable[[], None]:
+    """
+    What copies new rows into their arrays, with as many bytes of buffers.
+
+    Each rank copies whole chunks of its own.
+    """
+
+    def work() -> None:
+        for source, one in zip(rows, updates, strict=True):
+            plan = _copy(source, one, ranks.size, room)
+            for shares in divided(plan, ranks.size, lambda step: 1.0):
+                if len(shares[ranks.rank]):
+                    with Run(plan, [source, one.table], steps=shares[ranks.rank]) as run:
+                        run.finish()
+
+    return work
+
+
+def _copy(source: Any, one: Operand, ranks: int, room: int) -> Schedule:
+    """The schedule of a copy: tiles of whole chunks of the target."""
+    target = Side.of(one.table.info)
+    rows = Side(one.dtype.itemsize, "C") if source.info is None else Side.of(source.info)
+    most = room // (2 * one.dtype.itemsize)
+    tiles = choose(one.table.shape, rows, target, most, ranks=ranks)
+    if not isinstance(tiles, Tiling):
+        raise too_small(f"a chunk of {one.table.path!r}", 2 * tiles * one.dtype.itemsize, "")
+
+    def step(number: int) -> Step:
+        section = tiles.key(number)
+        shape = tuple(part.stop - part.start for part in section)
+        return Step((Block(0, shape),), (Load(0, section, 0),), (Store(1, section, 0),))
+
+    most = max(int(np.prod(tiles.tile, dtype=np.int64)), 1)
+    buffers = (Buffer(most, one.dtype, one.table.order, copies=2),)
+    return Schedule("edge_loop", ("rows", one.name), buffers, len(tiles), step, ())
+
+
+class Kept:
+    """
+    The rows and the journal of a loop that can go on after a kill. Collective over the ranks.
+
+    Parameters
+    ----------
+    ranks
+        Who shares the blocks.
+    updates
+        What is updated: arrays on disk.
+    inputs
+        What else the loop reads.
+    words
+        What else makes two loops the same.
+    blocks
+        How many steps the loop has.
+    """
+
+    def __init__(
+        self,
+        ranks: Ranks,
+        updates: Sequence[Operand],
+        inputs: Sequence[Operand],
+        words: Mapping[str, Any],
+        blocks: int,
+    ) -> None:
+        self.ranks, self.updates, self.blocks = ranks, updates, blocks
+        self._inputs, self._words = inputs, words
+        self._path = _beside(updates[0], SUFFIX)
+        self._journal: Journal | None = None
+        self._going_on = False
+        #: The new rows of each array, once it has begun.
+        self.rows: list[DiskArray] = []
+        #: Blocks that are durable since before.
+        self.done = Steps()
+
+    def begin(self) -> None:
+        """Find what an interrupted loop left, or begin."""
+        told = self.ranks.told(self._begin)
+        self.done = Steps([(low, high) for low, high in told["done"]])
+        self.ranks.together(lambda: self._join(told))
+
+    @property
+    def is_computed(self) -> bool:
+        """All new rows are durable; what is updated may have some of them."""
+        return self.blocks in self.done
+
+    def run(self, work: Callable[[Steps, Callable[[int], None]], None]) -> None:
+        """
+        Compute what is missing.
+
+        Parameters
+        ----------
+        work
+            Does this rank's steps, but for those that it is given; calls the other for each that was
+            stored.
+        """
+        journal = self._journal
+        assert journal is not None
+        checkpoints = Checkpoints(self.rows, journal)
+
+        def recorded() -> None:
+            try:
+                work(self.done, checkpoints.written)
+            finally:
+                # What was stored is not lost; the first failure is the one to tell.
+                checkpoints.finish()
+
+        self.ranks.finished(recorded)
+        self._mark(self.blocks)
+
+    def replace(self, room: int) -> None:
+        """Put the new rows in place, and forget the loop."""
+        if self.blocks + 1 not in self.done:
+            copy = put_in_place(self.rows, self.updates, self.ranks, room)
+
+            def work() -> None:
+                copy()
+                for one in self.updates:
+                    one.table.flush()
+
+            self.ranks.finished(work)
+            self._mark(self.blocks + 1)
+        self.close()
+        self.ranks.once(self._forget)
+
+    def failed(self, error: BaseException) -> None:
+        """Say what stays, or remove what would not be worth going on from."""
+        journal = self._journal
+        if journal is None or not self.ranks.first:
+            return
+        with contextlib.suppress(OutcoreError):
+            gather(journal)
+        if journal.done or self._going_on:
+            error.add_note(
+                f"{len(journal.done)} of {counted(journal.steps - 1, 'step')} of this loop are done and "
+                f"stay in {self._path!r}; the same call with resume=True goes on with the others"
+            )
+        else:
+            self._forget()
+
+    def close(self) -> None:
+        """Release rows and journal."""
+        for one in self.rows:
+            one.close()
+        self.rows.clear()
+        if self._journal is not None and not self.ranks.first:
+            self._journal.close()
+            self._journal = None
+
+    def release(self) -> None:
+        """The call ends: nobody holds the journal any more."""
+        self.close()
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    def _begin(self) -> dict[str, Any]:
+        """What the first rank does, and tells the others."""
+        self._journal = journal = held(self._path, patience=_PATIENCE)
+        gather(journal)
+        job, before = self._description(), [list(state(one.table, Files())) for one in self.updates]
+        self._going_on = journal.steps > 0
+        if self._going_on:
+            self._compare(journal, job, before)
+        else:
+            self._start(journal, job, before)
+        for path in of_ranks(self._path):
+            os.unlink(path)
+        assert journal.job is not None
+        return {"done": list(journal.done.ranges()), "job": dict(journal.job), "cut": journal.cut}
+
+    def _compare(self, journal: Journal, job: Mapping[str, Any], before: list[Any]) -> None:
+        different = journal.differs(job)
+        kept = journal.cut if isinstance(journal.cut, dict) else {}
+        if not different and self.blocks not in journal.done and kept.get("before") != before:
+            different = ["content of what is updated"]
+        if different:
+            raise UsageError(
+                f"{self._path!r} belongs to another job: different {', '.join(different)}. Repeat the "
+                "call that was interrupted, or give it up with outcore.jobs.clean",
+                code="half-replaced" if half_replaced(journal) else "other-job",
+                path=self._path,
+            )
+        if journal.steps != self.blocks + 2 or kept.get("program") != self.blocks:
+            raise journal.bad()
+
+    def _start(self, journal: Journal, job: Mapping[str, Any], before: list[Any]) -> None:
+        """Announce the loop, then make the files: they are listed until they are gone."""
+        if journal.job is not None:
+            ours = [os.path.dirname(_rows(one)) for one in self.updates]
+            for path, format in removable(journal, ours):
+                discard(path, format)
+        cut = {
+            "partial": [[_rows(one), "npy"] for one in self.updates],
+            "call": None,
+            "before": before,
+            "program": self.blocks,
+            "computed": self.blocks,
+        }
+        journal.begin(job, cut, 0)
+        for one in self.updates:
+            create(_rows(one), one.table.shape, one.dtype, overwrite=True).close()
+        journal.begin(job, cut, self.blocks + 2)
+
+    def _join(self, told: Mapping[str, Any]) -> None:
+        """What each rank does then."""
+        if not self.ranks.first:
+            self._journal = Journal(of_rank(self._path, self.ranks.rank))
+            self._journal.begin(told["job"], told["cut"], self.blocks + 2)
+        if self.blocks + 1 in self.done:
+            return
+        for one in self.updates:
+            self.rows.append(open(_rows(one), "r+"))
+            if self.rows[-1].shape != one.table.shape or self.rows[-1].dtype != one.dtype:
+                raise UsageError(
+                    f"{_rows(one)!r} is not what the interrupted loop left; give it up with "
+                    "outcore.jobs.clean",
+                    code="other-job",
+                    path=_rows(one),
+                )
+            self.rows[-1].handle.core.expect_flush()
+
+    def _mark(self, step: int) -> None:
+        """All that came before is durable, on all ranks."""
+
+        def mark() -> None:
+            assert self._journal is not None
+            if self.ranks.first:
+                gather(self._journal)
+                self._journal.commit([step])
+
+        self.ranks.together(mark)
+        self.done = Steps([*self.done.ranges(), (step, step)])
+
+    def _forget(self) -> None:
+        """Remove all that there is of it, the journal last."""
+        for one in self.updates:
+            discard(_rows(one), "npy")
+        for path in of_ranks(self._path):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        assert self._journal is not None
+        self._journal.remove()
+
+    def _description(self) -> dict[str, Any]:
+        """What makes two loops the same."""
+        told: dict[str, Any] = {"operation": "edge_loop", **self._words}
+        written = Files().union(*(containers(one.table) for one in self.updates))
+        for n, one in enumerate(self.updates):
+            name = "target" if n == 0 else f"target {n + 1}"
+            told[name] = os.path.realpath(str(one.table.path))
+            told[f"{name} is"] = [one.name, list(one.table.shape), str(one.dtype), one.combine]
+        for one in self._inputs:
+            kind, value = state(one.table, written)
+            told[f"{one.name} is"] = [list(one.table.shape), str(one.dtype)]
+            told[f"{one.name} {kind}"] = value
+        return told

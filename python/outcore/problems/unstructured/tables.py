@@ -1,0 +1,416 @@
+"""
+Tables: one entry for each element or edge, in memory or on disk, and passes over them.
+
+Problem. Partitions, translation tables and edges have an entry for each node or edge of a mesh, so they
+may be larger than memory, and every step of the preprocessing walks through them.
+Idea. A table is an `outcore.compute.jobs.InMemory` where an eighth of the memory budget holds it, else a
+temporary array on disk; both are read and written by sections. A pass reads slabs, the next one in the
+background.
+
+Invariants. A pass holds two slabs. Slabs are handed out in the order of the file, in native byte order.
+What a folder keeps is complete if its manifest is there: that is written last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import operator
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+import outcore
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.opening import create, open
+from outcore.compute.jobs import InMemory, Result
+from outcore.compute.jobs.temporaries import create_temporary
+from outcore.errors import BudgetError, FormatError, UsageError
+from outcore.formats import durable
+from outcore.formats.documents import Judge, read_document
+from outcore.formats.paths import one_name
+from outcore.formats.scratch import scratch_folder
+
+__all__ = [
+    "Released",
+    "Table",
+    "as_table",
+    "check_edges",
+    "check_indices",
+    "describe",
+    "forget_manifest",
+    "in_folder",
+    "native",
+    "new_table",
+    "open_table",
+    "part_number",
+    "promised",
+    "read_manifest",
+    "refuse_dtype",
+    "room",
+    "rows_in",
+    "slabs",
+    "too_small",
+    "value_of",
+    "write_manifest",
+]
+
+#: A `DiskArray` or an `InMemory`; both have shape, dtype, path, iread, iwrite and close.
+Table = Any
+
+#: A table in memory that users keep takes at most this part of the budget, beside it.
+_IN_MEMORY = 8
+#: One that only lives within an operation, and is counted in the budget; there may be three of them.
+_COUNTED = 24
+#: Slabs of fewer rows are not worth their calls.
+_FEWEST = 64
+
+
+def describe(table: Table) -> str:
+    """Return what must be equal on all ranks that use a table, in words."""
+    place = os.path.realpath(table.path) if isinstance(table, DiskArray) else "in memory"
+    return f"{place} {table.shape} {table.dtype}"
+
+
+def room() -> int:
+    """Bytes that the buffers of one operation may take: half of the budget; reads have the rest."""
+    return int(outcore.memory()) // 2
+
+
+def too_small(what: str, needed: int, advice: str) -> BudgetError:
+    """
+    The refusal of work that does not fit.
+
+    Parameters
+    ----------
+    what
+        What needs the memory, for the message.
+    needed
+        Bytes of buffers that do; the budget has to be twice as large.
+    advice
+        What else helps.
+    """
+    return BudgetError(
+        f"{what}: {needed} bytes of buffers are needed, and half of the memory budget of "
+        f"{int(outcore.memory())} is {room()}. Raise outcore.memory() to {2 * needed} bytes{advice}",
+        code="budget-too-small",
+        needed=2 * needed,
+    )
+
+
+def rows_in(nbytes: int, each: int, what: str) -> int:
+    """How many rows of `each` bytes fit; `BudgetError` if not 64 do."""
+    rows = nbytes // max(each, 1)
+    if rows < _FEWEST:
+        raise too_small(
+            f"a slab of {_FEWEST} rows for {what}", room() * _FEWEST * each // max(nbytes, 1), ""
+        )
+    return rows
+
+
+class _Counted(InMemory):
+    """A table that only lives within an operation, and is counted in the memory budget."""
+
+    def __init__(self, data: NDArray[Any], held: _core.Reservation) -> None:
+        super().__init__(data, "a table in memory")
+        self._held = held
+
+    def close(self) -> None:
+        """Give its memory back."""
+        self.data = np.zeros(0, self.data.dtype)
+        self._held.release()
+
+
+def new_table(
+    shape: tuple[int, ...],
+    dtype: Any,
+    near: Sequence[str] = (),
+    path: str | None = None,
+    *,
+    counted: bool = False,
+) -> Table:
+    """
+    A table of zeros.
+
+    Parameters
+    ----------
+    shape, dtype
+        Of it.
+    near
+        Paths of inputs: a temporary array goes beside the first that may be written to.
+    path
+        Where it stays; None: in memory if it fits an eighth of the budget, else a temporary array.
+    counted
+        It only lives within an operation: in memory it is counted in the budget, and smaller.
+    """
+    dtype = np.dtype(dtype)
+    if path is not None:
+        return create(path, shape, dtype, overwrite=True)
+    nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    if counted and nbytes <= int(outcore.memory()) // _COUNTED:
+        with contextlib.suppress(BudgetError):  # others have the memory: on disk, then
+            held = _core.Reservation("table", nbytes)
+            return _Counted(np.zeros(shape, dtype), held)
+    elif not counted and nbytes <= int(outcore.memory()) // _IN_MEMORY:
+        return InMemory(np.zeros(shape, dtype), "a table in memory")
+    return create_temporary(Result(shape, dtype), scratch_folder(near))
+
+
+class Released:
+    """What is released by `close`, or at the end of a ``with`` block."""
+
+    def close(self) -> None:
+        """Release it."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def as_table(array: Any, name: str = "an array in memory") -> Table:
+    """An array of either kind, as a table."""
+    return array if isinstance(array, DiskArray | InMemory) else InMemory(np.asarray(array), name)
+
+
+def value_of(table: Table) -> Any:
+    """What a user gets of a table: a NumPy array or a `DiskArray`."""
+    return table.data if isinstance(table, InMemory) else table
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """
+    A dtype in the byte order of the machine: for numbers the very object that NumPy itself uses.
+
+    `numpy.add.at` takes a way that is twenty times as slow where operands have equal dtypes that are two
+    objects, as `numpy.dtype.newbyteorder` makes them.
+    """
+    found = dtype.newbyteorder("=")
+    return np.dtype(found.str) if found.kind in "biufc" else found
+
+
+def slabs(table: Table, rows: int, begin: int = 0, end: int | None = None) -> Iterator[Any]:
+    """
+    Walk through some rows of a table.
+
+    Parameters
+    ----------
+    table
+        In memory or on disk.
+    rows
+        Of a slab. Two slabs are held at once.
+    begin, end
+        The first row, and one past the last; by default all.
+
+    Yields
+    ------
+    tuple
+        Number of the first row, number of the one past the last, the rows.
+    """
+    end = table.shape[0] if end is None else end
+    dtype = native(table.dtype)
+    if isinstance(table, InMemory):  # a view: nobody changes slabs
+        for low in range(begin, end, rows):
+            high = min(low + rows, end)
+            yield low, high, table.data[low:high].astype(dtype, copy=False)
+        return
+    tail = tuple(slice(0, n) for n in table.shape[1:])
+    following = None
+    try:
+        for low in range(begin, end, rows):
+            high = min(low + rows, end)
+            request = following or table.iread((slice(low, high), *tail))
+            data = request.wait()
+            following = None
+            if high < end:
+                following = table.iread((slice(high, min(high + rows, end)), *tail))
+            yield low, high, np.asarray(data).astype(dtype, copy=False)
+    finally:
+        if following is not None:
+            following.cancel()
+            following.finish(unwanted=True)
+
+
+def check_indices(indices: NDArray[Any], length: int, first: int, name: str) -> None:
+    """
+    Raise unless all indices lie in ``0..length-1``.
+
+    Parameters
+    ----------
+    indices
+        A slab of them, of any shape.
+    length
+        Elements that there are.
+    first
+        Row of the array at which the slab begins, for the message.
+    name
+        What the array is called.
+    """
+    if not indices.size or (int(indices.min()) >= 0 and int(indices.max()) < length):
+        return
+    where = np.argwhere((indices < 0) | (indices >= length))[0]
+    value = indices[tuple(where)]
+    place = ", ".join(str(int(n) + (first if axis == 0 else 0)) for axis, n in enumerate(where))
+    raise outcore.SectionError(
+        f"{name}[{place}] is {int(value)}; there are {length} elements, so indices lie in "
+        f"0..{length - 1}. Negative ones do not count from the end here",
+        code="index-out-of-bounds",
+    )
+
+
+def part_number(part: SupportsIndex, parts: int) -> int:
+    """The number of a part, of so many; raises if there is no such part."""
+    number = operator.index(part)
+    check_indices(np.array(number), parts, 0, "the number of a part, ")
+    return number
+
+
+# Folders
+
+
+def in_folder(folder: str | os.PathLike[str], name: str) -> str:
+    """Path of an array in a folder, which is made if it is not there."""
+    os.makedirs(one_name(folder), exist_ok=True)
+    return os.path.join(one_name(folder), f"{name}.npy")
+
+
+def write_manifest(folder: str | os.PathLike[str], kind: str, words: Mapping[str, Any]) -> None:
+    """
+    Say what a folder keeps; the arrays in it are complete.
+
+    Parameters
+    ----------
+    folder
+        The folder.
+    kind
+        Such as ``"partition"``.
+    words
+        What else there is to say; JSON.
+    """
+    text = json.dumps({"outcore": kind, "version": 1, **words}, indent=1) + "\n"
+
+    def fill(fd: int) -> None:
+        durable.write_all(fd, text.encode(), 0)
+
+    durable.create_file(os.path.join(one_name(folder), f"{kind}.json"), fill, exclusive=False)
+
+
+def forget_manifest(folder: str | os.PathLike[str], kind: str) -> None:
+    """Take the manifest away, before arrays of the folder change."""
+    path = os.path.join(one_name(folder), f"{kind}.json")
+    if os.path.exists(path):
+        os.unlink(path)
+
+
+def read_manifest(folder: str | os.PathLike[str], kind: str) -> dict[str, Any]:
+    """
+    What `write_manifest` has said.
+
+    Parameters
+    ----------
+    folder, kind
+        As there.
+    """
+    path = os.path.join(one_name(folder), f"{kind}.json")
+    words = read_document(path, Judge(path, "outcore", f"the {kind}"))
+    if words is None:
+        raise outcore.NotFoundError(
+            f"{one_name(folder)!r} keeps no {kind}: {path!r} is not there, or was never finished; "
+            "make it again",
+            code="not-found",
+            path=path,
+        )
+    if words.get("outcore") != kind or words.get("version") != 1:
+        raise FormatError(
+            f"{path!r} is no {kind} of version 1 (it says version {words.get('version')!r:.99}); a "
+            "newer outcore may read it",
+            code="bad-metadata",
+            path=path,
+        )
+    return words
+
+
+@contextlib.contextmanager
+def promised(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """Raise `FormatError` where words of a manifest are missing, or are no numbers."""
+    try:
+        yield
+    except (KeyError, TypeError) as error:
+        raise FormatError(
+            f"the manifest in {one_name(folder)!r} lacks {error}; make the {what} again",
+            code="bad-metadata",
+            path=one_name(folder),
+        ) from None
+
+
+def open_table(
+    folder: str | os.PathLike[str], name: str, shape: tuple[int, ...], kinds: str, mode: str = "r"
+) -> Table:
+    """
+    A table that a folder keeps.
+
+    Parameters
+    ----------
+    folder, name
+        Where it is.
+    shape
+        That its manifest promises.
+    kinds
+        Of its dtype: ``"i"``, ``"iu"``.
+    mode
+        ``"r"`` or ``"r+"``.
+    """
+    array = open(in_folder(folder, name), "r" if mode == "r" else "r+")
+    if array.shape != shape or array.dtype.kind not in kinds:
+        array.close()
+        raise FormatError(
+            f"{array.path!r} has shape {array.shape} and dtype {array.dtype}, its manifest promises "
+            f"{shape} and integers; the folder was changed, make it again",
+            code="bad-metadata",
+            path=array.path,
+        )
+    if array.nbytes <= int(outcore.memory()) // _IN_MEMORY:
+        data = array[...]
+        path = array.path
+        array.close()
+        return InMemory(data, path)
+    return array
+
+
+def refuse_dtype(array: Table, kinds: str, name: str, wanted: str) -> None:
+    """
+    Raise `UsageError` unless the dtype of an array is of one of these kinds.
+
+    Parameters
+    ----------
+    array
+        A table.
+    kinds
+        Letters of `numpy.dtype.kind`.
+    name, wanted
+        Words for the message.
+    """
+    if array.dtype.kind not in kinds:
+        raise UsageError(
+            f"{name} has dtype {array.dtype}; {wanted}", code="bad-dtype", path=_path(array)
+        )
+
+
+def check_edges(edges: Table) -> None:
+    """Raise `UsageError` unless this is a table of integers with a row for each edge."""
+    if edges.ndim != 2 or not edges.shape[1]:
+        raise UsageError(
+            f"edges have shape {edges.shape}; give (m, k): a row of k elements for each edge",
+            code="bad-shape",
+        )
+    refuse_dtype(edges, "iu", "edges", "give integers: the elements that each edge joins")
+
+
+def _path(array: Table) -> str | None:
+    return array.path if isinstance(array, DiskArray) else None

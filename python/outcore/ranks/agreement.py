@@ -1,0 +1,499 @@
+"""
+Agree first: what ranks tell each other before anything is moved, and how all of them fail together.
+
+Problem. In a collective call one rank fails, or calls something else, and the others wait for ever.
+
+Idea. What a rank does on its own is done before the first message as far as can be; how that ended is
+a word of the record that every rank sends anyway (``crates/plan/src/collective/records.rs``). One
+gathering of the records is then both the exchange of the accesses (the papers' *file access
+descriptor*) and the agreement: if any rank failed, or called something else, all of them raise, and no
+rank has moved a byte. Each round of I/O begins with an agreement, so all stop at the same round. A rank
+reads what is in the page cache before it sends its record, unless it wrote something since the ranks
+synchronised. If all ranks have read all they want, the call needs no other message.
+
+Anything else may fail on one rank alone, too: a plan for which it has no memory, a warning that was
+made an error. A rank that fails between two synchronisations (`Announced`) calls off the next one,
+whichever that is, and all raise. Where a rank cannot know whether there is a next one (`Unsure`: the
+few lines between receiving the records and knowing what they mean), or others wait for its messages, it
+gives up the group: all ranks raise, at once or at their next call, and the group stays stopped.
+
+Invariants. Each rank makes the same calls of the transport, whatever happened to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import CollectiveError, OutcoreError
+from outcore.ranks.transport import Transport
+from outcore.ranks.transport.checks import few
+from outcore.ranks.transport.failing import describe, failed, is_everywhere, mark
+from outcore.ranks.transport.timeouts import DeferredInterrupt
+
+__all__ = [
+    "Announced",
+    "Call",
+    "Elsewhere",
+    "Failures",
+    "Unsure",
+    "brief",
+    "call_of",
+    "count_number",
+    "differ",
+    "fail_together",
+    "gather",
+    "name_of",
+    "next_number",
+    "number_of",
+    "numbered",
+    "together",
+    "told",
+]
+
+# Of the word of a call so many bits are its number; those above are a number of what it means. Ranks
+# that mean different things so call different things, and no other word is needed to find that out.
+_NUMBER_BITS, _WORD_BITS = 16, 63
+# How many things ranks have made together, whose numbers tell them apart.
+_made: weakref.WeakKeyDictionary[Transport, int] = weakref.WeakKeyDictionary()
+# Words of a record that are always sent; longer ones are sent once more, all of one length.
+_HEAD: int = len(_core.failed_record())
+
+
+class Call(NamedTuple):
+    """A collective call: its number in records, and whether it writes sections."""
+
+    number: int
+    writes: bool = False
+
+
+_CALLS = {
+    "read_all": Call(2),
+    "write_all": Call(3, writes=True),
+    "explain_all": Call(4),
+    "explain_all(write=True)": Call(5, writes=True),
+    "outcore.read_all": Call(6),
+    "outcore.write_all": Call(7, writes=True),
+    "outcore.read_all of lists": Call(12),
+    "outcore.write_all of lists": Call(13),
+    "DistArray.read_all": Call(8),
+    "DistArray.write_all": Call(9, writes=True),
+    "outcore.explain_all": Call(10),
+    "outcore.explain_all(write=True)": Call(11, writes=True),
+    # Without sections.
+    "outcore.open": Call(20),
+    "outcore.open_many": Call(21),
+    "flush_all": Call(22),
+    "schedule_all": Call(23),
+    "CollectiveSchedule.gather_all": Call(24),
+    "CollectiveSchedule.scatter_all": Call(25),
+    "CollectiveSchedule.explain_all": Call(26),
+    "outcore.open_group": Call(27),
+    "Group": Call(28),
+    "a computation": Call(30),
+    "create_placed": Call(40),
+    "open_placed": Call(41),
+    "copy_placed": Call(42),
+    "PlacedArray.shift_all": Call(43),
+    "PlacedArray.slabs": Call(44),
+    "PlacedArray.write_slab": Call(45, writes=True),
+    "PlacedArray.read_global_all": Call(46),
+    "PlacedArray.multicast_all": Call(47),
+    "PlacedArray.in_core_all": Call(48),
+    "PlacedArray.flush_all": Call(49),
+    "disk_array": Call(60),
+    # What ranks mean, and what they can; then the sections of all of them.
+    "DiskResidentArray.read": Call(61),
+    "DiskResidentArray.write": Call(64),
+    "DiskResidentArray.read_section": Call(65),
+    "DiskResidentArray.write_section": Call(66),
+    "DiskResidentArray.explain": Call(67),
+    "elements of DiskResidentArray.read": Call(62),
+    "elements of DiskResidentArray.write": Call(63, writes=True),
+    "DiskResidentArray.rename": Call(68),
+    "DiskResidentArray.delete": Call(69),
+    "DistArray.redistribute_all": Call(101),
+    "DistArray.update_ghosts_all": Call(102),
+    "DistArray.gather_all": Call(103),
+    "DistArray.accumulate_ghosts_all": Call(104),
+    "DistArray.shared_all": Call(105),
+    "DistArray.fence_all": Call(106),
+    "DistArray.close_all": Call(107),
+    "DistArray.fill_all": Call(108),
+    "DistArray.scale_all": Call(109),
+    "DistArray.copy_all": Call(110),
+    "DistArray.add_all": Call(111),
+    "DistArray.map_all": Call(112),
+    "DistArray.dot_all": Call(113),
+    "DistArray.matmul_all": Call(114),
+    "DistArray.transpose_all": Call(115),
+}
+_NAMES = {call.number: name for name, call in _CALLS.items()}
+
+
+class Elsewhere(Exception):
+    """Some other rank failed."""
+
+
+class Failures:
+    """What went wrong on this rank: the first failure counts."""
+
+    def __init__(self) -> None:
+        self.first: BaseException | None = None
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Keep what is raised inside for later, unless all ranks raise it."""
+        try:
+            yield
+        except BaseException as error:
+            if is_everywhere(error):
+                raise
+            self.note(error)
+
+    def note(self, error: BaseException) -> None:
+        """Keep a failure, unless there was one before it."""
+        if self.first is None:
+            self.first = error
+
+    def agree(self, group: Transport, what: str) -> None:
+        """Agree that no rank has failed so far; else all raise. One synchronisation."""
+        if group.agree(int(self.first is not None)):
+            fail_together(group, self.first, what)
+
+
+def number_of(text: str) -> int:
+    """Tell texts apart by a number that all ranks compute alike."""
+    said = text.encode(errors="surrogateescape")
+    return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True)
+
+
+def next_number(group: Transport) -> int:
+    """Give the number that this rank would give to what the ranks make next: the greatest counts."""
+    return _made.get(group, 0) + 1
+
+
+def count_number(group: Transport, number: int) -> int:
+    """Take the number on which the ranks agreed for what they made; gives it back."""
+    _made[group] = max(_made.get(group, 0), number)
+    return number
+
+
+def numbered(call: str, meaning: object = None) -> int:
+    """
+    Give the word of a call in records.
+
+    Parameters
+    ----------
+    call
+        Its name.
+    meaning
+        What must be equal on all ranks: its `repr` is compared. None if nothing must.
+    """
+    number = _CALLS[call].number
+    if meaning is None:
+        return number
+    word = number_of(repr(meaning)) << _NUMBER_BITS | number
+    return word & (1 << _WORD_BITS) - 1
+
+
+def brief(
+    call: str, settings: list[int], name: int | None = None, meaning: object = None
+) -> NDArray[np.int64]:
+    """Make the record of a rank that has what it wants; `name`: of a section of this array."""
+    return _core.brief_record(numbered(call, meaning), settings, name)
+
+
+def gather(
+    transport: Transport,
+    prepare: Callable[[bool], NDArray[Any]],
+    called: Callable[[int], str],
+    settled: Callable[[_core.Records], bool],
+    *,
+    again: bool = False,
+    heads: _core.Records | None = None,
+    what: str = "the call",
+    tell: Callable[[], str] | None = None,
+) -> _core.Records:
+    """
+    Exchange records; raise on all ranks if any of them cannot go on.
+
+    Parameters
+    ----------
+    prepare
+        Makes this rank's record (``_core.record``); whatever it raises, all ranks raise. Called with
+        True if the whole record is wanted, because of other ranks; it says all its items then.
+    called
+        What a number of a call is called in messages.
+    settled
+        Tells of the heads of all records whether more has to be said.
+    again
+        Ask for whole records from the start.
+    heads
+        What all have said already, this rank a brief record (`brief`).
+    what
+        What failed, in the message that says that it did.
+    tell
+        Says what this rank called, where ranks made the same call and meant different things.
+    """
+    failure: BaseException | None = None
+    words = _core.failed_record()
+    records = heads
+    if records is None:
+        try:
+            words = prepare(again)
+        except BaseException as error:
+            failure = error
+    with Unsure(transport, what):
+        if records is None:
+            records = _core.Records(transport.allgather(words[:_HEAD]))
+        bad, same, longest = records.verdict
+        done = not bad and same and settled(records)
+    if bad:
+        fail_together(transport, failure, what)
+    if not same:
+        calls = records.calls()
+        versions = {version for version, _ in calls}
+        names = [
+            called(call) + (f" (records of version {version})" if len(versions) > 1 else "")
+            for version, call in calls
+        ]
+        if tell is not None and len(set(names)) == 1:
+            names = _all_told(transport, what, tell)
+        differ(names)
+    if done:
+        return records
+    with Announced(transport, what):
+        unsaid = records.unsaid
+        if longest > _HEAD and not unsaid:
+            row = np.zeros(longest, np.int64)
+            row[: len(words)] = words
+            records = _core.Records(transport.allgather(row))
+    if unsaid:
+        return gather(transport, prepare, called, settled, again=True, what=what, tell=tell)
+    return records
+
+
+def _all_told(group: Transport, what: str, tell: Callable[[], str]) -> list[str]:
+    """What each rank called, in words. One synchronisation."""
+    with Announced(group, what):
+        said = group.allgather_bytes(tell().encode(errors="replace"))
+        return [text.decode(errors="replace") for text in said]
+
+
+def differ(called: list[str]) -> NoReturn:
+    """Raise, on all ranks, that they made different calls: of each rank what it called."""
+    calls: dict[str, list[int]] = {}
+    for rank, call in enumerate(called):
+        calls.setdefault(call, []).append(rank)
+    said = "; ".join(
+        f"rank{'s' if len(ranks) > 1 else ''} {few(ranks)} called {call}"
+        for call, ranks in calls.items()
+    )
+    # Of two halves, the one without rank 0.
+    odd = min(calls.values(), key=lambda ranks: (len(ranks), 0 in ranks))
+    raise mark(
+        CollectiveError(
+            f"{said}. Every rank must make the same collective call, in the same order, with the same "
+            "version of outcore",
+            code="mismatched-call",
+            ranks=tuple(odd),
+        )
+    )
+
+
+def fail_together(transport: Transport, failure: BaseException | None, what: str) -> NoReturn:
+    """
+    Raise on all ranks; each says what happened to it, if anything did.
+
+    A rank that was interrupted raises what interrupted it; all others raise `CollectiveError`, with the
+    failure of this rank, or else of the first that failed, as its cause.
+    """
+    with Announced(transport, what):
+        said = transport.allgather_bytes(b"" if failure is None else describe(failure, what))
+        error = failed(said, what, failure)
+    if failure is not None and not isinstance(failure, Exception):
+        raise mark(failure)
+    raise error
+
+
+class _Watched:
+    """Between two synchronisations of a group: what is raised inside, the others have to hear of."""
+
+    __slots__ = ("group", "what")
+
+    def __init__(self, group: Transport, what: str) -> None:
+        self.group, self.what = group, what
+
+    def __enter__(self) -> None:
+        pass
+
+
+class Announced(_Watched):
+    """
+    What is raised inside on this rank alone, all ranks raise: at the next step that they make.
+
+    They surely make one, inside or later. An error that all ranks raise alike, because of what all of
+    them said, they raise as it is.
+    """
+
+    __slots__ = ()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if failure is None or is_everywhere(failure):
+            return
+        mine = describe(failure, self.what)
+        try:
+            texts = self.group.call_off(mine)
+        except OutcoreError as error:
+            # The group was stopped meanwhile, or that is what failed.
+            if isinstance(failure, Exception) and str(error) != str(failure):
+                raise error from failure
+            return
+        alike = all(text == mine for text in texts)
+        if (alike and isinstance(failure, OutcoreError)) or not isinstance(failure, Exception):
+            mark(failure)
+            return
+        raise failed(texts, mine=failure)
+
+
+class Unsure(_Watched):
+    """What is raised inside on this rank alone stops the group: the others may go on without a step."""
+
+    __slots__ = ()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if failure is None or is_everywhere(failure) or self.group.size == 1:
+            return
+        rank, size = self.group.rank, self.group.size
+        code, what, _, said = describe(failure, self.what).decode().split("\n", 3)
+        told = (
+            f"{what} failed on rank {rank} of {size}, where it could not be agreed on: [{code}] {said}. "
+            "The group cannot be used any more"
+        )
+        self.group.give_up(told)
+        if isinstance(failure, Exception) and not isinstance(failure, CollectiveError):
+            raise mark(CollectiveError(told, code="rank-failed", ranks=(rank,))) from failure
+        mark(failure)
+
+
+def name_of(number: int) -> str:
+    """Tell what a call with this number is called."""
+    number &= (1 << _NUMBER_BITS) - 1
+    return _NAMES.get(number, f"call {number}")
+
+
+def call_of(name: str) -> Call:
+    """Tell what a call is in records."""
+    return _CALLS[name]
+
+
+def together(
+    group: Transport,
+    call: str,
+    work: Callable[[], list[int]],
+    tell: Callable[[], str],
+    *,
+    same: int = 2,
+    again: Callable[[], list[int]] | None = None,
+    named: str = "",
+    meaning: Callable[[], object] | None = None,
+) -> _core.Records:
+    """
+    Let each rank do something on its own; all return, or all raise. One synchronisation.
+
+    Parameters
+    ----------
+    work
+        What each rank does; gives numbers for the others. What it raises, all ranks raise.
+    tell
+        Says what this rank called, where ranks meant different things.
+    same
+        So many of the numbers, the first ones, must be equal on all ranks.
+    again
+        Makes the numbers with more care, in a second synchronisation, before the ranks are told that
+        they differ.
+    named
+        What failed, in messages, if the name of the call does not say it.
+    meaning
+        Gives, after `work`, what else must be equal on all ranks: its `repr` is compared.
+
+    Returns
+    -------
+    _core.Records
+        What the ranks said; their numbers are its settings.
+    """
+
+    def record(numbers: Callable[[], list[int]]) -> Callable[[bool], NDArray[Any]]:
+        def made(_: bool) -> NDArray[Any]:
+            said = numbers()
+            return brief(call, said, meaning=None if meaning is None else meaning())
+
+        return made
+
+    what = named or call.rsplit(".", maxsplit=1)[-1]
+    with DeferredInterrupt():
+        records = gather(group, record(work), name_of, lambda _: True, what=what, tell=tell)
+        with Unsure(group, what):
+            alike = _alike(records, same)
+        if again is not None and not alike:
+            records = gather(group, record(again), name_of, lambda _: True, what=what, tell=tell)
+            with Unsure(group, what):
+                alike = _alike(records, same)
+        if not alike:
+            differ(_all_told(group, what, tell))
+    return records
+
+
+def told(group: Transport, call: str, work: Callable[[], Any], named: str) -> Any:
+    """
+    Let the first rank do something short, and tell the others what it gives: what JSON can say.
+
+    All return, or all raise. Two synchronisations.
+
+    Parameters
+    ----------
+    work
+        What the first rank does.
+    call, named
+        As for `together`.
+    """
+    if group.size == 1:
+        return work()
+    mine: list[bytes] = []
+
+    def do() -> list[int]:
+        mine.append(b"" if group.rank else json.dumps(work()).encode())
+        return []
+
+    together(group, call, do, lambda: named, same=0, named=named)
+    with Announced(group, named):
+        said = group.allgather_bytes(mine[0])
+    return json.loads(said[0])
+
+
+def _alike(records: _core.Records, same: int) -> bool:
+    for number in range(same):
+        said = records.setting(number)
+        if said.count(said[0]) != len(said):
+            return False
+    return True

@@ -1,0 +1,701 @@
+"""
+A collective call, from records to results.
+
+Each rank prepares its sections (`items`), and all ranks exchange records and agree (`agreement`).
+Each rank makes the same plan. All choose a method and run it: `rounds`, or an access of each rank
+alone (`independent`). At the end all ranks agree on the outcome, so that all return, or all raise.
+``crates/plan/src/collective`` decides plan, owners, prices and method.
+
+A read of one array, where every rank has its section in the page cache, has a fast path (`Reader`).
+A rank reads a few megabytes out of the page cache in half a millisecond; to prepare an item, hints
+and a whole record takes a tenth of that, for other ranks that need none of it. So the rank reads
+first, and sends a brief record: that it has read, and from which array, the same numbers each time.
+If all ranks send that, the call is complete. If not, they take the general path (`run`), which begins
+with the records that they have exchanged.
+
+Invariants. Each rank decides alone whether it tries the fast path. Its actions after the exchange
+follow from the records of all ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from threading import get_ident
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.base.hints import Hints
+from outcore.base.report.phases import Seconds
+from outcore.errors import CollectiveError, UsageError
+from outcore.formats.layout import ArrayInfo
+from outcore.ranks.agreement import (
+    Announced,
+    Elsewhere,
+    Unsure,
+    brief,
+    call_of,
+    fail_together,
+    gather,
+    name_of,
+    numbered,
+)
+from outcore.ranks.collective import independent, planning
+from outcore.ranks.collective import items as brought
+from outcore.ranks.collective.durable import flush_what_asks
+from outcore.ranks.collective.items import Item
+from outcore.ranks.collective.planning import METHODS, UNDECIDED, Decided, Prices
+from outcore.ranks.collective.rounds import Work, owner_of, read_rounds, write_rounds
+from outcore.ranks.transport import Transport
+from outcore.ranks.transport.sharing import unpin_slots
+from outcore.ranks.transport.timeouts import DeferredInterrupt
+
+__all__ = [
+    "Attempt",
+    "Reader",
+    "SharedPlan",
+    "cheapest",
+    "decided",
+    "early",
+    "has_arrays",
+    "oversubscription",
+    "plan_of",
+    "run",
+]
+
+_READ = "read_all"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """
+    Outcome of a read before the call (`run`).
+
+    The rank failed; or it exchanged records with the others (`heads`); or not all was cached.
+    """
+
+    heads: _core.Records | None = None
+    failure: BaseException | None = None
+
+
+@dataclass
+class SharedPlan:
+    """What all ranks know after they have synchronised: equal on all, but for `arrays` and `mine`."""
+
+    plan: _core.Collective
+    arrays: list[DiskArray | None]
+    names: list[int]
+    choice: Decided
+    groups: int
+    slots: int
+    room: int
+    records: _core.Records
+    mine: list[Item]
+    # The same of a write, without what higher ranks give.
+    left: list[Item]
+
+
+class Reader:
+    """
+    The fast path of reads of one array: a rank reads its section, then says that it has read it.
+
+    Parameters
+    ----------
+    group
+        The ranks that opened the array.
+    """
+
+    def __init__(self, group: Transport) -> None:
+        self._group = group
+        self._info: ArrayInfo | None = None
+        self._heads: dict[str, NDArray[np.int64]] = {}
+
+    def read(self, array: DiskArray, key: Any, out: Any, method: Any) -> Any:
+        """
+        Read a section together with the other ranks: `CollectiveArray.read_all`.
+
+        Parameters
+        ----------
+        array
+            The array on disk.
+        key
+            Section that this rank reads.
+        out
+            Array to fill; None: a new array.
+        method
+            One of `METHODS`.
+
+        Returns
+        -------
+        numpy.ndarray or scalar
+            `out`, or the new array; a scalar if the key has an integer for every axis.
+        """
+        group = self._group
+        # A write that was started earlier may change these elements: do not read before it ends.
+        if group.in_flight.last is not None:
+            group.in_flight.finish(group)
+        # The other ranks wait for all of a collective.
+        with DeferredInterrupt():
+            written = _core.writes()
+            head, got, attempt = self._try(array, key, out, method, written)
+            if head is not None and got is not None:
+                heads, is_complete = self._exchange(head)
+                if is_complete:
+                    group.synchronised = written
+                    return got[0]
+                attempt = Attempt(heads)
+            # The general path reads into the memory that the early read has allocated.
+            early_out = got[0] if got is not None and isinstance(got[0], np.ndarray) else None
+            to = early_out if out is None else out
+
+            def prepare() -> list[Item]:
+                return [brought.reading(array, key, to)]
+
+            return run(
+                group,
+                _READ,
+                prepare,
+                method,
+                lambda: array.handle.hints,
+                one=True,
+                attempt=attempt,
+            )
+
+    def _try(
+        self, array: DiskArray, key: Any, out: Any, method: Any, written: int
+    ) -> tuple[NDArray[np.int64] | None, list[Any] | None, Attempt | None]:
+        """Read early if that is allowed: the brief record, what was read, and the outcome."""
+        head, got, attempt = None, None, None
+        try:
+            head = self._head(array, method) if _has_no_new_writes(self._group, written) else None
+            if head is not None:
+                got = early(self._group, [(array.handle.core, key, out)], method)
+                attempt = Attempt()
+        except BaseException as error:
+            attempt = Attempt(failure=error)
+        return head, got, attempt
+
+    def _exchange(self, head: NDArray[np.int64]) -> tuple[_core.Records, bool]:
+        """Exchange brief records; also return whether they complete the call."""
+        try:
+            heads = _core.Records(self._group.allgather(head))
+            return heads, heads.settled(True)
+        except BaseException:
+            # Only now is it known whether there is another step, in which to say what failed.
+            with Unsure(self._group, _READ):
+                raise
+
+    def _head(self, array: DiskArray, method: Any) -> NDArray[np.int64] | None:
+        """Return the record of a rank that has read; None if some ranks must not read files."""
+        if self._info is not array.handle.info:
+            self._info, self._heads = array.handle.info, {}
+        if method not in METHODS or method == "two-phase":
+            return None
+        head = self._heads.get(method)
+        if head is None:
+            if method == "auto" and _few_touch_files(array.handle.hints, self._group):
+                return None
+            head = brief(_READ, [METHODS.index(method)], brought.name_of(array))
+            self._heads[method] = head
+        return head
+
+
+def early(
+    group: Transport, wanted: list[tuple[_core.Array, Any, Any]], method: str
+) -> list[Any] | None:
+    """Read sections that are cached, or take longer to plan than to read; None if not all are."""
+    return _core.read_early(
+        wanted,
+        method,
+        rank=group.rank,
+        ranks=group.size,
+        oversubscription=oversubscription(group),
+    )
+
+
+def has_arrays(key: Any) -> bool:
+    """Return whether a key has arrays, lists or booleans."""
+
+    def chooses(one: Any) -> bool:
+        if isinstance(one, bool | np.bool):
+            return True
+        return hasattr(one, "__len__") and not isinstance(one, str | bytes) and np.ndim(one) > 0
+
+    return any(chooses(one) for one in (key if isinstance(key, tuple) else (key,)))
+
+
+def oversubscription(group: Transport) -> int:
+    """Return how many ranks of this node share a processor, in thousandths: at least 1000."""
+    near = group.nodes.count(group.nodes[group.rank])
+    return max(near * 1000 // _processors(), 1000)
+
+
+def _processors() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _few_touch_files(hints: Hints, group: Transport) -> bool:
+    """Return whether a hint lets only some ranks access files."""
+    return (hints.io_ranks or group.size) < group.size
+
+
+def _has_no_new_writes(group: Transport, written: int) -> bool:
+    """Return whether this rank wrote nothing since the ranks synchronised; `written`: `_core.writes`."""
+    # A rank that has written must not let the others read before it joins the call. It therefore reports
+    # that it has read nothing, and all early reads are discarded.
+    return group.size == 1 or group.synchronised == written
+
+
+class _State(Enum):
+    """How far a call is on this rank."""
+
+    #: The rank has no results. It may have prepared its items.
+    PREPARING = auto()
+    #: The rank has read its sections out of the page cache, before the ranks agreed.
+    READ_EARLY = auto()
+    #: The ranks have moved all elements together.
+    MOVED = auto()
+
+
+def run(
+    group: Transport,
+    call: str,
+    prepare: Callable[[], list[Item]],
+    method: str,
+    hints: Callable[[], Hints],
+    *,
+    one: bool = False,
+    answer: Callable[[SharedPlan], Any] | None = None,
+    if_cached: Callable[[], list[Any] | None] | None = None,
+    attempt: Attempt | None = None,
+    meaning: Callable[[], object] | None = None,
+    tell: Callable[[], str] | None = None,
+) -> Any:
+    """
+    Make a collective call.
+
+    Parameters
+    ----------
+    group
+        The ranks that make the call.
+    call
+        Name of the call, as `agreement` has it.
+    prepare
+        Makes this rank's items; what it raises, all ranks raise.
+    method
+        One of `METHODS`.
+    hints
+        Returns the hints that count on this rank; what it raises, all ranks raise.
+    one
+        All ranks bring one section of the same array.
+    answer
+        Makes the result from the plan; then no elements are moved.
+    if_cached
+        Reads this rank's sections if all of them are cached, so that nothing has to be prepared. By
+        default the items are read, if they are cached.
+    attempt
+        Outcome of a read before the call, if there was one.
+    meaning, tell
+        What must be equal on all ranks in addition to the method, and the text of this rank's call for
+        the error if it is not equal: as for `together`.
+
+    Returns
+    -------
+    object
+        The answer; or the results of this rank's items, of a read; or None.
+    """
+    if group.in_flight.last is not None:
+        group.in_flight.finish(group)
+    made = _Call(
+        group, call, prepare, method, hints, one, answer, if_cached, attempt, meaning, tell
+    )
+    return made.run()
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """
+    One collective call on this rank, from its record to its results.
+
+    Parameters
+    ----------
+    group, call, prepare, method, hints, one, answer, if_cached, attempt, meaning, tell
+        As for `run`.
+
+    Attributes
+    ----------
+    state
+        How far the call is on this rank.
+    items
+        What this rank brings; empty until it has prepared them.
+    results
+        Results of the items, if `state` is not ``PREPARING``.
+    shared_writers
+        Arrays of the core that expect other writers on this node until the call ends.
+    is_write
+        Whether the call writes sections.
+    what
+        Name of the call in messages.
+    written
+        `_core.writes` when the call began.
+    may_be_settled
+        Whether the call is complete if all ranks have read early.
+    """
+
+    group: Transport
+    call: str
+    prepare: Callable[[], list[Item]]
+    method: str
+    hints: Callable[[], Hints]
+    one: bool
+    answer: Callable[[SharedPlan], Any] | None
+    if_cached: Callable[[], list[Any] | None] | None
+    attempt: Attempt | None
+    meaning: Callable[[], object] | None
+    tell: Callable[[], str] | None
+    state: _State = field(default=_State.PREPARING, init=False)
+    items: list[Item] = field(default_factory=list, init=False)
+    results: list[Any] = field(default_factory=list, init=False)
+    shared_writers: list[_core.Array] = field(default_factory=list, init=False)
+    is_write: bool = field(init=False)
+    what: str = field(init=False)
+    written: int = field(init=False)
+    may_be_settled: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_write = call_of(self.call).writes
+        self.what = self.call.rsplit(".", maxsplit=1)[-1]
+        self.written = _core.writes()
+        # A rank that must not read files does not look at them either.
+        two_phase = self.method == "two-phase"
+        # `record` reports errors of the hints to all ranks.
+        with contextlib.suppress(Exception):
+            two_phase = two_phase or (
+                self.method == "auto" and _few_touch_files(self.hints(), self.group)
+            )
+        is_read = not self.is_write and self.answer is None and not two_phase
+        self.may_be_settled = is_read and _has_no_new_writes(self.group, self.written)
+
+    def run(self) -> Any:
+        """Make the call. All ranks return, or all raise."""
+        # The other ranks wait for all of a collective.
+        with DeferredInterrupt():
+            try:
+                began = perf_counter()
+                records = self._exchange_records()
+                with Unsure(self.group, self.what):
+                    is_complete = self._is_settled(records)
+                if not is_complete:
+                    records = self._learn_disks(records)
+                    _seconds_of(self.items)["agree", get_ident()] += perf_counter() - began
+                    answer = self._answer_or_move(records)
+                    if self.answer is not None:
+                        return answer
+            finally:
+                for core in self.shared_writers:
+                    core.end_concurrent_writers()
+        if self.is_write or self.state is _State.PREPARING:
+            return None
+        return self.results[0] if self.one else self.results
+
+    def _exchange_records(self) -> _core.Records:
+        """Exchange records with the other ranks, unless they have exchanged enough before the call."""
+        heads = self.attempt.heads if self.attempt is not None else None
+        records = gather(
+            self.group,
+            self._record,
+            name_of,
+            self._is_settled,
+            heads=heads,
+            what=self.what,
+            tell=self.tell,
+        )
+        self.group.synchronised = self.written
+        return records
+
+    def _is_settled(self, records: _core.Records) -> bool:
+        """Return whether all ranks have read early, so that the call is complete."""
+        return self.may_be_settled and records.settled(self.one)
+
+    def _record(self, whole: bool) -> NDArray[Any]:
+        """
+        Make this rank's record, as `agreement.gather` asks for it.
+
+        Parameters
+        ----------
+        whole
+            Make a whole record, with all items, and do not read early.
+        """
+        if self.method not in METHODS:
+            raise UsageError(
+                f"method={self.method!r} is not known; methods: {', '.join(METHODS)}",
+                code="bad-hint",
+            )
+        if self.attempt is not None and self.attempt.failure is not None:
+            raise self.attempt.failure
+        # A rank that has tried before the call does not try again.
+        tries = self.may_be_settled and self.attempt is None and not whole
+        if tries and self.if_cached is not None:
+            results = self.if_cached()
+            if results is not None:
+                self._finish(_State.READ_EARLY, results)
+                return brief(self.call, [METHODS.index(self.method)], meaning=self._meant())
+        if not self.items:
+            self.items.extend(self.prepare())
+        if tries and self.if_cached is None:
+            self._read_early()
+        if self.is_write and _is_node_shared(self.group):
+            self._expect_other_writers()
+        return self._whole_record()
+
+    def _read_early(self) -> None:
+        """Read all items now, if they are cached."""
+        wanted = [(i.core, i.key, i.given) for i in self.items if i.nbytes]
+        if early(self.group, wanted, self.method) is not None:
+            self._finish(_State.READ_EARLY, [item.result for item in self.items])
+
+    def _finish(self, state: _State, results: list[Any]) -> None:
+        """Set the results of this rank, and how it got them."""
+        self.state, self.results = state, results
+
+    def _expect_other_writers(self) -> None:
+        """Let the core plan for other writers on this node: until the call ends, and no longer."""
+        while len(self.shared_writers) < len(self.items):
+            core = self.items[len(self.shared_writers)].core
+            core.expect_concurrent_writers()
+            self.shared_writers.append(core)
+
+    def _whole_record(self) -> NDArray[Any]:
+        """Make the record with the settings and all items of this rank."""
+        is_done = self.state is _State.READ_EARLY
+        settings = _core.settings(
+            METHODS.index(self.method),
+            self.hints(),
+            self.group.size,
+            [(item.core, item.key) for item in self.items],
+            done=is_done,
+            far=_has_several_nodes(self.group),
+        )
+        names = brought.names_and_files(self.items)
+        accesses = [
+            (name, file, item.core.descriptor(), item.section)
+            for (name, file), item in zip(names, self.items, strict=True)
+        ]
+        return _core.record(numbered(self.call, self._meant()), settings, accesses, is_done)
+
+    def _meant(self) -> object:
+        """Return what must be equal on all ranks in addition to the method; None if nothing must."""
+        return None if self.meaning is None else self.meaning()
+
+    def _learn_disks(self, records: _core.Records) -> _core.Records:
+        """
+        Use what other ranks of this node know of its disks; return the records that count from then on.
+
+        If no rank knows a disk, and that decides how all ranks access it, one rank tries it first.
+        """
+        group, what = self.group, self.what
+        tries = self.answer is None and (self.is_write or group.size > 1)
+        with Announced(group, what):
+            triers = records.agree_on_disks(group.nodes, group.rank)
+            if tries and group.rank in triers:
+                _core.try_disk([(item.core, item.key) for item in self.items])
+        if not (tries and triers):
+            return records
+        records = gather(group, self._record, name_of, lambda _: False, again=True, what=what)
+        with Announced(group, what):
+            records.agree_on_disks(group.nodes, group.rank)
+        return records
+
+    def _answer_or_move(self, records: _core.Records) -> Any:
+        """Return the answer from the plan; without `answer` move the elements. All, or none, return."""
+        group = self.group
+        failure: BaseException | None = None
+        try:
+            # Whatever the ranks make of the records, it ends with a step.
+            with Announced(group, self.what):
+                if (odd := records.compare(self.one)) is not None:
+                    planning.refuse(records, odd)
+                if self.answer is not None:
+                    shared = _share_plan(group, records, self.items, write=self.is_write)
+                    answer = self.answer(shared)
+                    group.agree(0)
+                    return answer
+                failure = self._move(records)
+        finally:
+            with Unsure(group, self.what):
+                unpin_slots(group)
+        if failure is not None:
+            fail_together(group, None if isinstance(failure, Elsewhere) else failure, self.what)
+        self._finish(_State.MOVED, [item.result for item in self.items])
+        return None
+
+    def _move(self, records: _core.Records) -> BaseException | None:
+        """Read or write all items together; return this rank's failure, if any rank failed."""
+        at_once = None if self.is_write else records.unplanned()
+        seconds, thread = _seconds_of(self.items), get_ident()
+        with _DisksAreShared(self.group):
+            began = perf_counter()
+            if at_once is not None:
+                failure = independent.each_independently(
+                    self.group, self.items, at_once[0], write=False
+                )
+                seconds["disk", thread] += perf_counter() - began
+                return failure
+            shared = _share_plan(self.group, records, self.items, write=self.is_write)
+            seconds["plan", thread] += perf_counter() - began
+            return _run_chosen_method(self.group, shared, write=self.is_write)
+
+
+def _seconds_of(items: Sequence[Item]) -> Seconds:
+    """Return where this rank's time counts: the first array that it has brought."""
+    return items[0].array.handle.seconds if items else Seconds()
+
+
+def _is_node_shared(group: Transport) -> bool:
+    """Return whether other ranks are on this rank's node."""
+    return group.nodes.count(group.nodes[group.rank]) > 1
+
+
+def _has_several_nodes(group: Transport) -> bool:
+    """Return whether the ranks are spread over several nodes."""
+    return len(set(group.nodes)) > 1
+
+
+class _DisksAreShared:
+    """While other ranks of the node read too, the time of a read says nothing about the disk."""
+
+    __slots__ = ("_others",)
+
+    def __init__(self, group: Transport) -> None:
+        self._others = _is_node_shared(group)
+
+    def __enter__(self) -> None:
+        if self._others:
+            _core.share_disks(True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._others:
+            _core.share_disks(False)
+
+
+def _run_chosen_method(
+    group: Transport, shared: SharedPlan, *, write: bool
+) -> BaseException | None:
+    """Run the plan; return this rank's failure, if any rank failed."""
+    durable = write and shared.records.durable
+    seconds = _seconds_of(shared.mine)
+    if shared.choice[0] == "two-phase":
+        work = Work(
+            group,
+            shared.plan,
+            shared.arrays,
+            shared.mine,
+            shared.groups,
+            shared.slots,
+            shared.room,
+            seconds,
+        )
+        failure = write_rounds(work) if write else read_rounds(work)
+    else:
+        have = [(n, a) for n, a in enumerate(shared.arrays) if durable and a is not None]
+        apart = [a for n, a in have if shared.plan.apart(n)]
+        began = perf_counter()
+        failure = independent.each_independently(
+            group, shared.left, shared.choice[0], write=write, send=apart
+        )
+        seconds["disk", get_ident()] += perf_counter() - began
+    if durable and failure is None:
+        return flush_what_asks(group, shared.arrays, shared.mine)
+    return failure
+
+
+def _share_plan(
+    group: Transport, records: _core.Records, mine: list[Item], *, write: bool
+) -> SharedPlan:
+    """Plan from the records of all ranks, and choose the method together with them."""
+    plan = plan_of(records, write=write)
+    overlap = plan.overlap() if write and records.refuses_overlap else False
+    if overlap is None and group.rank == 0:
+        warnings.warn(UNDECIDED, stacklevel=2)
+    if overlap:
+        raise CollectiveError(
+            "ranks write the same elements, and a hint says overlap='error'. Give them sections that "
+            "do not meet, or leave the hint out: then the highest rank wins",
+            code="overlapping-writes",
+            ranks=(),
+        )
+    arrays_by_name = dict(zip(brought.names(mine), (item.array for item in mine), strict=True))
+    names = records.names
+    arrays = [arrays_by_name.get(name) for name in names]
+    left = brought.left_of(mine, plan, group.rank) if write else mine
+
+    def prices() -> Prices:
+        own = _core.own_price([(i.core, i.key) for i in left if i.nbytes], write=write)
+        part = owner_of(plan, group.rank, arrays).price(write=write)
+        said = group.allgather(np.array([*own, part, oversubscription(group)], np.int64))
+        each = [(row[0], row[1]) for row in said[:, :2].tolist()]
+        parts, sharing = int(said[:, 2].sum()), int(said[:, 3].max())
+        return Prices(each, parts, group.nodes, sharing, records.most_arrays())
+
+    choice = decided(plan, records, prices, write=write, far=_has_several_nodes(group))
+    groups, slots = records.groups(len(plan.owners())), plan.slots(records.offered)
+    # Of all slots of a rank together.
+    room = 2 * records.offered
+    return SharedPlan(plan, arrays, names, choice, groups, slots, room, records, mine, left)
+
+
+def plan_of(records: _core.Records, *, write: bool) -> _core.Collective:
+    """
+    Make the plan of the ranks with these records: a pure function.
+
+    Slots are as large as the budgets allow, but hold a block at least: whether there is memory for that
+    the records tell (`_core.Records.lacking`).
+    """
+    return records.planned(planning.AGREED.slot, planning.AGREED.least, write)
+
+
+def decided(
+    plan: _core.Collective,
+    records: _core.Records,
+    prices: Callable[[], Prices],
+    *,
+    write: bool,
+    far: bool = False,
+) -> Decided:
+    """Choose the method; `prices` are asked for only if they count. Raises if there is no way."""
+    at_once = None if write else records.unplanned()
+    if at_once is not None:
+        return at_once
+    possible, found = records.decide(plan, write=write)
+    if not possible:
+        planning.refuse_memory(plan, records, found, far=far)
+    if found is not None:
+        return found
+    return cheapest(plan, records, prices(), write=write)
+
+
+def cheapest(
+    plan: _core.Collective, records: _core.Records, prices: Prices, *, write: bool
+) -> Decided:
+    """Choose what costs least, of the methods that all ranks have memory for."""
+    return plan.cheapest(
+        list(prices.own),
+        prices.parts,
+        list(prices.nodes),
+        oversubscription=prices.oversubscription,
+        arrays=prices.arrays,
+        write=write,
+        records=records,
+    )

@@ -1,0 +1,274 @@
+"""
+What ranks would do, told by one process.
+
+Problem. One wants to see the plan of 64 ranks before there are any: on a laptop, without MPI. Idea. The
+plan of a collective is a pure function of what the ranks say of themselves, and here one process says
+it for all of them: it opens the array once and prices each rank's part in turn.
+
+Invariants. Planned and chosen by the functions that `read_all` uses, so that the answer is that of
+`explain_all`, for ranks that have this process's memory budget and hints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.base.report import Report
+from outcore.errors import OutcoreError, UsageError
+from outcore.ranks.collective import items as brought
+from outcore.ranks.collective import planning
+from outcore.ranks.collective.call import decided, plan_of
+from outcore.ranks.collective.items import Item, Ranges, key_of
+from outcore.ranks.collective.planning import METHODS, Prices
+from outcore.ranks.collective.report import CollectiveReport, tell
+from outcore.ranks.collective.rounds import owner_of
+
+__all__ = ["Disk", "DryRun", "Ranges", "dry_run", "key_of"]
+
+# Beyond so many tiles their requests are not counted one by one, but those of whole parts.
+_TILES = 20_000
+# Beyond so many owners nothing is left out of these.
+_OWNERS = 1_000
+
+
+@dataclass(frozen=True)
+class Disk:
+    """
+    What goes between ranks and disk.
+
+    Parameters
+    ----------
+    requests
+        Requests to the system.
+    nbytes
+        Bytes that they carry.
+    chunks
+        Chunks that go through a codec.
+    """
+
+    requests: int = 0
+    nbytes: int = 0
+    chunks: int = 0
+
+    def __add__(self, other: Disk) -> Disk:
+        return Disk(
+            self.requests + other.requests,
+            self.nbytes + other.nbytes,
+            self.chunks + other.chunks,
+        )
+
+    @classmethod
+    def of(cls, report: Report) -> Disk:
+        """Of an access of one rank."""
+        return cls(
+            report.reads + report.writes,
+            report.read_bytes + report.written_bytes + report.mapped_bytes,
+            report.decodes + report.encodes,
+        )
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """
+    The plan of a collective on one array, and what `explain_all` would say of it.
+
+    Parameters
+    ----------
+    array
+        The array, open.
+    ranks
+        How many there are.
+    write
+        Whether they write.
+    keys
+        What each rank asks for.
+    sections
+        The same as start, count and step of each axis.
+    plan
+        Who owns what in which round.
+    report
+        What `explain_all` says.
+    """
+
+    array: DiskArray
+    ranks: int
+    write: bool
+    keys: tuple[Any, ...]
+    sections: tuple[Ranges, ...]
+    plan: _core.Collective
+    report: CollectiveReport
+
+    def alone(self, rank: int) -> Disk:
+        """Tell what a rank's access costs if it makes it on its own."""
+        given = self.plan.given(rank) if self.write else None
+        if given is not None:
+            return sum((self._disk(key_of(ranges)) for _, _, ranges in given), Disk())
+        return self._disk(self.keys[rank]) if self.wanted(rank) else Disk()
+
+    def wanted(self, rank: int) -> int:
+        """Tell the bytes that a rank asks for."""
+        nbytes = int(self.array.dtype.itemsize)
+        for _, count, _ in self.sections[rank]:
+            nbytes *= count
+        return nbytes
+
+    def tile(self, owner: int, n: int) -> Disk:
+        """Tell what an owner's access to its tile `n` costs."""
+        wanted = self.plan.wanted(owner, n)
+        return Disk() if wanted is None else self._disk(key_of(wanted[0]))
+
+    def turn(self, owner: int, k: int) -> Disk:
+        """Tell what an owner's accesses in round `k` cost."""
+        return sum((self.tile(owner, n) for n in range(*self.plan.batch(owner, k))), Disk())
+
+    def together(self) -> tuple[Disk, bool]:
+        """Tell what all owners' accesses cost, and whether that was counted exactly."""
+        owners = [(owner, self.plan.tiles(owner)) for owner in self.plan.owners()]
+        if sum(tiles for _, tiles in owners) <= _TILES:
+            numbers = ((owner, n) for owner, tiles in owners for n in range(tiles))
+            return sum((self.tile(*number) for number in numbers), Disk()), True
+        parts = (self._disk(key_of(box)) for box in _boxes(self.plan))
+        return sum(parts, Disk()), False
+
+    def _disk(self, key: Any) -> Disk:
+        return Disk.of(self.array.explain(key, write=self.write))
+
+
+def dry_run(
+    array: DiskArray,
+    keys: Sequence[Any],
+    *,
+    write: bool = False,
+    method: str = "auto",
+    cold: bool = False,
+) -> DryRun:
+    """
+    Plan a collective access of as many ranks as there are keys, in one process. Not collective.
+
+    Parameters
+    ----------
+    array
+        The array; writable if `write`.
+    keys
+        What each rank asks for.
+    write
+        Plan `write_all` instead of `read_all`.
+    method
+        As for `read_all`.
+    cold
+        Choose as if nothing were in the page cache. Requests are counted so if the array was opened
+        with ``Hints(cache="bypass")``.
+
+    Returns
+    -------
+    DryRun
+        Its `report` is what `explain_all` would give these ranks.
+
+    Raises
+    ------
+    UsageError
+        For a method that is not known, or no keys.
+    SectionError
+        For a key that does not fit the array; the message names the rank.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> a = outcore.create("a.npy", data=np.zeros((64, 64)))
+    >>> seen = dry_run(a, [np.s_[:, r::4] for r in range(4)], method="two-phase")
+    >>> seen.report.method, seen.plan.owners(), seen.wanted(0)
+    ('two-phase', [0, 1, 2, 3], 8192)
+    """
+    if method not in METHODS:
+        raise UsageError(
+            f"method={method!r} is not known; methods: {', '.join(METHODS)}", code="bad-hint"
+        )
+    if not keys:
+        raise UsageError("a collective needs one rank or more", code="bad-value")
+    all_items = [_item(array, key, rank) for rank, key in enumerate(keys)]
+    size = len(keys)
+    descriptor = array.handle.core.descriptor()
+    rows = []
+    for item in all_items:
+        number = METHODS.index(method)
+        settings = _core.settings(number, array.hints, size, [(item.core, item.key)])
+        if cold:
+            settings[planning.CACHED_SETTING] = 0 if item.nbytes else 1000
+        rows.append(
+            _core.record(0, settings, [(0, int(item.one_writer()), descriptor, item.section)])
+        )
+    records = _core.Records(_rows(rows))
+    records.compare(True)
+    plan = plan_of(records, write=write)
+    own = [[item] for item in all_items]
+    left = [brought.left_of(o, plan, r) for r, o in enumerate(own)] if write else own
+
+    def prices() -> Prices:
+        owners = plan.owners()
+        alone = [
+            _core.own_price([(i.core, i.key) for i in one if i.nbytes], write=write, cold=cold)
+            for one in left
+        ]
+        if cold and len(owners) > _OWNERS:
+            boxes = [(array.handle.core, key_of(box)) for box in _boxes(plan)]
+            parts = _core.own_price(boxes, write=write, cold=True)[0]
+        else:
+            each = [owner_of(plan, rank, [array]) for rank in owners]
+            parts = sum(owner.price(write=write, cold=cold) for owner in each)
+        return Prices(alone, parts, (0,) * size)
+
+    choice = planning.choice_of(decided(plan, records, prices, write=write), size)
+    return DryRun(
+        array=array,
+        ranks=size,
+        write=write,
+        keys=tuple(keys),
+        sections=tuple(_ranges(item.section) for item in all_items),
+        plan=plan,
+        report=tell(
+            size,
+            plan,
+            records.groups(len(plan.owners())),
+            plan.slots(records.offered),
+            choice,
+            write=write,
+        ),
+    )
+
+
+def _boxes(plan: _core.Collective) -> Iterator[Ranges]:
+    """What owners need; of many owners all that they own, because each looks through all accesses."""
+    owners = plan.owners()
+    for owner in owners:
+        if len(owners) > _OWNERS:
+            yield from (box for _, box in plan.parts(owner))
+        else:
+            yield from (box for _, box, _ in plan.needed(owner))
+
+
+def _rows(records: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Records of all ranks, as if gathered."""
+    rows = np.zeros((len(records), max(map(len, records))), np.int64)
+    for row, record in zip(rows, records, strict=True):
+        row[: len(record)] = record
+    return rows
+
+
+def _item(array: DiskArray, key: Any, rank: int) -> Item:
+    try:
+        return brought.looking(array, key)
+    except OutcoreError as error:
+        said = f"rank {rank}: {error.message}"
+        more = error.details
+        raise type(error)(said, code=error.code, path=error.path, rank=rank, **more) from None
+
+
+def _ranges(section: list[int]) -> Ranges:
+    return list(zip(section[::3], section[1::3], section[2::3], strict=True))

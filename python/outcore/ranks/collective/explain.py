@@ -1,0 +1,288 @@
+"""
+What a collective of many arrays would do: the assignment, and what it is worth.
+
+Problem. `read_all` of many arrays gives arrays to ranks; one wants to see which, how even that is, and
+what would be if each array were read by a call of its own. Idea. Each rank tells what it alone can
+know (prices of its own accesses and of its parts, bytes of its tiles), in one gathering; the rest
+follows from the plan, which all have.
+
+Reference: Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective
+I/O", sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.base.hints import Hints
+from outcore.errors import UsageError
+from outcore.ranks.collective import items as brought
+from outcore.ranks.collective.call import SharedPlan, cheapest, oversubscription, plan_of, run
+from outcore.ranks.collective.items import Item
+from outcore.ranks.collective.many import an_array, group_of, hints_of
+from outcore.ranks.collective.planning import Choice, Method, Prices, choice_of
+from outcore.ranks.collective.report import (
+    ArrayReport,
+    CollectiveReport,
+    ManyReport,
+    OwnerReport,
+    tell,
+)
+from outcore.ranks.collective.rounds import owner_of
+from outcore.ranks.collective.virtual import looking
+from outcore.ranks.transport import Transport
+
+__all__ = ["explain", "explain_all"]
+
+# Words of each rank: price of its part, how many ranks share its processor; and for each array price of
+# its own accesses, share that is cached, price of its part if the array had a call of its own, then
+# bytes of its part in the plan: held, and given to itself and to others; and to others with a call of
+# its own.
+_HEAD, _EACH = 2, 7
+
+
+def explain_all(
+    requests: Sequence[tuple[Any, ...]],
+    *,
+    comm: Any = None,
+    method: Method = "auto",
+    write: bool = False,
+) -> ManyReport:
+    """
+    Tell what `read_all` (or `write_all`) of many arrays would do, without doing it. Collective.
+
+    Every rank of `comm` must call this, with the arrays and sections it would give `read_all`, or none.
+
+    Parameters
+    ----------
+    requests
+        ``(array, key)`` for each section; what follows the key is not looked at, so that a list for
+        `read_all` or `write_all` will do.
+    comm, method
+        As for `read_all`.
+    write
+        Explain `write_all`.
+
+    Returns
+    -------
+    ManyReport
+        Equal on all ranks: method and why, owners of each array, load of each owner, bytes between
+        ranks, prices in nanoseconds; `str` is for people.
+
+    Raises
+    ------
+    CollectiveError
+        On all ranks, if any rank failed, or called something else.
+    BudgetError
+        On all ranks, as `read_all` (or `write_all`) would.
+    UsageError
+        On this rank, if `requests` is empty and there is no `comm`.
+
+    Notes
+    -----
+    Nothing is read, and no memory for results or slots is taken. The plan of each array's own call is
+    made for comparison, so this takes longer than the planning of `read_all`.
+
+    Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
+    sections 3 and 4.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> from outcore.testing.sim import SimWorld
+    >>> for name in "abc":
+    ...     outcore.create(f"{name}.npy", data=np.zeros((100, 100))).close()
+    >>> def look(comm):
+    ...     arrays = [outcore.open(f"{name}.npy", comm=comm) for name in "abc"]
+    ...     wanted = [(a, np.s_[:, comm.rank :: comm.size]) for a in arrays]
+    ...     return outcore.explain_all(wanted, method="two-phase")
+    >>> report = SimWorld(3).run(look)[0]
+    >>> [array.owners for array in report.arrays]
+    [((0, 80000),), ((1, 80000),), ((2, 80000),)]
+    >>> report.rounds, report.alone_rounds
+    (1, 3)
+    """
+    group = group_of(requests, comm)
+
+    def prepare() -> list[Item]:
+        found = []
+        for request in requests:
+            if len(request) < 2:
+                raise UsageError("explain_all takes (array, key)", code="bad-value")
+            array = an_array(request[0])
+            if write:
+                array.handle.check_writable("write to")
+            found += looking(array, request[1])
+        return found
+
+    def answer(shared: SharedPlan) -> ManyReport:
+        return _Teller(group, shared, write).tell()
+
+    call = "outcore.explain_all(write=True)" if write else "outcore.explain_all"
+    report: ManyReport = run(
+        group, call, prepare, method, lambda: hints_of(requests), answer=answer
+    )
+    return report
+
+
+class _Teller:
+    """One rank's work on the answer."""
+
+    def __init__(self, group: Transport, shared: SharedPlan, write: bool) -> None:
+        self.group, self.shared, self.write = group, shared, write
+        self.size, self.rank = group.size, group.rank
+        # Each array in a call of its own.
+        self.apart = [
+            plan_of(shared.records.alone(number), write=write)
+            for number in range(len(shared.names))
+        ]
+
+    def tell(self) -> ManyReport:
+        words = np.zeros(_HEAD + _EACH * len(self.shared.names), np.int64)
+        self._fill(words)
+        said = self.group.allgather(words)
+        paths = self._paths()
+        return self._report(said, paths)
+
+    def _fill(self, words: Any) -> None:
+        shared = self.shared
+        words[0] = self._part(shared.plan, shared.arrays)
+        words[1] = oversubscription(self.group)
+        each = words[_HEAD:].reshape(len(shared.names), _EACH)
+        named = list(zip(brought.names(shared.left), shared.left, strict=True))
+        for number, name in enumerate(shared.names):
+            left = [item for its, item in named if its == name]
+            accesses = [(item.core, item.key) for item in left if item.nbytes]
+            each[number, :2] = _core.own_price(accesses, write=self.write)
+            apart, array = self.apart[number], shared.arrays[number]
+            each[number, 2] = self._part(apart, [array])
+            each[number, 6] = _given(apart, self.rank, self.size)[0][2]
+        for number, given in _given(shared.plan, self.rank, self.size).items():
+            each[number, 3:6] = given
+
+    def _part(self, plan: _core.Collective, arrays: list[DiskArray | None]) -> int:
+        """Price of this rank's part as an owner."""
+        return owner_of(plan, self.rank, arrays).price(write=self.write)
+
+    def _paths(self) -> list[str]:
+        """Paths of the arrays, each from the lowest rank that has it."""
+        arrays = self.shared.arrays
+        first = [self.shared.records.have(number)[0] for number in range(len(arrays))]
+        mine = [
+            array.path if array is not None and rank == self.rank else ""
+            for rank, array in zip(first, arrays, strict=True)
+        ]
+        said = self.group.allgather_bytes("\0".join(mine).encode(errors="surrogateescape"))
+        told = [row.decode(errors="surrogateescape").split("\0") for row in said]
+        return [told[rank][number] for number, rank in enumerate(first)]
+
+    def _report(self, said: Any, paths: list[str]) -> ManyReport:
+        shared = self.shared
+        each = said[:, _HEAD:].reshape(self.size, len(shared.names), _EACH)
+        given = shared.records.assigned(self.write)
+        sharing = int(said[:, 1].max())
+        arrays, alone_ns = [], 0
+        wanted = shared.records.requests().reshape(len(shared.names), self.size).T
+        for number in range(len(shared.names)):
+            choice, cost = self._own_call(number, each[:, number], sharing)
+            alone_ns += cost
+            held = each[:, number, 3]
+            arrays.append(
+                ArrayReport(
+                    path=paths[number],
+                    wanted_bytes=int(wanted[:, number].sum()),
+                    ranks=int((wanted[:, number] > 0).sum()),
+                    owners=tuple((int(rank), int(held[rank])) for rank in np.flatnonzero(held)),
+                    alone_method=choice.method,
+                    alone_why=choice.why,
+                    alone_rounds=self.apart[number].rounds if choice.method == "two-phase" else 0,
+                    alone_ns=cost,
+                )
+            )
+        alone = [(int(cost), 0) for cost in each[:, :, 0].sum(axis=1)]
+        most, parts = shared.records.most_arrays(), int(said[:, 0].sum())
+        prices = Prices(alone, parts, self.group.nodes, sharing, most)
+        chosen = choice_of(shared.choice, self.size)
+        cost = prices.of(shared.plan, chosen.method, write=self.write)
+        loads = []
+        for rank in shared.plan.owners():
+            held, kept, sent = (int(each[rank, :, k].sum()) for k in (3, 4, 5))
+            gets = int(wanted[rank].sum()) - kept
+            loads.append(OwnerReport(rank, held, int((each[rank, :, 3] > 0).sum()), sent, gets))
+        own_calls = [array.alone_method == "two-phase" for array in arrays]
+        return ManyReport(
+            direction="write" if self.write else "read",
+            ranks=self.size,
+            method=chosen.method,
+            why=chosen.why,
+            arrays=tuple(arrays),
+            owners=tuple(loads),
+            assignment="" if given is None else given[5],
+            assignment_why="" if given is None else given[6],
+            rounds=shared.plan.rounds,
+            slots=shared.slots,
+            slot_bytes=shared.plan.slot_bytes,
+            wanted_bytes=shared.plan.wanted_bytes,
+            traffic=int(each[:, :, 5].sum()),
+            ns=cost,
+            alone_rounds=sum(array.alone_rounds for array in arrays),
+            alone_traffic=int(each[:, own_calls, 6].sum()),
+            alone_ns=alone_ns,
+        )
+
+    def _own_call(self, number: int, each: Any, sharing: int) -> tuple[Choice, int]:
+        """What a call for this array alone would do, and its price."""
+        plan, records = self.apart[number], self.shared.records
+        asked = records.methods[0]
+        alone = [(int(cost), int(cached)) for cost, cached in each[:, :2]]
+        prices = Prices(alone, int(each[:, 2].sum()), self.group.nodes, sharing)
+        if asked == "auto" and records.few_touch_files() is not None:
+            choice = choice_of(self.shared.choice, self.size)
+        elif asked == "auto":
+            found = cheapest(plan, records, prices, write=self.write)
+            choice = choice_of(found, self.size)
+        else:
+            choice = Choice("two-phase" if self.write and plan.in_order else asked, "asked for")
+        return choice, prices.of(plan, choice.method, write=self.write)
+
+
+def _given(plan: _core.Collective, owner: int, size: int) -> dict[int, list[int]]:
+    """For each array bytes that the owner holds, hands to itself, and to others; in all rounds."""
+    found: dict[int, list[int]] = {number: [0, 0, 0] for number in range(plan.arrays)}
+    for k in range(plan.tiles(owner)):
+        tile, wanted = plan.tile(owner, k), plan.wanted(owner, k)
+        if tile is None or wanted is None:
+            continue
+        counts = plan.counts(owner, (k, k + 1), size)
+        sums = found[tile[0]]
+        sums[0] += wanted[1] * plan.item(tile[0])
+        sums[1] += counts[owner]
+        sums[2] += sum(counts) - counts[owner]
+    return found
+
+
+def explain(
+    group: Transport, prepare: Callable[[], list[Item]], method: str, hints: Hints, *, write: bool
+) -> CollectiveReport:
+    """Tell what a collective call would do. Collective."""
+    call = "explain_all(write=True)" if write else "explain_all"
+
+    def answer(shared: SharedPlan) -> CollectiveReport:
+        return tell(
+            group.size,
+            shared.plan,
+            shared.groups,
+            shared.slots,
+            choice_of(shared.choice, group.size),
+            write=write,
+        )
+
+    report: CollectiveReport = run(
+        group, call, prepare, method, lambda: hints, one=True, answer=answer
+    )
+    return report

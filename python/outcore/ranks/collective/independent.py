@@ -1,0 +1,86 @@
+"""Independent accesses: each rank reads or writes its own section, without messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.ranks.agreement import Elsewhere
+from outcore.ranks.collective.items import Item
+from outcore.ranks.transport import Transport
+
+__all__ = ["LANES", "each_independently"]
+
+# Small sections that a rank reads from the disk at a time.
+LANES = 4
+# Of a file so many bytes, at least, go to the disk at once, while others are still read; and so many
+# times the largest gap that is cheaper to write along: between two parts none is.
+_SENT, _GAPS = 2 << 20, 2
+
+
+def each_independently(
+    group: Transport,
+    mine: list[Item],
+    method: str,
+    *,
+    write: bool,
+    send: Sequence[DiskArray] = (),
+) -> BaseException | None:
+    """
+    Let each rank access its own sections.
+
+    Parameters
+    ----------
+    send
+        Arrays that will be flushed when all have written, and where nobody else writes between what this
+        rank does. What it writes there begins its way to the disk while the next part, and what others
+        change, is still being read.
+
+    Returns
+    -------
+    BaseException or None
+        This rank's failure (`Elsewhere`: it has none), if any rank failed.
+    """
+    failure: BaseException | None = None
+    some = [item for item in mine if item.nbytes]
+    try:
+        if write or method == "sieve":
+            for item in some:
+                core = item.core.sieving() if method == "sieve" else item.core
+                if not write:
+                    core.read(item.key, item.given)
+                elif any(item.array is array for array in send) and core.leaves_gaps(item.key):
+                    for part in _parts(item):
+                        here: tuple[Any, ...] = (..., *part)
+                        core.write_part(item.key, part, item.given[here])
+                        core.before_flush(send=True)
+                else:  # what has no gaps is sent by those who write it
+                    core.write(item.key, item.given)
+        else:
+            wanted = [(item.core, item.key, item.given) for item in some]
+            _core.read_many(wanted, lanes=LANES, turn=(group.rank, group.size))
+    except BaseException as error:
+        failure = error
+    if group.agree(int(failure is not None)):
+        return failure or Elsewhere()
+    return None
+
+
+def _parts(item: Item) -> Iterator[tuple[slice, ...]]:
+    """Cut an item along the axis that runs slowest in the file into what goes to the disk at once."""
+    _, _, ndim, *words = item.core.descriptor()
+    place = {axis[0]: k for k, axis in enumerate(item.axes) if axis is not None}
+    whole = [slice(0, n) for n in item.given.shape]
+    sent, stride = max(_SENT, _GAPS * item.core.disk()[0]), item.array.nbytes
+    for axis in words[:ndim]:
+        stride //= item.array.shape[axis]
+        _, count, step = item.section[3 * axis : 3 * axis + 3]
+        if axis in place and count > 1:
+            each = max(sent // (step * stride), 1)
+            for first in range(0, count, each):
+                whole[place[axis]] = slice(first, min(first + each, count))
+                yield tuple(whole)
+            return
+    yield tuple(whole)

@@ -1,0 +1,319 @@
+"""
+What one rank brings to a collective: arrays on disk, sections of them, arrays in memory.
+
+An `Item` is one section and the memory that it is read into or written from. The planner walks all
+sections upwards, over the axes of the array on disk; `Item.memory` is a view of the caller's array
+that is walked the same way, whatever steps, integers and new axes the key has.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core, formats
+from outcore.arrays.disk import DiskArray
+from outcore.base.casting import as_section, as_values
+from outcore.base.requests import Started
+from outcore.errors import UnsupportedError, UsageError
+from outcore.formats.layout import ArrayInfo, Chunked, TableSource
+from outcore.formats.paths import path_names
+from outcore.ranks.agreement import number_of
+
+__all__ = [
+    "Item",
+    "Ranges",
+    "elements_of",
+    "key_of",
+    "left_of",
+    "looking",
+    "name_of",
+    "names",
+    "names_and_files",
+    "number_of",
+    "place_of",
+    "reading",
+    "refuse_virtual",
+    "writing",
+]
+
+
+#: Start, count and step of each axis.
+Ranges = list[tuple[int, int, int]]
+
+
+@dataclass
+class Item:
+    """
+    One section of one array, and its memory.
+
+    Parameters
+    ----------
+    array
+        The array on disk.
+    key
+        What the caller asked for.
+    section
+        The same as words: start, count and step of each axis.
+    given
+        The caller's array, or a new one, with the axes of the key; the caller gets it of a read.
+    axes
+        For each of its axes that of the array on disk, and whether it is walked downwards; None if the
+        key makes it.
+    scalar
+        The caller gets an element instead.
+    """
+
+    array: DiskArray
+    key: Any
+    section: list[int]
+    given: NDArray[Any]
+    axes: Sequence[tuple[int, bool] | None]
+    scalar: bool = False
+
+    @cached_property
+    def memory(self) -> NDArray[Any]:
+        """The same array, walked upwards along the axes of the array on disk."""
+        return _upwards(self.given, self.axes, len(self.section) // 3)
+
+    @property
+    def result(self) -> Any:
+        """What the caller gets of a read."""
+        return self.given[()] if self.scalar else self.given
+
+    @property
+    def core(self) -> _core.Array:
+        """The array, for those who move bytes."""
+        return self.array.handle.core
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the section."""
+        return self.given.nbytes
+
+    def one_writer(self) -> bool:
+        """Whether the format lets one process at a time change chunks (HDF5)."""
+        return _one_writer(self.array)
+
+
+def _one_writer(array: DiskArray) -> bool:
+    layout = array.handle.info.layout
+    return isinstance(layout, Chunked) and isinstance(layout.source, TableSource)
+
+
+# Names take system calls: each is made once, and again when the array changes its shape. Kept for what
+# an array alone has: weak references to arrays are equal if their elements are, which would be read.
+_names: weakref.WeakKeyDictionary[Started, tuple[ArrayInfo, tuple[int, int]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def names(items: Sequence[Item]) -> list[int]:
+    """Tell the arrays of items apart: numbers that all ranks compute alike."""
+    return [name for name, _ in names_and_files(items)]
+
+
+def names_and_files(items: Sequence[Item]) -> list[tuple[int, int]]:
+    """Tell also the files apart that they are in: odd if one process at a time may write it."""
+    # Each folder is looked at once for all arrays of a call.
+    true_folder = functools.cache(os.path.realpath)
+    return [_known(item.array, true_folder) for item in items]
+
+
+def name_of(array: DiskArray) -> int:
+    """Tell one array from others: the name of an item of it."""
+    return _known(array, os.path.realpath)[0]
+
+
+def _known(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, int]:
+    known = _names.get(array.handle.requests)
+    if known is None or known[0] is not array.handle.info:
+        known = array.handle.info, _name(array, true_folder)
+        _names[array.handle.requests] = known
+    return known[1]
+
+
+def _true_path(path: str, true_folder: Callable[[str], str]) -> str:
+    """`os.path.realpath`, where that of folders is known, or looked up once."""
+    folder, slash, last = path.rpartition("/")
+    if last in ("", os.curdir, os.pardir) or os.path.islink(path):
+        return os.path.realpath(path)
+    return f"{true_folder(folder or slash).rstrip('/')}/{last}"
+
+
+def place_of(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, resolved: bool = False
+) -> int:
+    """
+    Tell where an array lies, whether or not it is there: a number that all ranks compute alike.
+
+    Not `resolved`, which takes a call of the system for each part of the path, different numbers may
+    stand for one file.
+    """
+    parts = []
+    for name in path_names(path):
+        text, inner = name, ""
+        if resolved:
+            outer, within = formats.split_path(text)
+            text, inner = os.path.realpath(outer), within or ""
+        elif not text.startswith("/"):
+            text = os.path.join(os.getcwd(), text)
+        parts += [text, inner]
+    return number_of("\0".join(parts))
+
+
+def _name(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, int]:
+    info = array.info
+    outer, inner = formats.split_path(array.handle.location)
+    file = _true_path(outer, true_folder)
+    text = "\0".join((file, inner or "", info.format, repr(info.shape), info.dtype.str))
+    if info.format == "raw":
+        text += repr((info.order, info.extra["offset"], array.handle.files))
+    # A Zarr store is a folder: its arrays have files of their own.
+    of = f"{file}\0{inner}" if os.path.isdir(file) else file
+    return number_of(text), number_of(of) & ~1 | _one_writer(array)
+
+
+def elements_of(info: ArrayInfo) -> int:
+    """Tell what the elements of an array are: a number that all ranks compute alike."""
+    words: list[object] = [info.format, info.shape, info.dtype, info.order]
+    if info.format == "raw":
+        words.append(info.extra["offset"])
+    return number_of("\0".join(map(repr, words)))
+
+
+def one_number(numbers: Sequence[int]) -> int:
+    """Tell lists of numbers apart by a number that all ranks compute alike; of one number, itself."""
+    return numbers[0] if len(numbers) == 1 else number_of(" ".join(map(str, numbers)))
+
+
+def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item:
+    """Prepare a section to be read into `out`, or into a new array."""
+    if array.handle.is_virtual:
+        refuse_virtual(array)
+    section, axes, scalar = array.handle.core.section_of(key)
+    shape = _shape(section, axes)
+    result = array.handle.core.empty(key) if out is None else _checked(array, out, shape)
+    return Item(array, key, section, result, axes, scalar)
+
+
+def looking(array: DiskArray, key: Any) -> Item:
+    """Prepare a section of which nothing will be moved."""
+    if array.handle.is_virtual:
+        refuse_virtual(array)
+    section, axes, scalar = array.handle.core.section_of(key)
+    one = np.empty((), array.dtype)
+    memory = np.broadcast_to(one, _shape(section, axes))
+    return Item(array, key, section, memory, axes, scalar)
+
+
+def refuse_virtual(array: DiskArray) -> None:
+    """Each rank has sections of arrays with elements of their own; `collective.virtual` finds them."""
+    if array.handle.is_virtual:
+        raise UnsupportedError(
+            f"{array.path!r} is a virtual dataset, of which ranks read sections together by read_all "
+            "alone; make a copy with outcore.convert",
+            code="hdf5-virtual",
+            path=array.path,
+        )
+
+
+def writing(array: DiskArray, key: Any, value: Any) -> Item:
+    """Prepare a section to be written from `value`, broadcast and cast as NumPy does."""
+    section, axes, _ = array.handle.core.section_of(key, write=True)
+    shape = _shape(section, axes)
+    if isinstance(value, DiskArray):
+        raise UsageError(
+            "write_all takes arrays in memory; read the other array first, or use write()",
+            code="bad-value",
+            path=array.path,
+        )
+    data = as_values(value, array.handle.info.dtype)
+    if data.dtype != array.handle.info.dtype:
+        cast = np.empty(data.shape, array.handle.info.dtype)
+        cast[...] = data
+        data = cast
+    given = as_section(data, array.handle.info.dtype, shape, array.handle.info.path)
+    return Item(array, key, section, given, axes)
+
+
+def left_of(items: list[Item], plan: _core.Collective, rank: int) -> list[Item]:
+    """Give what a rank writes if it leaves out what higher ranks give; the items if nobody does."""
+    given = plan.given(rank)
+    if given is None:
+        return items
+    return [_part(items[number], ranges) for _, number, ranges in given]
+
+
+def _part(item: Item, ranges: Ranges) -> Item:
+    place, section = [], []
+    for (start, count, step), (low, _, stride) in zip(ranges, _triples(item.section), strict=True):
+        first, every = (start - low) // stride, max(step // stride, 1)
+        place.append(slice(first, first + (count - 1) * every + 1, every))
+        section += [start, count, step]
+    axes = [(axis, False) for axis in range(len(ranges))]
+    # The dots keep an array without axes a view.
+    here: tuple[Any, ...] = (..., *place)
+    return Item(item.array, key_of(ranges), section, item.memory[here], axes)
+
+
+def key_of(ranges: Ranges) -> tuple[slice, ...]:
+    """
+    Give a section as a key for indexing.
+
+    Examples
+    --------
+    >>> key_of([(1, 3, 2), (0, 0, 1)])
+    (slice(1, 6, 2), slice(0, 0, None))
+    """
+    return tuple(slice(a, a + (n - 1) * s + 1, s) if n else slice(0, 0) for a, n, s in ranges)
+
+
+def _triples(words: list[int]) -> list[tuple[int, ...]]:
+    return list(zip(words[::3], words[1::3], words[2::3], strict=True))
+
+
+def _shape(section: list[int], axes: Sequence[tuple[int, bool] | None]) -> tuple[int, ...]:
+    return tuple(1 if axis is None else section[3 * axis[0] + 1] for axis in axes)
+
+
+def _upwards(
+    array: NDArray[Any], axes: Sequence[tuple[int, bool] | None], ndim: int
+) -> NDArray[Any]:
+    """See an array with the axes of a key as one with all axes of the array on disk, upwards."""
+    # As `outcore.arrays.pieces.upwards`: a call leads through few modules.
+    steps = tuple(0 if axis is None else slice(None, None, -1 if axis[1] else 1) for axis in axes)
+    there = {axis[0] for axis in axes if axis is not None}
+    whole = [slice(None) if axis in there else None for axis in range(ndim)]
+    # The dots keep an array without axes a view.
+    first: tuple[Any, ...] = (..., *steps)
+    then: tuple[Any, ...] = (..., *whole)
+    seen: NDArray[Any] = array[first][then]
+    return seen
+
+
+def _checked(array: DiskArray, out: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    if (
+        not isinstance(out, np.ndarray)
+        or out.shape != shape
+        or out.dtype != array.dtype
+        or not out.flags.writeable
+    ):
+        have = (
+            f"shape {out.shape} and dtype {out.dtype}" if isinstance(out, np.ndarray) else repr(out)
+        )
+        raise UsageError(
+            f"out= for {array.path!r} must be a writable numpy.ndarray of shape {shape} and dtype "
+            f"{array.dtype}, not {have}",
+            code="out-mismatch",
+            path=array.path,
+        )
+    return out

@@ -1,0 +1,264 @@
+"""
+Which way elements of lists go: each rank alone, or through owners; decided by price.
+
+Each rank says once what its list is like (`Bins.touched`, `jumps_in`), and at each access what of it is
+cached and what its disk can do; what the ways cost follows from that on all ranks alike, in the core
+(``crates/plan/src/points/choice.rs``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.indices.keys import Points
+from outcore.arrays.indices.lists.stored import unit_of
+from outcore.base.report import counted, human, human_time
+from outcore.formats.layout import Chunked, Strided
+
+__all__ = [
+    "MANNERS",
+    "Bins",
+    "ListPass",
+    "ListPrices",
+    "ListReport",
+    "Manner",
+    "choose",
+    "jumps_in",
+]
+
+#: How elements are moved: by each rank alone, in two phases, or these overlapped.
+Manner = Literal["auto", "direct", "collective", "pipelined"]
+MANNERS = ("auto", "direct", "collective", "pipelined")
+_PAGE = 4096
+# Stretches of a list that are looked at, and indices of each.
+_LOOKS, _LOOK = 64, 1 << 10
+
+
+@dataclass(frozen=True)
+class Bins:
+    """
+    The elements of an array, counted in C order along the indexed axes, cut into bins.
+
+    Parameters
+    ----------
+    width
+        Elements of a bin: they begin at borders of chunks, or shards.
+    number
+        How many there are.
+    block
+        Bytes of a page, or of a chunk before it is encoded.
+    each
+        Blocks of a bin.
+    all
+        Blocks of the array.
+    encoded
+        Whether blocks are encoded, or chunks.
+    page
+        Elements of a page.
+    """
+
+    width: int
+    number: int
+    block: int
+    each: int
+    all: int
+    encoded: bool
+    page: int
+
+    @staticmethod
+    def of(points: Points, layout: Chunked | Strided, row: int, owners: int) -> Bins:
+        """Cut the elements of an array, into so many bins that each owner can have some."""
+        elements = math.prod(points.shape[d] for d in points.axes)
+        width, number = _core.bins_of(elements, unit_of(points, layout), owners)
+        rest = [(d, words[1]) for d, words in enumerate(points.rest) if d not in points.axes]
+        item = row // max(math.prod(count for _, count in rest), 1)
+        if isinstance(layout, Chunked):
+            chunks = layout.chunks
+            block = math.prod(chunks) * item
+            beside = math.prod(math.ceil(count / chunks[d]) for d, count in rest)
+            in_block = math.prod(chunks[d] for d in points.axes)
+            every = math.prod(math.ceil(n / c) for n, c in zip(points.shape, chunks, strict=True))
+            each = max(width // max(in_block, 1), 1) * max(beside, 1)
+            return Bins(width, number, block, each, max(every, 1), True, max(in_block, 1))
+        nbytes = math.prod(points.shape) * item
+        # Pieces of the file that one index names.
+        pieces = math.prod(count for d, count in rest if d < points.axes[-1])
+        page = max(_PAGE * elements // max(nbytes, 1), 1)
+        pages = max(pieces, math.ceil(row / _PAGE), 1)
+        each = max(math.ceil(width / page), 1) * pages
+        return Bins(width, number, _PAGE, each, max(math.ceil(nbytes / _PAGE), 1), False, page)
+
+    def touched(self, counts: NDArray[np.int64]) -> int:
+        """Tell about how many blocks elements touch, of which each bin has so many."""
+        return min(_core.touched_blocks(counts, self.each), self.all)
+
+    def touched_between(self, low: int, high: int, number: int) -> int:
+        """Tell about how many blocks so many elements touch that lie in this stretch."""
+        along = math.ceil((high - low) / self.page)
+        # Blocks, or pieces of the file, that one element has beside each other.
+        beside = max(self.each // math.ceil(self.width / self.page), 1)
+        found = _core.touched_blocks(np.array([number], np.int64), along)
+        return min(found * beside, self.all)
+
+
+def jumps_in(flat: NDArray[np.int64], page: int) -> int:
+    """
+    Tell about how many elements of a list lie in another page than the one before.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> jumps_in(np.arange(4096), 512), jumps_in(np.array([0, 900, 1, 901]), 512)
+    (7, 3)
+    """
+    if flat.size < 2:
+        return 0
+    if flat.size <= _LOOKS * _LOOK:
+        return int(np.count_nonzero(np.diff(flat // page)))
+    firsts = np.linspace(0, flat.size - _LOOK, _LOOKS).astype(np.int64)
+    some = flat[firsts[:, None] + np.arange(_LOOK)] // page
+    found = int(np.count_nonzero(np.diff(some, axis=1)))
+    return found * flat.size // (_LOOKS * (_LOOK - 1))
+
+
+@dataclass(frozen=True)
+class ListPrices:
+    """
+    What the ways cost, in nanoseconds that pass; equal on all ranks.
+
+    Parameters
+    ----------
+    direct
+        Each rank by itself; None: there is no such way.
+    collective, pipelined
+        Through owners, one step after another, or overlapped.
+    """
+
+    direct: int | None
+    collective: int
+    pipelined: int
+
+    def __str__(self) -> str:
+        told = [
+            f"{name} {human_time(ns)}"
+            for name, ns in (
+                ("direct", self.direct),
+                ("collective", self.collective),
+                ("pipelined", self.pipelined),
+            )
+            if ns is not None
+        ]
+        return ", ".join(told)
+
+
+@dataclass(frozen=True)
+class ListPass:
+    """
+    One of the passes in which elements are moved whose indices do not fit memory.
+
+    Parameters
+    ----------
+    owners
+        How many ranks read, or write, a range of elements in it.
+    elements, nbytes
+        Indices of all ranks whose elements travel, and bytes of these elements.
+    blocks
+        About how many pages (or chunks) the owners read, or write: requests, at most.
+    """
+
+    owners: int
+    elements: int
+    nbytes: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class ListReport:
+    """
+    What `CollectiveSchedule.gather_all` (or `scatter_all`) will do; `str` is for people.
+
+    Equal on all ranks.
+
+    Parameters
+    ----------
+    direction
+        ``"read"`` or ``"write"``.
+    ranks
+        How many there are.
+    method, why
+        ``"direct"``, ``"collective"`` or ``"pipelined"``, and the reason in one sentence.
+    prices
+        What each way would cost; None where elements go in passes, or lists are on disk: then the page
+        cache alone says whether each rank reads by itself.
+    wanted_bytes
+        Bytes that all ranks ask for.
+    blocks, block_bytes
+        About how many pages (or chunks) they touch together, and bytes of one.
+    cached
+        Share of them that is in the page cache, in thousandths: the least of any rank.
+    owners, rounds, groups, chunk
+        Ranks that read and write for all, in how many rounds, in how many groups that take turns, with
+        buffers of how many bytes. Of passes: how many there are, one group, and the bytes of elements
+        that an owner has at once.
+    passes
+        What is done one after another where lists do not fit memory; else empty.
+    """
+
+    direction: str
+    ranks: int
+    method: str
+    why: str
+    prices: ListPrices | None
+    wanted_bytes: int
+    blocks: int
+    block_bytes: int
+    cached: int
+    owners: tuple[int, ...]
+    rounds: int
+    groups: int
+    chunk: int
+    passes: tuple[ListPass, ...] = ()
+
+    def __str__(self) -> str:
+        many = f"{self.ranks} ranks want" if self.ranks > 1 else "1 rank wants"
+        turns = f", {self.groups} groups in turn" if self.groups > 1 else ""
+        lines = [
+            (self.direction, f"{many} {human(self.wanted_bytes)} of listed elements together"),
+            ("touches", f"about {counted(self.blocks, 'block')} of {human(self.block_bytes)}"),
+            ("cached", f"{self.cached / 10:g} %"),
+            ("method", f"{self.method}: {self.why}"),
+        ]
+        if self.prices is not None:
+            lines.append(("prices", str(self.prices)))
+        if self.passes:
+            most = max(self.passes, key=lambda one: one.nbytes)
+            lines.append(
+                (
+                    "passes",
+                    f"{len(self.passes)}, of {human(most.nbytes)} of elements in about "
+                    f"{counted(most.blocks, 'block')} at most; "
+                    f"{sum(one.blocks for one in self.passes)} in all",
+                )
+            )
+        rounds = "passes" if self.passes else "rounds"
+        lines.append(
+            (
+                "owners",
+                f"{len(self.owners)}, {self.rounds} {rounds} of {human(self.chunk)} at most{turns}",
+            )
+        )
+        return "\n".join(f"{name:<8} {text}" for name, text in lines)
+
+
+def choose(prices: ListPrices, cheapest: str, asked: str, *, write: bool) -> tuple[str, str]:
+    """Tell the method, and why in one sentence."""
+    if asked != "auto":
+        return asked, "asked for"
+    rest = " (who is last only an owner knows: no rank writes alone)" if write else ""
+    return cheapest, f"it costs least{rest}"

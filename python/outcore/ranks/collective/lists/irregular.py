@@ -1,0 +1,599 @@
+"""
+Collective access by indices: schedules of all ranks together.
+
+Problem. The elements that a rank has lie anywhere in the global array; each rank alone would read or
+write single elements all over the file, and of two ranks that write one element nobody knows who is
+last.
+
+Idea. Two phases, as for sections, but what follows from the indices is found once and kept. The
+elements of the array, counted in C order, are cut into *bins*; a count of the indices in each bin,
+added over the ranks (`sums`), cuts the bins into *file domains* with about equally many bytes asked
+for, one for each I/O rank (owner), and each domain into rounds of one chunk (the buffer of an owner).
+Each rank orders its indices by round and owner, tells them to the owners, and keeps the order: later
+only elements travel (`elements`). An owner keeps an `IndexSchedule` for each round, so it reads or
+writes its domain in the order of the file. Whether each rank alone would be faster, prices tell
+(`list_choice`).
+
+    step            0        1        2        3
+    owner reads     0        1        2        3          (pipelined: in a thread, one step ahead)
+    ranks exchange           0        1        2  ...
+
+With ``groups`` the owners take turns: in a step those of one group read or write, while the elements of
+the group before travel. Without ``pipelined`` each step ends before the next one begins.
+
+Where the indices of any rank do not fit its memory, or those of an owner, or values or results are on
+disk, ranks go through the elements in passes (`outcore.ranks.collective.lists.passes`).
+
+Invariants. What owners get from the ranks they take in the order of ranks, and of each rank in the
+order of its indices: the last value, and each floating-point sum, is that of one process with the
+ranks' lists one after another, whatever the number of owners, rounds and groups. Each step begins with
+an agreement, so if a rank fails all stop at the same step.
+
+Source: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
+sections 3.1 (collective) and 3.2 (pipelined).
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+import outcore
+from outcore.arrays.handle import is_on_disk
+from outcore.arrays.indices.lists.parts import check_disk_out, rows_of
+from outcore.arrays.indices.points import check_out
+from outcore.arrays.indices.schedule import Combine, IndexSchedule, function_of
+from outcore.base.casting import as_values
+from outcore.errors import UsageError
+from outcore.formats.layout import share_bytes
+from outcore.ranks.agreement import Failures, Unsure, together
+from outcore.ranks.collective.lists.choice import (
+    ListPass,
+    ListPrices,
+    ListReport,
+    Manner,
+    choose,
+)
+from outcore.ranks.collective.lists.schedule import CACHED, FAR, NUMBER, ListedSchedule
+from outcore.ranks.collective.request import CollectiveRequest, start
+from outcore.ranks.transport import DeferredInterrupt
+
+__all__ = ["CollectiveSchedule", "Manner"]
+
+
+class CollectiveSchedule(ListedSchedule):
+    """
+    Elements that ranks chose by indices, made ready to be read and written together many times.
+
+    Made by `CollectiveArray.schedule_all`. Each rank has its own indices, in any order; the order in
+    the file is that of the array, so what was written may be read by any other number of ranks.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> from outcore.testing.sim import SimWorld
+    >>> outcore.create("field.npy", data=np.zeros(6)).close()
+    >>> def work(comm):
+    ...     mine = np.array([[4, 0, 2], [5, 2, 1]][comm.rank])
+    ...     with outcore.open("field.npy", "r+", comm=comm) as a:
+    ...         schedule = a.schedule_all(mine)
+    ...         schedule.scatter_all(mine * 1.0, combine="add")
+    ...         return schedule.gather_all().tolist()
+    >>> SimWorld(2).run(work)
+    [[4.0, 0.0, 4.0], [5.0, 4.0, 1.0]]
+    """
+
+    # Public
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what `gather_all` gives on this rank."""
+        return self._prepared.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of this rank's memory budget that it takes."""
+        kept = sum(held.nbytes for held in self._held) + self._prepared.nbytes
+        told = self._owned.nbytes if self._owned is not None else 0
+        return kept + told + sum(one.nbytes for one in self._combined.values())
+
+    def gather_all(
+        self,
+        out: Any = None,
+        *,
+        of: outcore.CollectiveArray | None = None,
+        method: Manner = "auto",
+    ) -> Any:
+        """
+        Read the elements, together with the other ranks. Collective.
+
+        Parameters
+        ----------
+        out
+            Array to fill, of shape `shape` and the array's dtype, in memory or a `DiskArray`; each rank
+            has its own, or none.
+        of
+            The array to read, of the shape of that for which the schedule was made, opened by the same
+            ranks; by default that one.
+        method
+            ``"direct"``: each rank reads its elements on its own. ``"collective"``: owners read their
+            file domains, chunk by chunk, and give each rank what it asked for. ``"pipelined"``: the
+            same, while the next chunk is read. ``"auto"``: what costs least; `explain_all` says why. All
+            ranks the same.
+
+        Returns
+        -------
+        numpy.ndarray or DiskArray
+            `out`, or a new array in memory.
+
+        Raises
+        ------
+        CollectiveError
+            On *all* ranks if any rank failed, or called something else; `out` is undefined then.
+
+        Notes
+        -----
+        A new result is the caller's, and not counted in the memory budget. Owners take a buffer of
+        `chunk` bytes, two where they read ahead; between nodes what a step sends and receives is held
+        besides. A result whose axes have another order than its points is put in order through a copy,
+        which is counted; where that does not fit, elements come in passes over ranges of the array.
+
+        No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
+        sections 3.1 and 3.2.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> np.save("field.npy", np.arange(6.0))
+        >>> def work(comm):
+        ...     with outcore.open("field.npy", comm=comm) as a:
+        ...         schedule = a.schedule_all(np.array([5 - comm.rank, 2]))
+        ...         return schedule.gather_all(method="collective").tolist()
+        >>> SimWorld(2).run(work)
+        [[5.0, 2.0], [4.0, 2.0]]
+        """
+        array: outcore.DiskArray = self._array if of is None else of
+        found: list[Any] = []
+        held = ExitStack()
+
+        def prepare() -> list[int]:
+            self._prepared.check_array(array)
+            self._check_method(method, write=False)
+            points = self._points
+            if is_on_disk(out):
+                check_disk_out(array, out, points.result_shape)
+                _apart(array, out)
+                found.extend((out, None, None))
+                return [*self._said(array), 1]
+            if out is None:
+                core = np.empty(points.core_shape, array.dtype)
+                result = points.to_result(core)
+            else:
+                check_out(array, out, points.result_shape)
+                core, result = points.to_core(out), out
+            packed: Any = core
+            if not self.on_disk and not core.flags.c_contiguous:
+                packed = self._prepared.if_it_fits(lambda: self._prepared.new_packed(core, held))
+            found.extend((result, core, packed))
+            return [*self._said(array), int(self.on_disk or packed is None)]
+
+        records = together(
+            self._group,
+            "CollectiveSchedule.gather_all",
+            prepare,
+            lambda: f"gather_all(method={method!r}) {self._named(array)}",
+            same=0,
+            meaning=lambda: self._meaning(array, method),
+        )
+        result, core, packed = found
+        with DeferredInterrupt(), held:
+            failures = Failures()
+            if max(records.setting(FAR)) or self.on_disk:
+                direct = self._reads_alone(records, method)
+                self._gather_on_disk(array, result, failures, direct=direct)
+                return result
+            chosen = self._chosen(records, array, method, write=False)
+            owned = None if chosen == "direct" else self._tell_owners()
+            if chosen != "direct" and owned is None:
+                self._gather_on_disk(array, result, failures, direct=False)
+                return result
+            rows = self._prepared.as_rows(packed)
+            if owned is None:
+                with failures.caught():
+                    self._read_alone(array, rows, records)
+            else:
+                self._gather(array, owned, rows, failures, ahead=chosen == "pipelined")
+            with failures.caught():
+                if packed is not core:
+                    core[...] = packed
+            failures.agree(self._group, "gather_all")
+        return result
+
+    def _gather_on_disk(
+        self, array: outcore.DiskArray, out: Any, failures: Failures, *, direct: bool
+    ) -> None:
+        """Read elements whose indices, or results, do not fit memory."""
+        if direct:
+            with failures.caught():
+                IndexSchedule(self._with_lists()).gather(out, of=array)
+        else:
+            self._in_passes().gather(array, rows_of(self._points, out, array.dtype))
+        with failures.caught():
+            if is_on_disk(out) and out.hints.sync:
+                out.flush()
+        failures.agree(self._group, "gather_all")
+
+    def scatter_all(
+        self,
+        values: ArrayLike,
+        combine: Combine = "last",
+        *,
+        of: outcore.CollectiveArray | None = None,
+        method: Manner = "auto",
+        fill: Any = None,
+    ) -> None:
+        """
+        Write values to the elements, together with the other ranks. Collective.
+
+        Parameters
+        ----------
+        values
+            Those of this rank: broadcast to `shape`, and cast to the array's dtype. A `DiskArray` has
+            this very shape, and is read a part at a time.
+        combine
+            As for `IndexSchedule.scatter`. Values of several ranks are taken in the order of ranks, of
+            each rank in the order of its indices: the result has the same bits on any number of ranks
+            with the same lists one after another.
+        of
+            As for `gather_all`; it must be open for writing.
+        method
+            ``"collective"``, ``"pipelined"``, or ``"auto"`` (what costs less): who writes an element
+            last is known to its owner only, so no rank writes alone (``"direct"`` is refused).
+        fill
+            What elements get that no rank writes; None: they keep their value.
+
+        Raises
+        ------
+        CollectiveError
+            On *all* ranks if any rank failed, or called something else. Each element is then old or new.
+
+        Notes
+        -----
+        Memory as for `gather_all`. Values that have to be cast or put in order are copied, which is
+        counted; where that does not fit, they are taken in passes. To combine, owners read their
+        elements and hold them meanwhile, and keep 32 bytes more for each index that they own. Durable
+        after `CollectiveArray.flush_all`, or at once with ``Hints(sync=True)``.
+
+        No and Choudhary, as for `gather_all`.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> outcore.create("field.npy", data=np.zeros(5)).close()
+        >>> def work(comm):
+        ...     with outcore.open("field.npy", "r+", comm=comm) as a:
+        ...         schedule = a.schedule_all(np.array([3, comm.rank]))
+        ...         schedule.scatter_all([1.0 + comm.rank, 9.0], fill=-1.0)
+        ...         return schedule.gather_all().tolist()
+        >>> SimWorld(2).run(work)[0]
+        [2.0, 9.0]
+        >>> outcore.open("field.npy")[:]
+        array([ 9.,  9., -1.,  2., -1.])
+        """
+        array: outcore.DiskArray = self._array if of is None else of
+        found: list[Any] = []
+        held = ExitStack()
+
+        def prepare() -> list[int]:
+            self._prepared.check_array(array).handle.check_writable("write to")
+            self._check_method(method, write=True)
+            function_of(combine)
+            filled = None if fill is None else _filled(fill, array)
+            here: Any = values
+            if is_on_disk(here):
+                here = self._prepared.read_single(array, here)
+            packed: Any = None
+            if is_on_disk(here):
+                _apart(array, here)
+            else:
+                here = self._prepared.broadcast(here, array)
+                if not self.on_disk:
+                    packed = self._prepared.if_it_fits(
+                        lambda: self._prepared.pack(here, array, held)
+                    )
+            found.extend((here, packed, filled))
+            return [*self._said(array), int(packed is None)]
+
+        def meant() -> object:
+            filled = found[2]
+            # Not its bytes: what lies between the fields of a structure means nothing.
+            value = None if filled is None else (filled.tolist(),)
+            return self._meaning(array, method, combine, value)
+
+        records = together(
+            self._group,
+            "CollectiveSchedule.scatter_all",
+            prepare,
+            lambda: (
+                f"scatter_all(combine={combine!r}, method={method!r}, fill={fill!r}) "
+                f"{self._named(array)}"
+            ),
+            same=0,
+            meaning=meant,
+        )
+        with DeferredInterrupt(), held:
+            failures = Failures()
+            operand, packed, filled = found
+            function, owned = function_of(combine), None
+            if not max(records.setting(FAR)) and not self.on_disk:
+                chosen = self._chosen(records, array, method, write=True)
+                owned = self._tell_owners()
+            if owned is None:
+                rows = rows_of(self._points, operand, array.dtype)
+                self._in_passes().scatter(array, rows, function, filled)
+            else:
+                if filled is not None:
+                    with failures.caught():
+                        owned.fill(array, self._listed, filled)
+                    failures.agree(self._group, "scatter_all")
+                ahead = chosen == "pipelined"
+                self._scatter(array, owned, packed, function, failures, ahead=ahead)
+            with failures.caught():
+                if array.hints.sync and self._group.rank in self._owners:
+                    array.handle.core.flush(True)
+            failures.agree(self._group, "scatter_all")
+
+    def igather_all(
+        self,
+        out: Any = None,
+        *,
+        of: outcore.CollectiveArray | None = None,
+        method: Manner = "auto",
+    ) -> CollectiveRequest[Any]:
+        """
+        Start to read the elements with other ranks; see `gather_all`. Collective.
+
+        Returns at once. Any number of requests may be in flight, with those of
+        `CollectiveArray.iread_all` and its like; all ranks start them in the same order, and may wait
+        for them in any.
+
+        Parameters
+        ----------
+        out, of, method
+            As for `gather_all`. Leave `out` alone until the request is done.
+
+        Returns
+        -------
+        CollectiveRequest
+            Its `wait` gives what `gather_all` would, and raises what that would, on all ranks.
+
+        Notes
+        -----
+        Made, one after the other, by a thread of the communicator; memory is taken when the turn comes.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> np.save("field.npy", np.arange(6.0))
+        >>> def work(comm):
+        ...     with outcore.open("field.npy", comm=comm) as a:
+        ...         schedule = a.schedule_all(np.array([5 - comm.rank, 2]))
+        ...         request = schedule.igather_all()
+        ...         return request.wait().tolist()  # compute something before
+        >>> SimWorld(2).run(work)
+        [[5.0, 2.0], [4.0, 2.0]]
+        """
+        array = self._array if of is None else of
+        return start(
+            self._group,
+            array,
+            lambda: self.gather_all(out, of=of, method=method),
+            writes=False,
+        )
+
+    def iscatter_all(
+        self,
+        values: ArrayLike,
+        combine: Combine = "last",
+        *,
+        of: outcore.CollectiveArray | None = None,
+        method: Manner = "auto",
+        fill: Any = None,
+    ) -> CollectiveRequest[None]:
+        """
+        Start to write values to the elements; see `scatter_all`. Collective.
+
+        Returns at once, as `igather_all`.
+
+        Parameters
+        ----------
+        values, combine, of, method, fill
+            As for `scatter_all`. Do not change `values` before the request is done.
+
+        Returns
+        -------
+        CollectiveRequest
+            Its `wait` returns when the elements are in the files, and raises what `scatter_all` would,
+            on all ranks.
+
+        Notes
+        -----
+        `DiskArray.flush`, `CollectiveArray.flush_all` and `DiskArray.close` wait for it, and raise its
+        failure if nobody has seen it yet.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> outcore.create("field.npy", data=np.zeros(4)).close()
+        >>> def work(comm):
+        ...     with outcore.open("field.npy", "r+", comm=comm) as a:
+        ...         schedule = a.schedule_all(np.array([3, comm.rank]))
+        ...         requests = [schedule.iscatter_all([1.0, 2.0], "add") for _ in range(3)]
+        ...         last = schedule.igather_all()  # what all of them have written
+        ...         for request in requests:
+        ...             request.wait()
+        ...         return last.wait().tolist()
+        >>> SimWorld(2).run(work)[1]
+        [6.0, 6.0]
+        """
+        array = self._array if of is None else of
+        return start(
+            self._group,
+            array,
+            lambda: self.scatter_all(values, combine, of=of, method=method, fill=fill),
+            writes=True,
+        )
+
+    def explain_all(
+        self,
+        *,
+        of: outcore.CollectiveArray | None = None,
+        write: bool = False,
+        method: Manner = "auto",
+    ) -> ListReport:
+        """
+        Tell what `gather_all` (or `scatter_all`) would do, without doing it. Collective.
+
+        Parameters
+        ----------
+        of, method
+            As for `gather_all`.
+        write
+            Explain `scatter_all`.
+
+        Returns
+        -------
+        ListReport
+            Equal on all ranks: the method and why, what each way would cost, owners and rounds, or the
+            passes in which elements are moved whose indices do not fit memory; `str` is for people.
+
+        Raises
+        ------
+        CollectiveError
+            On *all* ranks, as `gather_all` would.
+
+        Notes
+        -----
+        No element is moved; it takes a few kilobytes. What is in the page cache is looked at, so the
+        answer may be another one a moment later. To tell passes, indices are counted once, out of the
+        scratch file of the schedule, which is written first if it is not there. The passes are those of
+        an access that follows, unless memory is taken or given back meanwhile. It tells of results and
+        values in memory; those on disk are always moved in passes.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> from outcore.testing.sim import SimWorld
+        >>> np.save("field.npy", np.arange(6.0))
+        >>> def work(comm):
+        ...     with outcore.open("field.npy", comm=comm) as a:
+        ...         return a.schedule_all(np.array([5 - comm.rank, 2])).explain_all()
+        >>> report = SimWorld(2).run(work)[0]
+        >>> report.method, report.wanted_bytes, report.owners
+        ('direct', 32, (0, 1))
+        """
+        array: outcore.DiskArray = self._array if of is None else of
+
+        def prepare() -> list[int]:
+            self._prepared.check_array(array)
+            self._check_method(method, write=write)
+            return self._said(array)
+
+        records = together(
+            self._group,
+            "CollectiveSchedule.explain_all",
+            prepare,
+            lambda: f"explain_all(write={write}, method={method!r}) {self._named(array)}",
+            same=0,
+            meaning=lambda: self._meaning(array, method, write),
+        )
+        owners, rounds, chunk = tuple(self._owners), self.rounds, self.chunk
+        groups, block = min(self._groups, len(owners)), self._listed.bins.block
+        prices: ListPrices | None = None
+        passes: tuple[ListPass, ...] = ()
+        with DeferredInterrupt():
+            in_passes = self.on_disk
+            if not in_passes:
+                prices, cheapest, blocks = self._priced(records, array, write=write)
+                chosen, why = choose(prices, cheapest, method, write=write)
+                if chosen != "direct":
+                    with Unsure(self._group, "explain_all"):
+                        in_passes = self._too_much(self._counted())
+            if in_passes:
+                prices, (passes, most) = None, self._passes_of(array, write=write)
+                blocks = sum(one.blocks for one in passes)
+                block = self._bins(array, self._points).block
+                if self.on_disk and not write and self._reads_alone(records, method):
+                    chosen, passes = "direct", ()
+                    why = "asked for" if method == chosen else "all of the array is cached"
+                else:
+                    chosen, rounds, groups, chunk = "collective", len(passes), 1, most
+                    why = "what a rank wants, or an owner would get, does not fit memory"
+        return ListReport(
+            "write" if write else "read",
+            self._group.size,
+            chosen,
+            why,
+            prices,
+            sum(self._records.setting(NUMBER)) * self._row_of(array),
+            blocks,
+            block,
+            min(records.setting(CACHED)),
+            owners,
+            rounds,
+            groups,
+            chunk,
+            passes,
+        )
+
+    def _named(self, array: outcore.DiskArray) -> str:
+        """The array of an access and this schedule, in messages."""
+        return f"of {array.path!r} by schedule number {self._serial}"
+
+    def check_values(self, values: Any) -> None:
+        """
+        Raise if `scatter_all` could not write values on this rank.
+
+        Parameters
+        ----------
+        values
+            The values.
+        """
+        array = self._prepared.check_array(None)
+        array.handle.check_writable("write to")
+        if is_on_disk(values):
+            self._prepared.read_single(array, values)
+        else:
+            self._prepared.broadcast(values, array)
+
+
+def _filled(value: Any, array: outcore.DiskArray) -> NDArray[Any]:
+    """A value for elements that no rank writes, as an element of the array."""
+    one = as_values(value, array.dtype)
+    if one.ndim:
+        raise UsageError(
+            f"fill= has shape {one.shape}; give a scalar, which all elements get that no rank writes",
+            code="bad-value",
+            path=array.path,
+        )
+    cast = np.empty((), array.dtype)
+    cast[...] = one
+    return cast
+
+
+def _apart(array: outcore.DiskArray, other: outcore.DiskArray) -> None:
+    """Refuse values, or a result, in the bytes that are written, or read, meanwhile by other ranks."""
+    if share_bytes(array.info, other.info):
+        raise UsageError(
+            f"{other.path!r} is stored in the same bytes as {array.path!r}, which all ranks use "
+            "meanwhile. Give another array, or memory",
+            code="out-mismatch",
+            path=other.path,
+        )

@@ -1,0 +1,312 @@
+"""
+Who owns which elements of lists: file domains, and what their owners have been told.
+
+Problem. Ranks have lists of elements anywhere in the array. Who is to read, or write, which of them?
+Idea. Bins of the array (`list_choice.Bins`) are cut so that each owner, in each round, has about equally
+many bytes that somebody asks for; all ranks count, so all cut alike
+(``crates/plan/src/points/divide.rs``). Then each rank tells each owner, once, which of its elements it
+wants, and the owner makes an `IndexSchedule` of them for each round, unless they are most of its domain.
+
+Invariants. An owner has elements in the order of ranks, and of each rank and window of the file in the
+order of its list: of several values for one element the last one is the last of the highest rank.
+
+Source: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
+section 3.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import outcore
+from outcore import _core
+from outcore.arrays.indices.keys import Points
+from outcore.arrays.indices.lists.parts import Place, elements_of
+from outcore.arrays.indices.masks import INDEX
+from outcore.ranks.agreement import Failures, Unsure
+from outcore.ranks.collective.lists.choice import Bins
+from outcore.ranks.collective.lists.dense import Dense, is_dense
+from outcore.ranks.collective.lists.elements import (
+    ByMessages,
+    Exchange,
+    InSlots,
+    Steps,
+    shares_slots,
+)
+from outcore.ranks.transport import Transport
+
+__all__ = ["WINDOWED", "Listed", "Owned", "Part", "tell_owners"]
+
+_CALL = "schedule_all"
+#: Bytes that a bin takes while bins are put into windows: names, their order, counts and starts.
+WINDOWED = 8 * INDEX
+# Elements that nobody writes are looked for in stretches of at most so many.
+_STRETCH = 1 << 22
+
+
+@dataclass(frozen=True)
+class Listed:
+    """
+    What a rank wants.
+
+    Parameters
+    ----------
+    points
+        As its key says.
+    rest
+        Ranges of all axes, as words.
+    flat
+        Numbers of its elements along the indexed axes.
+    own
+        How many of them lie in each bin.
+    bins
+        Of all ranks.
+    row
+        Bytes of an element.
+    """
+
+    points: Points
+    rest: list[int]
+    flat: NDArray[np.int64]
+    own: NDArray[np.int64]
+    bins: Bins
+    row: int
+
+
+class Part:
+    """
+    What an owner has of one round.
+
+    Parameters
+    ----------
+    flat
+        Numbers of the elements, rank after rank.
+    listed
+        The axes that they are counted along, and the others.
+    dense
+        They are most of a stretch of the file.
+    """
+
+    def __init__(self, flat: NDArray[np.int64], listed: Listed, dense: Dense | None) -> None:
+        self.flat = flat
+        self._listed, self._dense = listed, dense
+        self._made: _core.IndexSchedule | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it keeps."""
+        return self.flat.nbytes + (self._made.nbytes if self._made is not None else 0)
+
+    def read(self, array: outcore.DiskArray, out: NDArray[Any]) -> None:
+        """Read a row for each element."""
+        if self._dense is not None and self._dense.suits(array):
+            self._dense.read(array.handle.core, out)
+        elif self.flat.size:
+            self._serving(array).read(array.handle.core, out)
+
+    def write(self, array: outcore.DiskArray, values: NDArray[Any]) -> None:
+        """Write a row for each element; of several for one the last one wins."""
+        dense = self._dense if self._dense is not None and self._dense.suits(array) else None
+        if dense is not None and dense.covers():
+            array.handle.core.expect_concurrent_writers()
+            try:
+                dense.write(array.handle.core, values)
+            finally:
+                array.handle.core.end_concurrent_writers()
+        elif self.flat.size:
+            self._serving(array).write(array.handle.core, values)
+
+    def _serving(self, array: outcore.DiskArray) -> _core.IndexSchedule:
+        """The schedule for the layout of an array; that of the last one is kept."""
+        made = self._made
+        if made is None or not made.serves(array.handle.core):
+            axes, rest = self._listed.points.axes, self._listed.rest
+            made = _core.IndexSchedule(array.handle.core, axes, (self.flat,), "flat", rest)
+            self._made = made
+        return made
+
+
+@dataclass(frozen=True)
+class Owned:
+    """
+    What owners have been told.
+
+    Parameters
+    ----------
+    steps, exchange
+        What travels when, and how.
+    part
+        Round and owner of each bin: ``round * owners + owner``.
+    owner
+        The number of this rank among the owners, if it is one.
+    parts
+        What it has of each round.
+    held
+        Count the elements of the parts in the budget.
+    """
+
+    steps: Steps
+    exchange: Exchange
+    part: NDArray[np.uint32]
+    owner: int | None
+    parts: list[Part]
+    held: list[_core.Reservation]
+
+    def of(self, step: int) -> Part | None:
+        """What this rank owns of a step, if it does."""
+        owns = self.owner is not None and self.owner in self.steps.of(step)
+        return self.parts[self.steps.round(step)] if owns else None
+
+    def fill(self, array: outcore.DiskArray, listed: Listed, fill: Any) -> None:
+        """Write a value to the elements of this rank's domain that nobody writes."""
+        if self.owner is None:
+            return
+        own = np.flatnonzero(self.part % len(self.steps.owners) == self.owner)
+        if not own.size:
+            return
+        place, width = Place(array, listed.points), listed.bins.width
+        low = int(own[0]) * width
+        high = min((int(own[-1]) + 1) * width, elements_of(listed.points))
+        # What is written at once takes the budget, too.
+        stretch = _core.memory_state()[1] // (16 * (2 * INDEX + listed.row))
+        stretch = min(max(stretch, 1 << 10), _STRETCH)
+        told = sum(part.flat.nbytes for part in self.parts)
+        with _core.Reservation("elements that nobody writes", told + stretch * (1 + 2 * INDEX)):
+            listed_here = np.concatenate([part.flat for part in self.parts])
+            listed_here.sort()
+            place.fill(low, high, listed_here, fill, stretch)
+            place.fill_beside(low, high, fill, stretch)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the parts of this rank take."""
+        return sum(part.nbytes for part in self.parts)
+
+
+def tell_owners(
+    group: Transport,
+    listed: Listed,
+    sums: NDArray[np.int64],
+    owners: list[int],
+    rounds: int,
+    groups: int,
+) -> Owned:
+    """
+    Cut the file domains, and tell each owner which of its elements this rank has. Collective.
+
+    Parameters
+    ----------
+    group
+        The ranks.
+    listed
+        What this one wants.
+    sums
+        Elements of all ranks in each bin.
+    owners
+        The rank of each owner.
+    rounds, groups
+        Chunks of each owner, and how many groups of owners take turns.
+
+    Raises
+    ------
+    CollectiveError
+        On all ranks, if any failed; nothing is held then.
+    """
+    number, width, flat = len(owners), listed.bins.width, listed.flat
+    failures = Failures()
+    me = owners.index(group.rank) if group.rank in owners else None
+    part, counts = np.zeros(0, np.uint32), np.zeros((rounds, number), np.int64)
+    with failures.caught():
+        part = _core.cut_bins(sums, number, rounds)
+        weighed = np.bincount(part, weights=listed.own, minlength=number * rounds)
+        counts = weighed.astype(np.int64).reshape(rounds, number)
+    failures.agree(group, _CALL)
+    theirs = np.zeros((group.size, rounds), np.int64)
+    before = np.zeros((number, rounds), np.int64)
+    each, some = np.full(group.size, rounds * INDEX), np.zeros(group.size, np.int64)
+    some[owners] = rounds * INDEX
+    if me is None:
+        each[:] = 0
+    _swap(
+        group, np.ascontiguousarray(counts.T), some, theirs if me is not None else theirs[:0], each
+    )
+    lower = np.cumsum(theirs, axis=0) - theirs
+    _swap(group, lower if me is not None else lower[:0], each, before, some)
+    steps = Steps(
+        owners, rounds, min(groups, number), counts, theirs, np.ascontiguousarray(before.T)
+    )
+    ways: list[InSlots | ByMessages] = []
+    # Orders of the list that are made on the way, beside the one that is kept.
+    beside = 3 * INDEX * flat.size + WINDOWED * part.size
+    with failures.caught(), _core.Reservation("a collective schedule that is made", beside):
+        if shares_slots(group) and listed.row:
+            ways.append(InSlots(group, steps, flat, width, part, listed.own, listed.row))
+        else:
+            ways.append(ByMessages(group, steps, flat, width, part, me))
+    failures.agree(group, _CALL)
+    exchange = ways[0]
+    if isinstance(exchange, InSlots):
+        exchange.agree_on_most()
+    # An owner has one step in each round, and they come in order.
+    told: list[NDArray[np.int64]] = []
+    held: list[_core.Reservation] = []
+    with exchange.held(INDEX, failures, ahead=False):
+        for step in range(steps.number):
+            room = np.empty(0, np.uint8)
+            with failures.caught():
+                room = exchange.room(step, steps.owned(step, me) * INDEX)
+            # Who has no room takes part in no exchange, and the others would wait.
+            failures.agree(group, _CALL)
+            with failures.caught():
+                exchange.bring(step, room, flat.view(np.uint8), INDEX)
+            # An owner takes what it was told when all have told it.
+            failures.agree(group, _CALL)
+            if me is not None and me in steps.of(step):
+                with failures.caught():
+                    held.append(_core.Reservation("a collective schedule", room.nbytes))
+                    told.append(room.copy().view(np.int64))
+        failures.agree(group, _CALL)
+    parts: list[Part] = []
+    with failures.caught():
+        for turn, elements in enumerate(told):
+            assert me is not None, "only owners are told"
+            dense = None
+            if isinstance(exchange, InSlots):
+                bins = np.flatnonzero(part == turn * number + me)
+                dense = _dense(listed, bins, elements, theirs[:, turn], exchange.window)
+            parts.append(Part(elements, listed, dense))
+    failures.agree(group, _CALL)
+    return Owned(steps, exchange, part, me, parts, held)
+
+
+def _dense(
+    listed: Listed,
+    bins: NDArray[np.intp],
+    flat: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    window: int,
+) -> Dense | None:
+    """The stretch of the file that the bins of a part are, if most of it is listed."""
+    if listed.points.axes != (0,) or not bins.size:
+        return None
+    width = listed.bins.width
+    low, high = int(bins[0]) * width, min((int(bins[-1]) + 1) * width, listed.points.shape[0])
+    if not is_dense(len(flat), high - low, listed.row):
+        return None
+    return Dense(flat, counts, low, high, window, listed.row, listed.rest)
+
+
+def _swap(
+    group: Transport,
+    send: NDArray[np.int64],
+    to: NDArray[np.int64],
+    receive: NDArray[np.int64],
+    of: NDArray[np.int64],
+) -> None:
+    with Unsure(group, _CALL):
+        given, room = send.reshape(-1).view(np.uint8), receive.reshape(-1).view(np.uint8)
+        group.start_exchange(given, to, room, of).wait()

@@ -1,0 +1,499 @@
+"""
+What ranks know of their lists of elements, and how these elements travel.
+
+Problem. A schedule of all ranks is made in several steps, each of which one rank may fail at; and what
+follows from the lists is found only when an access needs it.
+Idea. `ListedSchedule` holds what `CollectiveSchedule` is made of: the list of this rank as numbers of
+elements, the counts of all, what owners have been told, and passes where something does not fit memory.
+
+Invariants. Whether a schedule goes in passes all ranks decide alike, from what all have said. Each step
+of an exchange begins with an agreement.
+
+Source: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
+sections 3.1 and 3.2.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import outcore
+from outcore import _core
+from outcore.arrays.indices.keys import Points
+from outcore.arrays.indices.lists.parts import CombinedPoints
+from outcore.arrays.indices.masks import INDEX, Held
+from outcore.arrays.indices.prepared import PreparedIndices, points_of
+from outcore.errors import BudgetError, StaysInProcess, UsageError
+from outcore.formats.layout import Chunked
+from outcore.ranks.agreement import (
+    Announced,
+    Failures,
+    Unsure,
+    count_number,
+    next_number,
+    together,
+)
+from outcore.ranks.collective.call import oversubscription
+from outcore.ranks.collective.items import name_of
+from outcore.ranks.collective.lists.choice import (
+    MANNERS,
+    Bins,
+    ListPass,
+    ListPrices,
+    jumps_in,
+)
+from outcore.ranks.collective.lists.elements import bytes_of, rows_in, shares_slots
+from outcore.ranks.collective.lists.owners import WINDOWED, Listed, Owned, Part, tell_owners
+from outcore.ranks.collective.lists.passes import Passes
+from outcore.ranks.collective.lists.sums import sum_over_ranks
+from outcore.ranks.transport import Transport
+
+__all__ = ["CACHED", "DISK", "FAR", "NUMBER", "ListedSchedule"]
+
+# The largest chunk that is chosen: more makes no request faster.
+_CHUNK = 64 << 20
+# Buffers of an owner and a rank at once, in chunks: read ahead, sent, received, and put in order.
+_BUFFERS = 4
+# What ranks tell each other when a schedule is made, and at each access.
+NUMBER, _ROOM, _JUMPS, _BLOCKS, _ON_DISK, _FOLLOWING = range(6)
+CACHED, _SHARING, DISK, FAR = 0, 1, 2, 6
+# Bytes that an index takes of its owner, while a round is made ready and for as long as the schedule
+# lives.
+_MADE, _OWNED = 64, 40
+# Bytes that an index takes of the rank that has it: its number, and where it goes. Of a schedule of one
+# rank alone it takes more, at most.
+_KEPT, _PLACED = 3 * INDEX, 16
+# Bytes of a bin: its count, the sum over the ranks, and what comes while these are added; then its part.
+_BIN = 3 * INDEX
+
+
+class ListedSchedule(StaysInProcess):
+    """
+    Elements that ranks chose by indices: what `CollectiveSchedule` is made of. Collective.
+
+    Parameters
+    ----------
+    array, indices, chunk, io_ranks, groups
+        As for `CollectiveArray.schedule_all`.
+    transport
+        The ranks, which need not be those that opened `array`.
+    once
+        Whether there will be one access only, so that telling the owners is a part of its price; equal
+        on all ranks.
+    shares
+        Whether the list may stay the caller's, who changes it neither himself nor by the access.
+
+    Raises
+    ------
+    CollectiveError
+        On all ranks, if any failed, or meant something else.
+    """
+
+    _elsewhere = "send the indices, and call schedule_all there"
+
+    def __init__(
+        self,
+        array: outcore.DiskArray,
+        indices: Any,
+        *,
+        transport: Transport,
+        chunk: int | None = None,
+        io_ranks: int | None = None,
+        groups: int = 1,
+        once: bool = False,
+        shares: bool = False,
+    ) -> None:
+        self._array, self._group, self._shares = array, transport, shares
+        if io_ranks is None:
+            io_ranks = array.hints.io_ranks or self._group.size
+        self._io_ranks, self._groups, self._once = io_ranks, groups, once
+        self._chunk, self._asked = chunk, 0 if chunk is None else chunk
+        self._held: list[_core.Reservation] = []
+        self._combined: dict[int, CombinedPoints] = {}
+        # What the ranks said when they made it.
+        self._records = together(
+            self._group,
+            "schedule_all",
+            lambda: self._prepare(indices),
+            self._told,
+            same=0,
+            meaning=lambda: (
+                *(name_of(array), array.dtype),
+                *(self._points.shape, self._points.axes, self._points.rest),
+                *(self._io_ranks, self._groups, self._asked),
+            ),
+        )
+        following = max(self._records.setting(_FOLLOWING))
+        #: Its number, equal on all ranks, which tells it from other schedules of the same array.
+        self._serial = count_number(self._group, following)
+        self._owners = [
+            owner * self._group.size // self._io_ranks for owner in range(self._io_ranks)
+        ]
+        total = sum(self._records.setting(NUMBER)) * self._row
+        chunk = self._asked or max(min(_CHUNK, *self._records.setting(_ROOM)), self._row, 1)
+        #: Rounds, and bytes of an owner's buffer.
+        self.rounds, self.chunk = _core.rounds_of(total, self._io_ranks, chunk), chunk
+        # Counts of all ranks in each bin, when somebody has asked; what owners have been told.
+        self._sums: NDArray[np.int64] | None = None
+        self._owned: Owned | None = None
+        self._passes: Passes | None = None
+        #: Whether the lists of any rank, or what an owner would have of them, do not fit memory.
+        self.on_disk = max(self._records.setting(_ON_DISK)) == 1
+        if self.on_disk:
+            self._in_passes()
+
+    # Made once
+
+    def _prepare(self, indices: Any) -> list[int]:
+        """What may fail on this rank alone: looks at its indices."""
+        group, array = self._group, self._array
+        least = (self._io_ranks, self._groups, 1 if self._chunk is None else self._chunk)
+        if not all(isinstance(n, int | np.integer) and n >= 1 for n in least) or (
+            self._io_ranks > group.size
+        ):
+            raise UsageError(
+                f"io_ranks={self._io_ranks}, groups={self._groups}, chunk={self._chunk}: pass whole "
+                f"numbers from 1 on, and io_ranks up to {group.size}",
+                code="bad-hint",
+            )
+        points, flat, bins = self._in_memory(array, indices)
+        stays = bins is not None
+        # Whether the schedule of this rank alone lacks its list: that in `_listed` is enough at first.
+        self._lacks_list = stays
+        if points is None or bins is None:
+            self._prepared = PreparedIndices.prepare(array, indices)
+            points = self._prepared.points
+            bins = self._bins(array, points)
+        self._points = points
+        self._rest = [word for words in points.rest for word in words]
+        self._row = _row(array, points)
+        jumps = blocks = 0
+        own = np.zeros(0, np.int64)
+        if stays:
+            own = _core.count_bins(flat, bins.width, bins.number)
+            jumps, blocks = jumps_in(flat, bins.page), bins.touched(own)
+        self._listed = Listed(points, self._rest, flat, own, bins, self._row)
+        room = _core.memory_state()[1] // (2 * _BUFFERS)
+        return [points.number, room, jumps, blocks, int(not stays), next_number(group)]
+
+    def _bins(self, array: outcore.DiskArray, points: Points) -> Bins:
+        return Bins.of(points, array.info.layout, _row(array, points), self._io_ranks)
+
+    def _in_memory(
+        self, array: outcore.DiskArray, indices: Any
+    ) -> tuple[Points | None, NDArray[np.int64], Bins | None]:
+        """The list of this rank as numbers of elements, and its bins; None if they do not fit memory."""
+        nothing = np.empty(0, np.int64)
+        try:
+            with Held(array.handle.core, writes=False) as held:
+                points, lists = points_of(array, indices, held)
+                # No list of the caller's is kept, unless he leaves it alone: he may change it.
+                points = replace(points, lists=())
+                bins = self._bins(array, points)
+                counts = bins.number * _BIN
+                if points.number * (_KEPT + _PLACED) + counts > array.budget // 2:
+                    return None, nothing, None
+                nbytes = points.number * _KEPT + counts
+                self._held.append(_core.Reservation("a collective schedule", nbytes))
+                self._prepared = PreparedIndices(array, points, (), ready=False)
+                flat = points.flat(lists, own=not self._shares)
+        except BudgetError:
+            self._held.clear()
+            return None, nothing, None
+        return points, flat, bins
+
+    def _told(self) -> str:
+        points = self._points
+        return (
+            f"schedule_all of {self._array.path!r}, axes {points.axes} of shape {points.shape} with "
+            f"ranges {points.rest}, io_ranks={self._io_ranks}, groups={self._groups}, "
+            f"chunk={self._asked}"
+        )
+
+    def _counted(self) -> NDArray[np.int64]:
+        """How many elements of all ranks lie in each bin. Collective, once."""
+        if self._sums is None:
+            with Unsure(self._group, "schedule_all"):
+                self._sums = sum_over_ranks(self._group, self._listed.own)
+        return self._sums
+
+    def _too_much(self, sums: NDArray[np.int64]) -> bool:
+        """Whether what some owner gets does not fit the least memory of any rank."""
+        owners, rounds = self._io_ranks, self.rounds
+        part = _core.cut_bins(sums, owners, rounds)
+        each = np.bincount(part, weights=sums, minlength=owners * rounds).reshape(rounds, owners)
+        most = each.sum(axis=0).max() * _OWNED + each.max() * (_MADE + 3 * self._row)
+        most += sums.size * WINDOWED
+        return bool(most > min(self._records.setting(_ROOM)) * _BUFFERS)
+
+    def _with_lists(self) -> PreparedIndices:
+        """The schedule of this rank alone, which has its list."""
+        if self._lacks_list:
+            flat, made = self._listed.flat, self._prepared.schedules
+            # The list is counted already, as the caller's own is.
+            points = replace(self._points, mode="flat", mask=None, lists=(flat,))
+            self._prepared = PreparedIndices(self._array, points, (flat,), ready=False)
+            self._prepared.schedules = made
+            self._lacks_list = False
+        return self._prepared
+
+    def _in_passes(self) -> Passes:
+        """What moves elements of lists, values or results that do not fit memory."""
+        if self._passes is None:
+            self._passes = Passes(self._group, self._owners, self._with_lists(), self._held)
+        if self.on_disk and not self._passes.always:
+            # The first pass brings the list to disk, and gives its memory back.
+            self._passes.always = True
+            nothing = np.empty(0, np.int64)
+            self._listed, self._sums = replace(self._listed, flat=nothing, own=nothing), None
+        return self._passes
+
+    def _tell_owners(self) -> Owned | None:
+        """
+        Cut the file domains, and tell each owner which of its elements this rank has: once.
+
+        None if some owner would get more than fits: then elements are moved in passes.
+        """
+        if self.on_disk:
+            return None
+        if self._owned is None:
+            sums, owners = self._counted(), self._owners
+            with Unsure(self._group, "schedule_all"):
+                self.on_disk = self._too_much(sums)
+            if self.on_disk:
+                return None
+            self._owned = tell_owners(
+                self._group, self._listed, sums, owners, self.rounds, self._groups
+            )
+        return self._owned
+
+    # Which way
+
+    def _said(self, array: outcore.DiskArray) -> list[int]:
+        """What this rank says at an access: what ways cost."""
+        return [self._cached(array), oversubscription(self._group), *array.handle.core.disk()]
+
+    def _meaning(self, array: outcore.DiskArray, *more: object) -> tuple[object, ...]:
+        """What must be equal on all ranks at an access."""
+        return (self._serial, name_of(array), array.dtype, *more)
+
+    def _priced(
+        self, records: _core.Records, array: outcore.DiskArray, *, write: bool
+    ) -> tuple[ListPrices, str, int]:
+        """What the ways cost, the cheapest, and how many blocks are touched. Collective."""
+        group, bins = self._group, self._listed.bins
+        cached = records.setting(CACHED)
+        made = [self._records.setting(k) for k in (NUMBER, _JUMPS, _BLOCKS)]
+        wanted = list(zip(*made, cached, strict=True))
+        blocks = max(made[2])
+        if min(cached) < _core.CACHED:
+            blocks = bins.touched(self._counted())
+        row = self._row_of(array)
+        stored = (row, bins.block * row // max(self._row, 1), blocks, bins.all, bins.encoded)
+        steps = self.rounds * min(self._groups, self._io_ranks)
+        untold = self._once and self._owned is None
+        near = shares_slots(group)
+        disk = tuple(records.setting(DISK + k)[0] for k in range(4))
+        direct, collective, pipelined, cheapest = _core.list_prices(
+            wanted,
+            stored,
+            (self._io_ranks, steps, near, untold),
+            oversubscription=max(records.setting(_SHARING)),
+            disk=(disk[0], disk[1], disk[2], disk[3]),
+            write=write,
+        )
+        return ListPrices(direct, collective, pipelined), cheapest, blocks
+
+    def _chosen(
+        self, records: _core.Records, array: outcore.DiskArray, method: str, *, write: bool
+    ) -> str:
+        """The method: that which was asked for, or the cheapest."""
+        if method != "auto":
+            return method
+        return self._priced(records, array, write=write)[1]
+
+    def _reads_alone(self, records: _core.Records, method: str) -> bool:
+        """Whether each rank reads by itself where lists, or results, are on disk."""
+        cached = min(records.setting(CACHED)) >= _core.CACHED
+        return method == "direct" or (method == "auto" and cached)
+
+    def _passes_of(
+        self, array: outcore.DiskArray, *, write: bool
+    ) -> tuple[tuple[ListPass, ...], int]:
+        """What passes move, and the most bytes of elements that an owner has in one. Collective."""
+        with Announced(self._group, "explain_all"):
+            passes = self._in_passes()
+        turns = passes.turns(array, "explain_all")
+        row, bins = self._row_of(array), self._bins(array, self._points)
+        found, most = [], 0
+        for number in range(turns.passes):
+            owners = elements = blocks = 0
+            for one, step, indices in turns.of(number):
+                stays, last = len(one.steps) > 1, len(one.steps) - 1
+                owners += indices > 0
+                elements += indices
+                most = max(most, indices * row)
+                # Of a range that comes in steps all is read with the first, and what has come is written
+                # with the last.
+                if step == (last if write else 0):
+                    whole = one.high - one.low if stays and not write else 0
+                    counted = max(int(one.counts.sum()), whole)
+                    blocks += bins.touched_between(one.low, one.high, counted)
+            found.append(ListPass(owners, elements, elements * row, blocks))
+        return tuple(found), most
+
+    # Two phases
+
+    def _read_alone(
+        self, array: outcore.DiskArray, rows: NDArray[Any], records: _core.Records
+    ) -> None:
+        """
+        Read this rank's elements.
+
+        What is cached is copied in the order of the list; else a schedule of this rank is made, once.
+        """
+        axes = self._points.axes
+        if records.setting(CACHED)[self._group.rank] >= _core.CACHED:
+            array.handle.core.read_points(axes, (self._listed.flat,), "flat", self._rest, rows)
+            return
+        made = self._prepared.schedules
+        schedule = next((one for one in made if one.serves(array.handle.core)), None)
+        if schedule is None:
+            schedule = _core.IndexSchedule(
+                array.handle.core, axes, (self._listed.flat,), "flat", self._rest
+            )
+            made.append(schedule)
+        schedule.read(array.handle.core, rows)
+
+    def _gather(
+        self,
+        array: outcore.DiskArray,
+        owned: Owned,
+        rows: NDArray[Any],
+        failures: Failures,
+        *,
+        ahead: bool,
+    ) -> None:
+        exchange = owned.exchange
+        row, end = self._row_of(array), owned.steps.number
+
+        def read(part: Part, room: NDArray[np.uint8]) -> None:
+            part.read(array, rows_in(room, rows, len(part.flat)))
+
+        with (
+            exchange.held(row, failures, ahead=ahead),
+            ThreadPoolExecutor(1, "outcore-schedule") as thread,
+        ):
+
+            def begin(step: int) -> tuple[NDArray[np.uint8], Future[None]] | None:
+                part = owned.of(step)
+                with failures.caught():
+                    if part is not None:
+                        room = exchange.room(step, len(part.flat) * row)
+                        return room, thread.submit(read, part, room)
+                return None
+
+            following = begin(0)
+            for step in range(end):
+                started, data = following, np.empty(0, np.uint8)
+                with failures.caught():
+                    if started is not None:
+                        started[1].result()
+                        data = started[0]
+                # All owners have read, and nobody looks at the slots of the step before any more.
+                failures.agree(self._group, "gather_all")
+                following = begin(step + 1) if ahead and step + 1 < end else None
+                with failures.caught():
+                    exchange.give(step, data, bytes_of(rows), row)
+                if not ahead and step + 1 < end:
+                    following = begin(step + 1)
+            # Slots are somebody else's when all have taken what is theirs.
+            failures.agree(self._group, "gather_all")
+
+    def _scatter(
+        self,
+        array: outcore.DiskArray,
+        owned: Owned,
+        rows: NDArray[Any],
+        function: np.ufunc | None,
+        failures: Failures,
+        *,
+        ahead: bool,
+    ) -> None:
+        exchange, row = owned.exchange, self._row_of(array)
+
+        def write(part: Part, number: int, data: NDArray[Any]) -> None:
+            if function is None:
+                part.write(array, data)
+            elif part.flat.size:
+                self._combining(array, part, number).apply(array.handle.core, data, function)
+
+        with (
+            exchange.held(row, failures, ahead=ahead),
+            ThreadPoolExecutor(1, "outcore-schedule") as thread,
+        ):
+            last: Future[None] | None = None
+            for step in range(owned.steps.number):
+                part, room = owned.of(step), np.empty(0, np.uint8)
+                with failures.caught():
+                    if part is not None:
+                        room = exchange.room(step, len(part.flat) * row)
+                # All owners have room, and have written what was in it two steps before.
+                failures.agree(self._group, "scatter_all")
+                with failures.caught():
+                    exchange.bring(step, room, bytes_of(rows), row)
+                # What is not there from all ranks no owner writes.
+                failures.agree(self._group, "scatter_all")
+                with failures.caught():
+                    before, last = last, None
+                    if before is not None:
+                        before.result()
+                    if part is not None:
+                        data = rows_in(room, rows, len(part.flat))
+                        last = thread.submit(write, part, step, data)
+                        if not ahead:
+                            last.result()
+            with failures.caught():
+                if last is not None:
+                    last.result()
+
+    def _combining(self, array: outcore.DiskArray, part: Part, number: int) -> CombinedPoints:
+        combined = self._combined.get(number)
+        if combined is None or not combined.serves(array.handle.core):
+            axes = self._points.axes
+            combined = CombinedPoints(array.handle.core, axes, part.flat, self._rest)
+            self._combined[number] = combined
+        return combined
+
+    def _row_of(self, array: outcore.DiskArray) -> int:
+        return self._row // self._array.dtype.itemsize * array.dtype.itemsize
+
+    def _check_method(self, method: str, *, write: bool) -> None:
+        if method not in MANNERS:
+            raise UsageError(
+                f"method={method!r} is not known; methods: {', '.join(MANNERS)}", code="bad-hint"
+            )
+        if write and method == "direct":
+            raise UsageError(
+                "scatter_all has no method 'direct': of several values for one element only its owner "
+                "knows the last. Use 'collective' or 'pipelined'",
+                code="bad-hint",
+            )
+
+    def _cached(self, array: outcore.DiskArray) -> int:
+        """The share that is in the page cache, in thousandths; of chunks nobody looks."""
+        if isinstance(array.info.layout, Chunked):
+            return 0
+        key = (slice(None),) * array.ndim
+        return array.handle.core.price(key)[1]
+
+
+def _row(array: outcore.DiskArray, points: Points) -> int:
+    """Bytes of the elements that an index stands for."""
+    return math.prod(points.core_shape[len(points.points) :]) * array.dtype.itemsize

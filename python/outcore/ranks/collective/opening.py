@@ -1,0 +1,317 @@
+"""
+Open arrays and groups by many ranks: all ranks return, or all raise.
+
+Serves the calls with ``comm=`` of `outcore.open`, `outcore.open_many`, `outcore.create` and
+`outcore.open_group` (`outcore.base.ranked.Service`).
+
+Invariants. The ranks mean the same file, mode and options, or all raise. Nothing is created or replaced
+before they have agreed.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, SupportsIndex, TypeVar
+
+import numpy as np
+
+import outcore
+from outcore import _core, formats
+from outcore.arrays import groups, opening
+from outcore.arrays.creating import words_of
+from outcore.arrays.disk import Mode
+from outcore.arrays.groups import Group, check_mode, make_group
+from outcore.arrays.opening import RAW_OPTIONS, Path, describe_paths, words_with_data
+from outcore.base.hints import Hints
+from outcore.errors import UnsupportedError
+from outcore.formats import groups as of_formats
+from outcore.formats.layout import ArrayInfo, Codec, is_text
+from outcore.formats.spec import as_dtype
+from outcore.ranks.agreement import together, told
+from outcore.ranks.collective.array import CollectiveArray
+from outcore.ranks.collective.items import elements_of, number_of, one_number, place_of
+from outcore.ranks.transport import transport
+
+__all__ = ["on_first_rank", "open", "open_group", "open_many"]
+
+T = TypeVar("T")
+HintsOrWords = Hints | Mapping[str, Any] | None
+Communicator = outcore.Communicator | outcore.Transport
+
+
+def open(
+    comm: Communicator,
+    path: Path,
+    mode: Mode,
+    hints: HintsOrWords,
+    options: Mapping[str, Any],
+) -> CollectiveArray:
+    """
+    Open an array on all ranks; see `outcore.open`. Collective.
+
+    Parameters
+    ----------
+    comm
+        The ranks.
+    path, mode, hints, options
+        As for `outcore.open`.
+    """
+    group = transport(comm)
+    made: _core.Records | None = None
+
+    def tell() -> str:
+        return f"open of {describe_paths(path)} with mode {mode!r}, {_meant(options, None)}"
+
+    def words(*, resolved: bool = False) -> list[int]:
+        return [opening.MODES.index(mode), place_of(path, resolved=resolved), _digest(options)]
+
+    if mode in ("w", "x", "a"):
+        # Nothing is replaced before all ranks mean the same.
+        again = functools.partial(words, resolved=True)
+        together(group, "outcore.open", words, tell, same=3, again=again)
+
+        def make() -> list[int]:
+            if group.rank:
+                return [0]
+            with opening.open(path, mode, hints=hints, **options) as array:
+                return [_format_names().index(array.format)]
+
+        made = together(group, "outcore.open", make, tell, same=0)
+
+    def look() -> tuple[list[Path], list[ArrayInfo], dict[str, Any]]:
+        opening.check_mode(mode)
+        known = dict(options)
+        if made is not None:
+            name = _format_names()[made.setting(0)[0]]
+            # What it takes to open it again; the rest was only for creating it. A raw file does not
+            # say what it holds.
+            said = words_with_data(options) if name == "raw" else {}
+            known = {k: v for k, v in said.items() if k in RAW_OPTIONS} | {"format": name}
+        return [path], [formats.open_info(path, writable=mode != "r", **known)], known
+
+    return _join(group, "outcore.open", mode, hints, options, look)[0]
+
+
+def open_many(
+    comm: Communicator,
+    paths: Iterable[str | os.PathLike[str]],
+    mode: Mode,
+    hints: HintsOrWords,
+    options: Mapping[str, Any],
+) -> list[CollectiveArray]:
+    """
+    Open several arrays on all ranks, with one synchronisation; see `outcore.open_many`. Collective.
+
+    Parameters
+    ----------
+    comm
+        The ranks.
+    paths, mode, hints, options
+        As for `outcore.open_many`.
+    """
+
+    def look() -> tuple[list[Path], list[ArrayInfo], dict[str, Any]]:
+        opening.check_many(paths, mode)
+        asked: list[Path] = list(paths)
+        infos = formats.open_infos(asked, writable=mode == "r+", **options)  # type: ignore[arg-type]
+        return asked, infos, dict(options)
+
+    return _join(transport(comm), "outcore.open_many", mode, hints, options, look)
+
+
+def _join(
+    group: outcore.Transport,
+    call: str,
+    mode: Mode,
+    hints: HintsOrWords,
+    options: Mapping[str, Any],
+    look: Callable[[], tuple[list[Path], list[ArrayInfo], dict[str, Any]]],
+) -> list[CollectiveArray]:
+    """
+    Let each rank open the same arrays; all return them, or all raise. One synchronisation.
+
+    `look` finds what this rank means: paths, what the formats say of the arrays, and what it takes to
+    open them again.
+    """
+    asked: list[Path] = []
+    found: list[CollectiveArray] = []
+
+    def join() -> list[int]:
+        # Ranks of one node share its processors.
+        here = group.nodes.count(group.nodes[group.rank])
+        fair = _with_threads(max(1, len(os.sched_getaffinity(0)) // here))
+        settings = Hints.of(hints).over(fair)
+        paths, infos, known = look()
+        asked.extend(paths)
+        for info in infos:
+            if is_text(info):
+                raise UnsupportedError(
+                    f"{info.path!r} holds text of variable length, which ranks do not read together; "
+                    "each opens it without comm= and reads its own",
+                    code="text-elements",
+                    path=info.path,
+                )
+            as_if: Mode = "r+" if mode == "a" else mode
+            found.append(CollectiveArray(info, as_if, settings, known, group))
+        return words()
+
+    def words(*, resolved: bool = False) -> list[int]:
+        for array, path in zip(found, asked, strict=True):
+            array.place = place_of(path, resolved=resolved)
+        places = one_number([array.place for array in found])
+        return [opening.MODES.index(mode), places, one_number([elements_of(a.info) for a in found])]
+
+    def tell() -> str:
+        with_mode = f"with mode {mode!r}"
+        if call == "outcore.open":
+            return (
+                f"open of {describe_paths(asked[0])} {with_mode}, {_meant(options, found[0].info)}"
+            )
+        # The first one of which the ranks mean something else.
+        mine = np.array([(a.place, elements_of(a.info)) for a in found], np.int64).reshape(-1, 2)
+        rows = [np.frombuffer(said, np.int64) for said in group.allgather_bytes(mine.tobytes())]
+        least = min(map(len, rows)) // 2
+        both = np.array([row[: 2 * least] for row in rows]).reshape(len(rows), least, 2)
+        differ = np.flatnonzero((both != both[0]).any(axis=(0, 2)))
+        first = int(differ[0]) if differ.size else least
+        if first >= len(found):
+            return f"open_many of {len(found)} arrays {with_mode}"
+        means = f"{describe_paths(asked[first])}, {_meant(options, found[first].info)}"
+        return f"open_many of {len(found)} arrays {with_mode}, of which paths[{first}] is {means}"
+
+    try:
+        again = functools.partial(words, resolved=True)
+        together(group, call, join, tell, same=3, again=again)
+    except BaseException:
+        for array in found:
+            array.close()
+        raise
+    return found
+
+
+def _meant(options: Mapping[str, Any], info: ArrayInfo | None) -> str:
+    """What a rank opened, in words; before that, what it was told."""
+    if info is None:
+        told = [f"{name}={reprlib.repr(options[name])}" for name in sorted(options)]
+        return ", ".join(told) or "without options"
+    start = f", from byte {info.extra['offset']}" if info.format == "raw" else ""
+    return f"shape {info.shape}, dtype {info.dtype!s:.200}, order {info.order}{start}"
+
+
+def _digest(options: Mapping[str, Any]) -> int:
+    """A number of what is to be created, which all ranks compute alike."""
+    said = {"order": "C", "offset": 0, "fill_value": None, **options}
+    # Of its elements those of the rank that creates the array count.
+    said.pop("data", None)
+    like = said.pop("like", None)
+    if like is not None:
+        said = {**words_of(like), **{k: v for k, v in said.items() if v is not None}}
+    if isinstance(said.get("shape"), SupportsIndex):
+        said["shape"] = [said["shape"]]
+    if said.get("dtype") is not None:
+        said["dtype"] = repr(as_dtype(said["dtype"], "an array"))
+    return number_of(_canonical({k: v for k, v in said.items() if v is not None}))
+
+
+def _canonical(value: Any) -> str:
+    """Text that is the same for what means the same; of what nobody knows, its type alone."""
+    if isinstance(value, str | bytes | bool | None):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return f"{{{sorted((str(k), _canonical(v)) for k, v in value.items())}}}"
+    if isinstance(value, np.generic | np.ndarray):
+        return _canonical(value.tolist())
+    if isinstance(value, Sequence):
+        return f"[{', '.join(map(_canonical, value))}]"
+    if isinstance(value, SupportsIndex):
+        return repr(operator.index(value))
+    if isinstance(value, Codec):
+        return _canonical([value.name, value.options])
+    return repr(value) if isinstance(value, float | complex) else type(value).__qualname__
+
+
+@functools.lru_cache(maxsize=16)
+def _with_threads(threads: int) -> Hints:
+    return Hints(threads=threads)
+
+
+def open_group(
+    comm: Communicator,
+    path: str | os.PathLike[str],
+    mode: groups.Mode,
+    hints: HintsOrWords,
+    format: str | None,
+) -> Group:
+    """
+    Open a group on all ranks; see `outcore.open_group`. Collective.
+
+    Parameters
+    ----------
+    comm
+        The ranks.
+    path, mode, hints, format
+        As for `outcore.open_group`.
+    """
+    group = transport(comm)
+    found: list[Group] = []
+
+    def tell() -> str:
+        return f"open_group of {path!r} with mode {mode!r}"
+
+    def words(*, resolved: bool = False) -> list[int]:
+        check_mode(mode)
+        return [groups.MODES.index(mode), place_of(path, resolved=resolved), number_of(str(format))]
+
+    def again() -> list[int]:
+        return words(resolved=True)
+
+    if mode in ("a", "w", "x"):
+        # Nothing is made before all ranks mean the same.
+        together(group, "outcore.open_group", words, tell, same=3, again=again)
+
+        def make() -> list[int]:
+            if group.rank == 0:
+                make_group(path, mode, format)
+            return []
+
+        together(group, "outcore.open_group", make, tell, same=0)
+
+    def join() -> list[int]:
+        check_mode(mode)
+        info = of_formats.info(path, writable=mode != "r", format=format)
+        found.append(Group(info, mode, Hints.of(hints), group))
+        return words()
+
+    together(group, "outcore.open_group", join, tell, same=3, again=again)
+    return found[0]
+
+
+def on_first_rank(group: outcore.Transport, verb: str, where: str, work: Callable[[], T]) -> T:
+    """
+    Let the first rank do something short, and return its result on all ranks. Collective.
+
+    Parameters
+    ----------
+    group
+        The ranks.
+    verb, where
+        Operation and path, for messages; all ranks must mean the same.
+    work
+        Function that the first rank calls.
+    """
+
+    def say() -> list[int]:
+        return [number_of(f"{verb}\0{where}")]
+
+    together(group, "Group", say, lambda: f"{verb} of {where!r}", same=1)
+    found: T = told(group, "Group", work, f"{verb} of {where!r}")
+    return found
+
+
+def _format_names() -> list[str]:
+    """Names of the formats, in the same order on all ranks."""
+    return [one.name for one in formats.every()]

@@ -1,0 +1,137 @@
+"""
+Packets: what goes between owners and ranks of other nodes, in parts that fit two slots.
+
+Problem. An owner has a tile in its slot that many ranks of other nodes want, and a rank wants parts of
+many owners' tiles. Sent all at once that is as many slots on either side as there are ranks elsewhere.
+
+Idea. What goes to whom in which part is a value (`_core.Messages`,
+``crates/plan/src/collective/messages.rs``): all ranks halve what they exchange at once as often as
+the rank that needs it most, which is agreed on in the synchronisation that each round begins with.
+Where the order of the ranks counts (``plan.in_order``), what an owner gets comes in their order,
+part by part.
+
+Invariants. What a rank sends and receives at a time is at most two slots, whatever the ranks want. Both
+ends of a message place it alike: from the plan and the agreed number alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.ranks.agreement import Failures
+from outcore.ranks.collective.traffic import PackedExchange
+
+if TYPE_CHECKING:
+    from outcore.ranks.collective.rounds import Step, Work
+
+__all__ = ["Packets"]
+
+
+class Packets:
+    """
+    What this rank sends to ranks of other nodes in a step, and what comes from there.
+
+    Parameters
+    ----------
+    work
+        What the rank works with.
+    step
+        The step.
+    slot
+        This rank's slot, if its tiles are exchanged.
+    write
+        Whether ranks send to the owners.
+    """
+
+    def __init__(
+        self, work: Work, step: Step, slot: NDArray[np.uint8] | None, *, write: bool
+    ) -> None:
+        self.work, self.step, self.slot, self.write = work, step, slot, write
+        # How many parts this rank needs: the largest number of any rank counts.
+        self.need = 0
+        self._buffer = np.empty(0, np.uint8)
+        self._held: _core.Reservation | None = None
+
+    def make(self) -> None:
+        """Find out what goes where, and take the buffers, within the budget."""
+        work, step = self.work, self.step
+        self._messages = _core.Messages(
+            work.plan,
+            step.k,
+            ranks=work.transport.size,
+            me=work.rank,
+            owns=step.mine,
+            partners=work.far_ranks,
+            owners=step.far,
+            write=self.write,
+        )
+        self.need = self._messages.need
+        nbytes = self._messages.largest(self.need)
+        self._held = _core.Reservation("collective", nbytes)
+        self._buffer = np.empty(nbytes, np.uint8)
+
+    def exchange(self, need: int, meanwhile: Callable[[], None], failures: Failures) -> None:
+        """
+        Send and receive, part by part. All ranks call it.
+
+        Parameters
+        ----------
+        need
+            The largest `need` of all ranks.
+        meanwhile
+            What is done while the first part is on its way.
+        failures
+            Keeps what fails on this rank for later.
+        """
+        todo: Callable[[], None] | None = meanwhile
+        number = 0
+        while (found := self._messages.part(need, number)) is not None:
+            number += 1
+            sent, received, packet = found
+            chosen = None if packet is None else (packet, self.work.plan.slot_bytes)
+            pack = partial(self._pack, sent, chosen)
+            unpack = partial(self._unpack, received, chosen)
+            part = PackedExchange(self.work.transport, self._buffer, sent, received, pack, unpack)
+            with failures.caught():
+                part.pack()
+            part.start(failures, todo)
+            todo = None
+            part.finish(failures)
+        if todo is not None:
+            with failures.caught():
+                todo()
+
+    def __enter__(self) -> Packets:
+        return self
+
+    def __exit__(self, *_ended: object) -> None:
+        # Of an exchange that was broken off, messages may be under way: they keep the buffer.
+        self._buffer = np.empty(0, np.uint8)
+        if self._held is not None:
+            self._held.release()
+
+    def _pack(
+        self, sent: NDArray[np.int64], packet: tuple[int, int] | None, buffer: NDArray[np.uint8]
+    ) -> None:
+        work, step = self.work, self.step
+        to = np.flatnonzero(sent).tolist()
+        if self.write:
+            work.plan.unpack(step.k, work.rank, to, buffer, work.memory, True, packet)
+        elif self.slot is not None:
+            work.plan.pack(work.rank, step.k, self.slot, to, buffer, False, packet)
+
+    def _unpack(
+        self, received: NDArray[np.int64], packet: tuple[int, int] | None, buffer: NDArray[np.uint8]
+    ) -> None:
+        work, step = self.work, self.step
+        of = np.flatnonzero(received).tolist()
+        if not self.write:
+            work.plan.unpack(step.k, work.rank, of, buffer, work.memory, False, packet)
+        elif self.slot is not None:
+            work.plan.pack(work.rank, step.k, self.slot, of, buffer, True, packet)

@@ -1,0 +1,189 @@
+"""
+The words of what is planned: what a plan is made with, reasons in sentences, errors.
+
+Decisions are pure functions of the records of all ranks, in the core: settings, owners, prices and
+methods in ``crates/plan/src/collective/{settings,owners,holes,choice}.rs``. `call` asks for them.
+Nothing here looks at files, or talks to other ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+from outcore import _core
+from outcore.base.report import human, human_time
+from outcore.errors import BudgetError, CollectiveError
+from outcore.ranks.transport.checks import few
+
+__all__ = [
+    "AGREED",
+    "CACHED_SETTING",
+    "IN_ORDER",
+    "METHODS",
+    "TOO_SMALL",
+    "UNDECIDED",
+    "Choice",
+    "Decided",
+    "Method",
+    "Prices",
+    "choice_of",
+    "in_order",
+    "refuse",
+    "refuse_memory",
+]
+
+Method = Literal["auto", "direct", "sieve", "two-phase"]
+METHODS = ("auto", "direct", "sieve", "two-phase")
+
+#: Number of the setting that tells the share that is in the page cache.
+CACHED_SETTING = 6
+IN_ORDER = (
+    "ranks write the same elements, too entangled to be cut: the highest rank has to come last"
+)
+UNDECIDED = (
+    "there are too many pairs of sections to find out whether ranks write the same elements: it is "
+    "written in the order of the ranks, and where they do the highest one wins"
+)
+TOO_SMALL = "to plan so little takes longer than to read it"
+
+
+@dataclass(frozen=True)
+class _Agreed:
+    """What a plan is made with, where neither budget nor hint says otherwise: bytes."""
+
+    # Long enough for a disk at full rate, and a page: a tile lies in its pages as in the file, so it
+    # may begin anywhere in the first one. Without that a tile of rows of a power of two lacks one.
+    slot: int = (8 << 20) + 4096
+    least: int = 256 << 10
+    # Of a disk that nobody measured.
+    gap: int = 24 << 10
+    align: int = 4096
+
+
+AGREED = _Agreed()
+
+
+#: A method, and why: a word and two numbers that belong to it.
+Decided = tuple[str, tuple[str, int, int]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method, and the reason in one sentence."""
+
+    method: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Prices:
+    """
+    What the ways cost, in nanoseconds; equal on all ranks.
+
+    Parameters
+    ----------
+    own
+        What each rank's own accesses cost, and the share of them that is cached, in thousandths.
+    parts
+        What all owners need for their parts, summed over the ranks.
+    nodes
+        The node of each rank.
+    oversubscription
+        Ranks that share a processor, in thousandths: 1000 and more.
+    arrays
+        Of how many arrays a rank has sections, at most.
+    """
+
+    own: Sequence[tuple[int, int]]
+    parts: int
+    nodes: Sequence[int]
+    oversubscription: int = 1000
+    arrays: int = 1
+
+    def of(self, plan: _core.Collective, method: str, *, write: bool) -> int:
+        """Tell what a method costs, summed over the ranks."""
+        if method != "two-phase":
+            return sum(cost for cost, _ in self.own)
+        return plan.two_phase_price(
+            list(self.own),
+            self.parts,
+            list(self.nodes),
+            oversubscription=self.oversubscription,
+            arrays=self.arrays,
+            write=write,
+        )
+
+
+def refuse(records: _core.Records, odd: tuple[str, list[int]]) -> NoReturn:
+    """Raise on all ranks that something is not equal on all: what, and on which ranks."""
+    what, ranks = odd
+    if what == "descriptor":
+        text = (
+            f"rank {ranks[0]} has another shape, dtype or chunking of an array than the ranks before "
+            "it: it was changed meanwhile. Open it again on all ranks"
+        )
+    elif what == "array":
+        text = (
+            f"rank{'s' if len(ranks) > 1 else ''} {few(ranks)} made this call on another array than "
+            "rank 0. Every rank must call it on the same array"
+        )
+    else:
+        methods = records.methods
+        text = (
+            f"rank 0 asked for method={methods[0]!r}, rank {ranks[0]} for {methods[ranks[0]]!r}. Give "
+            "all ranks the same"
+        )
+    raise CollectiveError(text, code="mismatched-call", ranks=tuple(ranks))
+
+
+def refuse_memory(
+    plan: _core.Collective, records: _core.Records, why: Decided | None, *, far: bool
+) -> NoReturn:
+    """Raise on all ranks that there is no memory for two phases; `why`: why there is no other way."""
+    slot = plan.slot_bytes
+    ordered, lacks = why and _told(why[1]), records.lacking(slot)
+    told = "; ".join(filter(None, (ordered, lacks and _told(lacks))))
+    needed = slot * _core.slot_shares(far)
+    raise BudgetError(
+        f"{told}. Raise outcore.memory() and Hints(memory=...) so that {needed} bytes are "
+        f"free on every rank{'' if ordered else ', or choose another method'}",
+        code="budget-too-small",
+        needed=needed,
+    )
+
+
+def in_order(plan: _core.Collective) -> str:
+    """Tell why ranks write in their order."""
+    return UNDECIDED if plan.overlap() is None else IN_ORDER
+
+
+def choice_of(found: Decided, ranks: int) -> Choice:
+    """Tell what was decided, of so many ranks."""
+    method, why = found
+    return Choice(method, _told(why, ranks))
+
+
+def _told(why: tuple[str, int, int], ranks: int = 0) -> str:
+    """Tell a reason in a sentence."""
+    reason, number, other = why
+    match reason:
+        case "in-order" | "undecided":
+            told = IN_ORDER if reason == "in-order" else UNDECIDED
+            return f"{METHODS[number]} was asked for, but {told}" if number else told
+        case "no-memory":
+            slot, room = human(number), human(other)
+            return f"two-phase needs slots of {slot}, as large as a block, and a rank has {room} for one"
+        case "cheaper":
+            alone, both = human_time(number), human_time(other)
+            return f"{alone} for each rank on its own, {both} together"
+        case "few-touch-files":
+            return f"a hint says that {number} of {ranks} ranks touch files"
+    return {
+        "asked": "asked for",
+        "one-rank": "there is one rank",
+        "cached": "what the ranks want is in the page cache",
+        "shared-blocks": "several ranks change the same encoded blocks",
+        "too-small": TOO_SMALL,
+    }[reason]

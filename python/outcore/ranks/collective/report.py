@@ -1,0 +1,319 @@
+"""What a collective call will do: the answers of `CollectiveArray.explain_all` and `explain_all`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outcore import _core
+from outcore.base.report import counted, human, human_time, thousands
+from outcore.base.report.bars import Bars, Drawn
+from outcore.ranks.collective.planning import Choice
+
+__all__ = ["ArrayReport", "CollectiveReport", "ManyReport", "OwnerReport", "tell"]
+# So many lines of a kind are told, and so many owners drawn.
+_LINES, _DRAWN = 8, 32
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveReport(Drawn):
+    """
+    The plan of a collective, equal on all ranks; `str` is for people.
+
+    Parameters
+    ----------
+    direction
+        ``"read"`` or ``"write"``.
+    ranks
+        How many there are.
+    method, why
+        Direct or two-phase, and the reason in one sentence.
+    regions
+        Bounding sections, as text, and how many accesses lie in each.
+    domains
+        For each rank that owns anything: rank, tiles, and the box that holds its part.
+    rounds
+        Rounds of two-phase.
+    groups
+        Groups of owners, which take turns within a round.
+    slots, slot_bytes
+        How many slots each rank has, and bytes of one.
+    wanted_bytes
+        Bytes that all ranks ask for.
+    domain_bytes
+        Bytes that the owners hold in all rounds: what is read at most.
+    left_out_bytes
+        Of a write: bytes that ranks leave out, because a higher rank gives them.
+    """
+
+    direction: str
+    ranks: int
+    method: str
+    why: str
+    regions: tuple[tuple[str, int], ...]
+    domains: tuple[tuple[int, int, str], ...]
+    rounds: int
+    groups: int
+    slots: int
+    slot_bytes: int
+    wanted_bytes: int
+    domain_bytes: int
+    left_out_bytes: int = 0
+
+    def __str__(self) -> str:
+        s = "s" * (self.ranks == 1)
+        lines = [
+            (
+                self.direction,
+                f"{counted(self.ranks, 'rank')} want{s} {human(self.wanted_bytes)} together",
+            ),
+            ("method", f"{self.method}: {self.why}"),
+        ]
+        if self.left_out_bytes:
+            lines.append(("overlap", f"{human(self.left_out_bytes)} left to higher ranks"))
+        for text, members in self.regions[:4]:
+            lines.append(("region", f"{text}, {counted(members, 'access')}"))
+        if len(self.regions) > 4:
+            lines.append(("", f"and {len(self.regions) - 4} more"))
+        for rank, tiles, box in self.domains[:8]:
+            lines.append(("domain", f"rank {rank}: {tiles} tile{'s' * (tiles != 1)} of {box}"))
+        if len(self.domains) > 8:
+            lines.append(("", f"and {len(self.domains) - 8} more"))
+        slots = f"{self.slots} slots of {human(self.slot_bytes)} for each rank"
+        if self.method == "two-phase":
+            turns = f" of {self.groups} groups in turn" if self.groups > 1 else ""
+            lines.append(
+                ("rounds", f"{self.rounds}{turns}, {human(self.domain_bytes)} in all; {slots}")
+            )
+        return "\n".join(f"{name:<8} {text}" for name, text in lines)
+
+    def _bars(self) -> Sequence[Bars]:
+        wanted = ("all ranks want", self.wanted_bytes)
+        if self.method != "two-phase":
+            return (Bars("bytes", [wanted], human),)
+        tiles = [(f"rank {rank}", number) for rank, number, _ in self.domains[:_DRAWN]]
+        return (
+            Bars("bytes", [wanted, ("owners hold", self.domain_bytes)], human),
+            Bars("tiles of each owner", tiles, thousands),
+            Bars("memory", [("slots of a rank", self.slots * self.slot_bytes)], human),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayReport:
+    """
+    One array of a collective of many.
+
+    Parameters
+    ----------
+    path
+        The array.
+    wanted_bytes, ranks
+        Bytes asked for, and by how many ranks.
+    owners
+        Ranks that read (write) it in two-phase, and how many bytes each; several if it is divided.
+    alone_method, alone_why, alone_rounds, alone_ns
+        What a collective call for this array alone would do, why, in how many rounds, and its price in
+        nanoseconds summed over the ranks.
+    """
+
+    path: str
+    wanted_bytes: int
+    ranks: int
+    owners: tuple[tuple[int, int], ...]
+    alone_method: str
+    alone_why: str
+    alone_rounds: int
+    alone_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerReport:
+    """
+    What one rank does for all in two-phase.
+
+    Parameters
+    ----------
+    rank
+        The rank.
+    load
+        Bytes that it reads or writes, of all arrays.
+    arrays
+        Of how many.
+    sends, gets
+        Bytes of its parts that are other ranks', and of its own that lie in others' parts.
+    """
+
+    rank: int
+    load: int
+    arrays: int
+    sends: int
+    gets: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManyReport(Drawn):
+    """
+    The plan of a collective of many arrays, equal on all ranks; `str` is for people.
+
+    Parameters
+    ----------
+    direction
+        ``"read"`` or ``"write"``.
+    ranks
+        How many there are.
+    method, why
+        Direct or two-phase, for all arrays, and the reason in one sentence.
+    arrays
+        Each array: who owns it, and what a call of its own would do.
+    owners
+        Each rank that owns anything: its load and its traffic.
+    assignment, assignment_why
+        The method that gave arrays to ranks (`outcore.assign`), and what it made small; empty if
+        nothing was assigned, because there is one array, or one rank that may own.
+    rounds, slots, slot_bytes
+        Rounds of two-phase; how many slots each rank has, and bytes of one.
+    wanted_bytes
+        Bytes that all ranks ask for.
+    traffic
+        Bytes that go from rank to rank in two-phase.
+    ns
+        Price of the method, in nanoseconds summed over the ranks; only good for comparing.
+    alone_rounds, alone_traffic, alone_ns
+        The same of one collective call for each array.
+    """
+
+    direction: str
+    ranks: int
+    method: str
+    why: str
+    arrays: tuple[ArrayReport, ...]
+    owners: tuple[OwnerReport, ...]
+    assignment: str
+    assignment_why: str
+    rounds: int
+    slots: int
+    slot_bytes: int
+    wanted_bytes: int
+    traffic: int
+    ns: int
+    alone_rounds: int
+    alone_traffic: int
+    alone_ns: int
+
+    def __str__(self) -> str:
+        s = "s" * (self.ranks == 1)
+        wants = f"{counted(self.ranks, 'rank')} want{s} {human(self.wanted_bytes)}"
+        lines = [
+            (self.direction, f"{counted(len(self.arrays), 'array')}, {wants} together"),
+            ("method", f"{self.method}: {self.why}"),
+        ]
+        two_phase = self.method == "two-phase"
+        for array in self.arrays[:_LINES]:
+            text = f"{array.path}: {human(array.wanted_bytes)} for {counted(array.ranks, 'rank')}"
+            if two_phase and array.owners:
+                text += f", owned by {_owners(array.owners)}"
+            lines.append(("array", f"{text}; alone {array.alone_method} ({array.alone_why})"))
+        if len(self.arrays) > _LINES:
+            lines.append(("", f"and {len(self.arrays) - _LINES} more"))
+        if two_phase:
+            lines += self._assigned()
+        ours, apart = human_time(self.ns), human_time(self.alone_ns)
+        saved = f"price {ours} together, {apart} with a call for each array"
+        lines.append(("instead", f"{saved}: {self._alone()}"))
+        return "\n".join(f"{name:<8} {text}" for name, text in lines)
+
+    def _bars(self) -> Sequence[Bars]:
+        prices = [("together", self.ns), ("a call for each", self.alone_ns)]
+        traffic = [("wanted", self.wanted_bytes), ("between ranks", self.traffic)]
+        loads = [(f"rank {owner.rank}", owner.load) for owner in self.owners[:_DRAWN]]
+        return (
+            Bars("price", prices, human_time),
+            Bars("bytes", traffic, human),
+            Bars("load of each owner", loads if self.method == "two-phase" else [], human),
+        )
+
+    def _assigned(self) -> list[tuple[str, str]]:
+        if self.assignment:
+            lines = [("assigned", f"{self.assignment}: {self.assignment_why}")]
+        else:
+            lines = [("assigned", "each array is divided among the ranks that may own it")]
+        sends, gets = ("sends", "gets") if self.direction == "read" else ("gets", "sends")
+        for owner in self.owners[:_LINES]:
+            text = f"rank {owner.rank}: {human(owner.load)} of {counted(owner.arrays, 'array')}, "
+            text += f"{sends} {human(owner.sends)}, {gets} {human(owner.gets)}"
+            lines.append(("load", text))
+        if len(self.owners) > _LINES:
+            most = max(owner.load for owner in self.owners)
+            more = f"and {len(self.owners) - _LINES} more, none above {human(most)}"
+            lines.append(("", more))
+        lines.append(("traffic", f"{human(self.traffic)} between ranks"))
+        slots = f"{self.slots} slots of {human(self.slot_bytes)} for each rank"
+        return [*lines, ("rounds", f"{self.rounds}; {slots}")]
+
+    def _alone(self) -> str:
+        methods = [array.alone_method for array in self.arrays]
+        counts = ", ".join(f"{name} for {methods.count(name)}" for name in sorted(set(methods)))
+        rounds = counted(self.alone_rounds, "round")
+        return f"{counts or 'nothing'}; {rounds}, {human(self.alone_traffic)} between ranks"
+
+
+def _owners(owners: tuple[tuple[int, int], ...]) -> str:
+    if len(owners) == 1:
+        return f"rank {owners[0][0]}"
+    told = ", ".join(f"{rank} ({human(nbytes)})" for rank, nbytes in owners[:4])
+    return f"ranks {told}" + (f" and {len(owners) - 4} more" if len(owners) > 4 else "")
+
+
+def tell(
+    size: int, plan: _core.Collective, groups: int, slots: int, choice: Choice, *, write: bool
+) -> CollectiveReport:
+    """Describe the plan of `size` ranks, of which each has so many slots."""
+    domains, held = [], 0
+    for rank in plan.owners():
+        boxes = plan.parts(rank)
+        text = " and ".join(_text(box) for _, box in boxes[:2])
+        more = f" and {len(boxes) - 2} more" if len(boxes) > 2 else ""
+        domains.append((rank, plan.tiles(rank), text + more))
+    regions = []
+    for number in range(plan.arrays):
+        for box, members in plan.regions(number):
+            regions.append((_text(box), members))
+            elements = 1
+            for _, count, _ in box:
+                elements *= count
+            held += elements * plan.item(number)
+    return CollectiveReport(
+        direction="write" if write else "read",
+        ranks=size,
+        method=choice.method,
+        why=choice.why,
+        regions=tuple(regions),
+        domains=tuple(domains),
+        rounds=plan.rounds,
+        groups=groups,
+        slots=slots,
+        slot_bytes=plan.slot_bytes,
+        wanted_bytes=plan.wanted_bytes,
+        domain_bytes=held,
+        left_out_bytes=plan.wanted_bytes - plan.given_bytes,
+    )
+
+
+def _text(ranges: list[tuple[int, int, int]]) -> str:
+    """
+    A section for people.
+
+    Examples
+    --------
+    >>> _text([(0, 4, 2), (3, 1, 1)])
+    '[0:7:2, 3]'
+    """
+
+    def one(start: int, count: int, step: int) -> str:
+        if count == 1:
+            return str(start)
+        stop = start + (count - 1) * step + 1
+        return f"{start}:{stop}" + (f":{step}" if step != 1 else "")
+
+    return "[" + ", ".join(one(*axis) for axis in ranges) + "]"

@@ -1,0 +1,109 @@
+"""
+What one rank brings to a collective read of virtual datasets: sections of their sources.
+
+Problem. A collective plans for arrays with elements of their own, each in its file, and a virtual
+dataset has none. Idea. A section of it is sections of its sources (`outcore.arrays.virtual`), so a rank
+brings an item for each of these to the one call of all ranks: chunks that several ranks want are read
+once, whichever datasets they are reached through. Elements of no source are filled in by each rank
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.virtual.sections import converted
+from outcore.ranks.collective import items as brought
+from outcore.ranks.collective.items import Item
+
+__all__ = ["Reading", "is_virtual", "looking"]
+
+
+def is_virtual(array: DiskArray) -> bool:
+    """Whether the elements of an array are in others."""
+    return array.handle.is_virtual
+
+
+class Reading:
+    """
+    A section of an array that is to be read together with other ranks.
+
+    Parameters
+    ----------
+    array, key, out
+        As `outcore.read_all` takes them.
+    """
+
+    def __init__(self, array: DiskArray, key: Any, out: NDArray[Any] | None) -> None:
+        self._finish: list[Callable[[], None]] = []
+        self._scalar = False
+        self._result: Any = None
+        #: What is read, in the order in which results come.
+        self.items: list[Item] = []
+        self.virtual = is_virtual(array)
+        if not self.virtual:
+            self.items.append(brought.reading(array, key, out))
+            return
+        core: Any = array.handle.core
+        self._result, self._scalar, parts = core.brought(key, out)
+        # Of parts that have elements in common the last one has them: they take their places in order.
+        for part, contended in zip(parts, core.contended(parts), strict=True):
+            source = _handle(array, part.source)
+            if source is not None:
+                self._add(source, part.key, part.place, contended)
+
+    def _add(self, source: DiskArray, key: Any, place: NDArray[Any], contended: bool) -> None:
+        into = place
+        if contended or source.dtype != place.dtype:
+            held = _core.Reservation("conversion of a source", place.size * source.dtype.itemsize)
+            into = np.empty(place.shape, source.dtype)
+
+            def convert() -> None:
+                with held:
+                    place[...] = converted(into, place.dtype)
+
+            self._finish.append(convert)
+        below = Reading(source, key, into)
+        self.items += below.items
+        # What is below comes first: it is converted into what is converted here.
+        self._finish[:0] = below._finish
+
+    def result(self, found: list[Any]) -> Any:
+        """What the caller gets, of what was read for its items."""
+        if not self.virtual:
+            return found[0]
+        for step in self._finish:
+            step()
+        return self._result[()] if self._scalar else self._result
+
+
+def looking(array: DiskArray, key: Any) -> list[Item]:
+    """Sections of sources of which nothing will be moved; of any other array its section."""
+    if not is_virtual(array):
+        return [brought.looking(array, key)]
+    core: Any = array.handle.core
+    found = []
+    for part in core.looked(key):
+        source = _handle(array, part.source)
+        if source is not None:
+            found += looking(source, part.key)
+    return found
+
+
+def _handle(array: DiskArray, number: int) -> DiskArray | None:
+    """A source, as an array that is open; None if it is missing by now."""
+    core: Any = array.handle.core
+    handle: DiskArray | None = core.handles.get(number)
+    if handle is None:
+        source = core.opened(number)
+        if source is None:
+            return None
+        handle = DiskArray(source.info, "r", array.hints, {"format": source.info.format})
+        core.handles[number] = handle
+    return handle

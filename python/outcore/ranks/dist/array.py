@@ -1,0 +1,534 @@
+"""
+Arrays divided over ranks, in memory: `DistArray`.
+
+Problem. Each rank works on its part of an array; then it needs another part: that of another
+distribution, the neighbours of its own, all of it, or what a file holds. Idea. A part is a product of
+ranges on each axis, so it is a few regular sections: of memory (`redistribution`) as of a file
+(`collective`).
+
+Invariants. A `DistArray` *has* an array, it is not one: ``local`` is an ordinary NumPy array.
+Methods that talk to other ranks end in ``_all``, and every rank must call them; one-sided ones
+(`one_sided`) each rank calls for itself. What can fail on one rank alone is done before the first
+element is sent, and how the copies ended is agreed on: all ranks raise.
+
+Reference: *PASSION: Parallel and Scalable Software for Input-Output*, sections 3 (files of distributed
+arrays) and 4.3 (overlap areas); Thakur, Choudhary, *An Extended Two-Phase Method for Accessing Sections
+of Out-of-Core Arrays*, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.ranks.collective.call import run
+from outcore.ranks.collective.items import Item, name_of, reading, writing
+from outcore.ranks.collective.planning import Method
+from outcore.ranks.collective.request import CollectiveRequest, start
+from outcore.arrays.disk import DiskArray
+from outcore.ranks.dist.redistribution import Combination, accumulate_all, go_round_all
+from outcore.ranks.dist.whole import WholeArrays
+from outcore.base.distribution import Distribution, Ghosts, Periodic
+from outcore.errors import DistributionError
+
+__all__ = ["DistArray"]
+
+
+class DistArray(WholeArrays):
+    """
+    One rank's part of an array that is divided over ranks.
+
+    Parameters
+    ----------
+    distribution
+        Which rank has which elements.
+    local
+        The elements of this rank, ghosts included; kept, not copied. See also `empty`, `zeros` and
+        `from_function`.
+    transport
+        How ranks talk to each other: a transport, or a communicator of mpi4py; by default there is
+        only one rank.
+    ghosts
+        Elements of the neighbours of which a copy is kept: one width for all axes, or per axis a
+        width or a pair (before, behind). Cut off at the ends of the array; 0 on CYCLIC axes.
+    periodic
+        Whether the array goes round, for all axes or per axis: ghosts beyond an end are then copies of
+        elements from the other end, as ``numpy.pad(mode="wrap")`` has them, also where they are wider than
+        the part of a neighbour, or than the array. Every rank has as many then, the first and the last too.
+
+    Raises
+    ------
+    DistributionError
+        ``bad-grid``: the distribution is for another number of ranks; ``bad-distribution``: the memory
+        is for another part, or there can be no such ghosts, or words for `periodic`.
+    UnsupportedError
+        ``object-dtype``: elements that have no fixed size.
+
+    Notes
+    -----
+    Each rank makes its own part, and nothing is checked with the others before they make a call
+    together. Not collective, but for a communicator whose transport is not made yet: of that all ranks
+    make their parts (see `outcore.ranks.transport.transport`). Memory is that of `local`: the caller's, not
+    counted in the memory budget.
+
+    An *in-core local array* with *overlap areas* (PASSION, sections 4.1.2 and 4.3), read and written in
+    any distribution (section 3.2).
+
+    Examples
+    --------
+    >>> from outcore import DistArray, Distribution
+    >>> rows = Distribution((4, 6), ["block", "*"], 1)
+    >>> a = DistArray.from_function(lambda i, j: 10 * i + j, rows, "i4")
+    >>> a.owned[1, 2]
+    np.int32(12)
+    >>> columns = a.redistribute_all(Distribution((4, 6), ["*", "cyclic"], 1))
+    >>> (columns.owned == a.owned).all()
+    np.True_
+    """
+
+    def read_all(self, array: DiskArray, *, ghosts: bool = False, method: Method = "auto") -> None:
+        """
+        Read the whole array from disk, each rank its part. Every rank must call this.
+
+        Parameters
+        ----------
+        array
+            An array on disk of the same shape and dtype, opened by this rank; with ``comm=`` or without.
+        ghosts
+            Whether the ghosts are read as well.
+        method
+            As for `CollectiveArray.read_all`.
+
+        Raises
+        ------
+        CollectiveError
+            On all ranks, if any rank failed (also if the shape or the dtype is another one), or called
+            something else. What `local` holds is then undefined.
+        BudgetError
+            On all ranks, as for `CollectiveArray.read_all`.
+
+        Notes
+        -----
+        Elements go into `local` without another array of its size; memory for two-phase as
+        `CollectiveArray.read_all` says.
+
+        ``PASSION_read`` (PASSION, section 3.2), with the extended two-phase method (Thakur, Choudhary,
+        section 3.1).
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> field = outcore.create("field.npy", data=np.arange(12.0).reshape(3, 4))
+        >>> a = outcore.DistArray.empty(outcore.Distribution((3, 4), ["block", "cyclic"], (1, 1)))
+        >>> a.read_all(field)
+        >>> a.owned[2, 1]
+        np.float64(9.0)
+        """
+        self._read(array, ghosts, method)
+
+    def iread_all(
+        self, array: DiskArray, *, ghosts: bool = False, method: Method = "auto"
+    ) -> CollectiveRequest[None]:
+        """
+        Start to read the whole array from disk, each rank its part. Every rank must call this.
+
+        Parameters
+        ----------
+        array, ghosts, method
+            As for `read_all`. Leave `local` alone until the request is done.
+
+        Returns
+        -------
+        CollectiveRequest
+            Its `wait` returns when the part of this rank is here, and raises what `read_all` would.
+
+        Notes
+        -----
+        As for `CollectiveArray.iread_all`; no memory besides that of `read_all`.
+
+        Examples
+        --------
+        >>> import numpy as np, outcore
+        >>> field = outcore.create("field.npy", data=np.arange(12.0).reshape(3, 4))
+        >>> a = outcore.DistArray.empty(outcore.Distribution((3, 4), ["block", "cyclic"], (1, 1)))
+        >>> request = a.iread_all(field)
+        >>> request.wait()
+        >>> a.owned[2, 1]
+        np.float64(9.0)
+        """
+        call = partial(self._read, array, ghosts, method)
+        return start(self._transport, array, call, writes=False)
+
+    def _read(self, array: DiskArray, ghosts: bool, method: Method) -> None:
+        def bring() -> list[Item]:
+            self._must_match(array)
+            return [reading(array, key, view) for key, view in self.pieces(ghosts=ghosts)]
+
+        self._with_disk("read_all", array, bring, method, ghosts=ghosts)
+
+    def write_all(self, array: DiskArray, *, method: Method = "auto") -> None:
+        """
+        Write the whole array to disk, each rank its part. Every rank must call this.
+
+        Of copies that several ranks have, that of the owner is written; ghosts are not.
+
+        Parameters
+        ----------
+        array
+            An array on disk of the same shape and dtype, open for writing.
+        method
+            As for `CollectiveArray.write_all`.
+
+        Raises
+        ------
+        CollectiveError
+            On all ranks, if any rank failed (also if the shape or the dtype is another one), or called
+            something else. Each block of the file is then old or new.
+        BudgetError
+            On all ranks, as for `CollectiveArray.write_all`.
+
+        Notes
+        -----
+        Written when the call returns, for all who read; durable after `CollectiveArray.flush_all`, or
+        `DiskArray.flush` on every rank, or at once with ``Hints(sync=True)``. Memory as for
+        `CollectiveArray.write_all`.
+
+        ``PASSION_write`` (PASSION, section 3.2), with the extended two-phase method (Thakur, Choudhary,
+        section 3.2).
+
+        Examples
+        --------
+        >>> import outcore
+        >>> rows = outcore.Distribution((3, 4), ["block", "*"], 1)
+        >>> a = outcore.DistArray.from_function(lambda i, j: 10 * i + j, rows, "i4")
+        >>> field = outcore.create("field.zarr", (3, 4), "i4", chunks=2, compression="zstd")
+        >>> a.write_all(field)
+        >>> field[2, 3]
+        np.int32(23)
+        """
+        self._write(array, method)
+
+    def iwrite_all(self, array: DiskArray, *, method: Method = "auto") -> CollectiveRequest[None]:
+        """
+        Start to write the whole array to disk, each rank its part. Every rank must call this.
+
+        Parameters
+        ----------
+        array, method
+            As for `write_all`. Do not change `local` before the request is done.
+
+        Returns
+        -------
+        CollectiveRequest
+            Its `wait` returns when the elements are in the files, and raises what `write_all` would.
+
+        Notes
+        -----
+        As for `CollectiveArray.iwrite_all`; no memory besides that of `write_all`.
+
+        Examples
+        --------
+        >>> import outcore
+        >>> rows = outcore.Distribution((3, 4), ["block", "*"], 1)
+        >>> a = outcore.DistArray.from_function(lambda i, j: 10 * i + j, rows, "i4")
+        >>> field = outcore.create("field.npy", (3, 4), "i4")
+        >>> a.iwrite_all(field).wait()
+        >>> field[2, 3]
+        np.int32(23)
+        """
+        return start(self._transport, array, lambda: self._write(array, method), writes=True)
+
+    def _write(self, array: DiskArray, method: Method) -> None:
+        def bring() -> list[Item]:
+            self._must_match(array)
+            if not self._distribution.core.is_owner(self.rank):
+                return []
+            return [writing(array, key, view) for key, view in self.pieces()]
+
+        self._with_disk("write_all", array, bring, method)
+
+    def _with_disk(
+        self,
+        name: str,
+        array: DiskArray,
+        bring: Callable[[], list[Item]],
+        method: Method,
+        *,
+        ghosts: bool = False,
+    ) -> None:
+        """Move this rank's part from or to an array on disk, which all ranks mean."""
+        run(
+            self._transport,
+            f"DistArray.{name}",
+            bring,
+            method,
+            lambda: array.hints,
+            meaning=lambda: (name_of(array), str(self._distribution), ghosts),
+            tell=lambda: (
+                f"DistArray.{name} of an array of shape {self.shape}, {self._distribution}, ghosts="
+                f"{ghosts}, on disk {array.path!r}"
+            ),
+        )
+
+    def _must_match(self, array: DiskArray) -> None:
+        if array.shape != self.shape or array.dtype != self.dtype:
+            raise DistributionError(
+                f"{array.path!r} has shape {array.shape} and dtype {array.dtype}, the distributed "
+                f"array {self.shape} and {self.dtype}; they must be the same",
+                code="bad-distribution",
+                path=array.path,
+            )
+
+    def redistribute_all(
+        self, distribution: Distribution, *, ghosts: Ghosts = 0, periodic: Periodic = False
+    ) -> DistArray:
+        """
+        The same array in another distribution. Every rank must call this.
+
+        Parameters
+        ----------
+        distribution
+            The new one, for an array of the same shape on as many ranks.
+        ghosts, periodic
+            Ghosts of the new array; they are filled as well.
+
+        Returns
+        -------
+        DistArray
+            A new array, of the same dtype; this one does not change.
+
+        Raises
+        ------
+        DistributionError
+            On all ranks, if they disagree about what to do (``ranks-disagree``), or one of them cannot
+            do its part: with its number and what it said (``failed-elsewhere``). That rank raises its
+            own error: of the new distribution (as the class), `MemoryError`, or `BudgetError` if the
+            memory budget has not even room for one element of each message.
+        CollectiveError
+            On all ranks, if one of them called something else than a method of a `DistArray`, or could
+            not send what others wait for; the ranks cannot work together any more then.
+
+        Notes
+        -----
+        Besides both arrays, buffers for messages: 64 MiB at most, and half of what is free of the memory
+        budget, in which they count. What does not fit goes in rounds. A rank is sent each element that
+        it wants once, and none of which it has a copy.
+
+        The second phase of the two-phase method (PASSION, section 3.1).
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> from outcore.testing.sim import SimWorld
+        >>> def transposed(comm):
+        ...     rows = Distribution((4, 4), ["block", "*"], comm.size)
+        ...     a = DistArray.from_function(lambda i, j: 10 * i + j, rows, "i8", transport=comm)
+        ...     return a.redistribute_all(Distribution((4, 4), ["*", "block"], comm.size)).local
+        >>> SimWorld(2).run(transposed)[1]
+        array([[ 2,  3],
+               [12, 13],
+               [22, 23],
+               [32, 33]])
+        """
+        make = partial(
+            DistArray.empty,
+            distribution,
+            self.dtype,
+            transport=self._transport,
+            ghosts=ghosts,
+            periodic=periodic,
+        )
+        made = self._bring_all("redistribute_all", make)
+        if made._torus is not None:
+            made.update_ghosts_all()
+        return made
+
+    def iredistribute_all(
+        self, distribution: Distribution, *, ghosts: Ghosts = 0, periodic: Periodic = False
+    ) -> CollectiveRequest[DistArray]:
+        """
+        Start to make the same array in another distribution. Every rank must call this.
+
+        Parameters
+        ----------
+        distribution, ghosts, periodic
+            As for `redistribute_all`. Do not change `local` before the request is done.
+
+        Returns
+        -------
+        CollectiveRequest
+            Its `wait` gives the new array, and raises what `redistribute_all` would.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> a = DistArray.from_function(lambda i: i * i, Distribution(4, ["block"], 1), "i8")
+        >>> a.iredistribute_all(Distribution(4, ["cyclic"], 1)).wait().local
+        array([0, 1, 4, 9])
+        """
+        call = partial(self.redistribute_all, distribution, ghosts=ghosts, periodic=periodic)
+        return self._start("redistribution", call)
+
+    def update_ghosts_all(self) -> None:
+        """
+        Set the ghosts to what their owners have now. Every rank must call this.
+
+        Corners are set as well, and ghosts that are wider than the part of a neighbour; those beyond the
+        ends of a periodic axis to what is at its other end.
+
+        Raises
+        ------
+        DistributionError, CollectiveError
+            On all ranks, as `redistribute_all`. If a later round failed (messages did not fit in one),
+            some ghosts are new and others are not.
+
+        Notes
+        -----
+        Memory as for `redistribute_all`, of the ghosts alone.
+
+        The exchange of boundary data at the end of each iteration (PASSION, section 4.3), for parts in
+        memory.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> from outcore.testing.sim import SimWorld
+        >>> def ranks_around(comm):
+        ...     blocks = Distribution(6, ["block"], comm.size)
+        ...     a = DistArray.zeros(blocks, "i8", transport=comm, ghosts=1)
+        ...     a.owned[...] = comm.rank
+        ...     a.update_ghosts_all()
+        ...     return a.local.tolist()
+        >>> SimWorld(3).run(ranks_around)
+        [[0, 0, 1], [0, 1, 1, 2], [1, 2, 2]]
+        >>> def on_a_ring(comm):
+        ...     blocks = Distribution(6, ["block"], comm.size)
+        ...     a = DistArray.zeros(blocks, "i8", transport=comm, ghosts=1, periodic=True)
+        ...     a.owned[...] = comm.rank
+        ...     a.update_ghosts_all()
+        ...     return a.local.tolist()
+        >>> SimWorld(3).run(on_a_ring)
+        [[2, 0, 0, 1], [0, 1, 1, 2], [1, 2, 2, 0]]
+        """
+        if self._torus is not None:
+            go_round_all(self._transport, self.part(), self._torus, self.local)
+        else:
+            self._bring_all("update_ghosts_all", lambda: self)
+
+    def iupdate_ghosts_all(self) -> CollectiveRequest[None]:
+        """
+        Start to set the ghosts to what their owners have. Every rank must call this.
+
+        Until it is done, leave the ghosts alone, and do not change what others have as ghosts.
+
+        Returns
+        -------
+        CollectiveRequest
+            Its `wait` returns when the ghosts are here, and raises what `update_ghosts_all` would.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> a = DistArray.zeros(Distribution(6, ["block"], 1), ghosts=1)
+        >>> request = a.iupdate_ghosts_all()
+        >>> inner = a.owned[1:-1].sum()  # while ghosts are on their way
+        >>> request.wait()
+        """
+        return self._start("update of ghosts", self.update_ghosts_all)
+
+    def accumulate_ghosts_all(self, operation: Combination = "add") -> None:
+        """
+        Combine what ranks have in their ghosts with the elements of the owners; ghosts stay as they are.
+
+        The reverse of `update_ghosts_all`. Every rank must call this.
+
+        Parameters
+        ----------
+        operation
+            ``"add"``, ``"minimum"`` or ``"maximum"``, as NumPy does; ``"last"``: the ghost of the
+            highest rank takes the place of the element.
+
+        Raises
+        ------
+        DistributionError, CollectiveError
+            On all ranks, as `redistribute_all`. What the elements are is then undefined.
+        UsageError, UnsupportedError
+            ``bad-option``: no such operation; ``bad-dtype``: none for this dtype.
+
+        Notes
+        -----
+        To the element come the ghosts of other ranks (of a periodic axis also its own), in the order of
+        ranks: sums have the same bits whatever comes first and however large the memory budget is. Of an array with copies each is
+        combined with its own ghosts. Memory as for `update_ghosts_all`; because of the order there may
+        be more rounds. ``MPI_Accumulate`` of all ghosts at once; in PETSc ``SCATTER_REVERSE``.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> from outcore.testing.sim import SimWorld
+        >>> def contributions(comm):
+        ...     a = DistArray.zeros(Distribution(6, ["block"], comm.size), transport=comm, ghosts=1)
+        ...     a.local[...] = 1  # also to elements of the neighbours
+        ...     a.accumulate_ghosts_all("add")
+        ...     return a.owned.tolist()
+        >>> SimWorld(3).run(contributions)
+        [[1.0, 2.0], [2.0, 2.0], [2.0, 1.0]]
+        """
+        torus = self._torus
+        memory = None if torus is None else self.local
+        accumulate_all(self._transport, operation, self.part(), torus, memory)
+
+    def gather_all(self, root: int | None = None) -> NDArray[Any] | None:
+        """
+        The whole array in the memory of one rank, or of all: for tests and small arrays.
+
+        Every rank must call this.
+
+        Parameters
+        ----------
+        root
+            The rank that gets it; by default all.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            The whole array, a new one in C order; None on ranks that do not get it.
+
+        Raises
+        ------
+        DistributionError, CollectiveError
+            On all ranks, as `redistribute_all`; also if there is no rank `root`.
+
+        Notes
+        -----
+        Ranks that get the array need memory for all of it; it is the caller's, and not counted in the
+        memory budget. Buffers for messages as for `redistribute_all`.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> from outcore.testing.sim import SimWorld
+        >>> def gathered(comm):
+        ...     turns = Distribution(6, ["cyclic"], comm.size)
+        ...     a = DistArray.from_function(lambda i: i, turns, "i8", transport=comm)
+        ...     return a.gather_all(root=1)
+        >>> SimWorld(2).run(gathered)
+        [None, array([0, 1, 2, 3, 4, 5])]
+        """
+
+        def make() -> DistArray:
+            grid = self._distribution.grid
+            if root is not None:
+                grid.coordinates(root)
+            whole = Distribution.replicated(self.shape, grid)
+            wanted = root is None or root == self.rank
+            nothing = np.broadcast_to(np.zeros((), self.dtype), self.shape)
+            memory = np.empty(self.shape, self.dtype) if wanted else nothing
+            return DistArray(whole, memory, transport=self._transport)
+
+        got = self._bring_all("gather_all", make, root)
+        return got._local if root is None or root == self.rank else None

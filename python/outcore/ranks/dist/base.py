@@ -1,0 +1,401 @@
+"""
+What one rank has of an array that is divided over ranks: `Divided`, the base of `DistArray`.
+
+Problem. A part is memory with a distribution, perhaps with ghosts, and everything that ranks do
+with their parts needs the same few answers: which elements are mine, where are they stored, who
+else is there? Idea. They are here, and how elements come to where another array wants them; `one_sided`,
+`whole` and `array` are what people call.
+
+Invariants. The memory has the shape that the distribution says. What was closed has no memory any more.
+Ghosts beyond the ends of a periodic axis lie around the rest: `_local` is the memory without these, stored
+as the core knows it, and all but ghosts works with that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from outcore.ranks.collective.request import CollectiveRequest, start_call
+from outcore.ranks.dist.periodic import Torus
+from outcore.ranks.dist.redistribution import Part, bring_all
+from outcore.base.distribution import (
+    Distribution,
+    Ghosts,
+    Key,
+    Periodic,
+    slices,
+    views,
+    widths,
+    wraps,
+)
+from outcore.errors import StaysInProcess, DistributionError, UnsupportedError, UsageError
+from outcore.base.requests import Started
+from outcore.ranks.transport import Transport
+from outcore.ranks.transport import transport as join
+
+__all__ = ["Divided"]
+
+T = TypeVar("T")
+A = TypeVar("A", bound="Divided")
+
+
+class Divided(StaysInProcess):
+    """
+    One rank's part of an array; see `DistArray`, which it is a part of.
+
+    Parameters
+    ----------
+    distribution, local, transport, ghosts, periodic
+        As for `DistArray`.
+
+    Examples
+    --------
+    >>> from outcore import DistArray, Distribution
+    >>> DistArray.zeros(Distribution(3, ["block"], 1)).global_slices
+    ((slice(0, 3, None),),)
+    """
+
+    _elsewhere = "send the elements (`owned`, or what gather_all gives); copy_all makes a copy"
+
+    def __init__(
+        self,
+        distribution: Distribution,
+        local: NDArray[Any],
+        *,
+        transport: Any = None,
+        ghosts: Ghosts = 0,
+        periodic: Periodic = False,
+    ) -> None:
+        self._transport = join(transport)
+        if distribution.grid.size != self._transport.size:
+            raise DistributionError(
+                f"a grid of {distribution.grid.size} ranks on a transport of "
+                f"{self._transport.size}; give a grid of as many ranks, or split the transport",
+                code="bad-grid",
+            )
+        if local.dtype.hasobject or local.dtype.itemsize == 0:
+            raise UnsupportedError(
+                f"elements of dtype {local.dtype} cannot be sent; use a fixed-size dtype",
+                code="object-dtype",
+            )
+        self._distribution = distribution
+        self._widths = widths(ghosts, distribution.ndim)
+        self._periodic = wraps(periodic, distribution.ndim)
+        expected = distribution.local_shape(self.rank, ghosts, periodic=periodic)
+        if local.shape != expected:
+            raise DistributionError(
+                f"memory of shape {local.shape} for the part of rank {self.rank}, which has shape "
+                f"{expected}; Distribution.local_shape() tells it",
+                code="bad-distribution",
+            )
+        self._torus: Torus | None = None
+        self._inside: tuple[slice, ...] | None = None
+        if self._widths and any(self._periodic):
+            self._torus = Torus(distribution, self._widths, self._periodic)
+            self._inside = self._torus.inside(self.rank)
+        self._memory: NDArray[Any] | None = local
+        self._dtype = local.dtype
+        self._started = Started()
+
+    @classmethod
+    def empty(
+        cls,
+        distribution: Distribution,
+        dtype: DTypeLike = "f8",
+        *,
+        transport: Any = None,
+        ghosts: Ghosts = 0,
+        periodic: Periodic = False,
+    ) -> Self:
+        """
+        An array whose elements are not set.
+
+        Parameters
+        ----------
+        distribution
+            Which rank has which elements.
+        dtype
+            Type of the elements, of fixed size.
+        transport, ghosts, periodic
+            See the class.
+
+        Returns
+        -------
+        DistArray
+            The new array, of `Distribution.local_shape` of this rank.
+
+        Raises
+        ------
+        DistributionError, UnsupportedError
+            See the class.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> DistArray.empty(Distribution((4, 6), ["block", "*"], 1), "f4").local.shape
+        (4, 6)
+        """
+        transport = join(transport)
+        rank = transport.rank
+        local = np.empty(distribution.local_shape(rank, ghosts, periodic=periodic), dtype)
+        how: dict[str, Any] = {"ghosts": ghosts, "periodic": periodic}
+        return cls(distribution, local, transport=transport, **how)
+
+    @classmethod
+    def zeros(
+        cls,
+        distribution: Distribution,
+        dtype: DTypeLike = "f8",
+        *,
+        transport: Any = None,
+        ghosts: Ghosts = 0,
+        periodic: Periodic = False,
+    ) -> Self:
+        """
+        An array of zeros, ghosts included; else as `empty`.
+
+        Parameters
+        ----------
+        distribution, dtype, transport, ghosts, periodic
+            As for `empty`.
+
+        Returns
+        -------
+        DistArray
+            The new array.
+
+        Raises
+        ------
+        DistributionError, UnsupportedError
+            See the class.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> DistArray.zeros(Distribution(3, ["block"], 1), "i4").local
+        array([0, 0, 0], dtype=int32)
+        """
+        transport = join(transport)
+        rank = transport.rank
+        local = np.zeros(distribution.local_shape(rank, ghosts, periodic=periodic), dtype)
+        how: dict[str, Any] = {"ghosts": ghosts, "periodic": periodic}
+        return cls(distribution, local, transport=transport, **how)
+
+    @classmethod
+    def from_function(
+        cls,
+        function: Callable[..., Any],
+        distribution: Distribution,
+        dtype: DTypeLike = "f8",
+        *,
+        transport: Any = None,
+        ghosts: Ghosts = 0,
+        periodic: Periodic = False,
+    ) -> Self:
+        """
+        An array whose elements are a function of their indices, ghosts included.
+
+        Beyond the ends of a periodic axis these are the indices of the elements that ghosts are copies of.
+
+        Parameters
+        ----------
+        function
+            Gets one array of indices per axis (int64), shaped to be broadcast as those of
+            `numpy.ogrid`; once for each section of this rank. What it gives is broadcast to the shape of
+            the section, and cast to `dtype` as NumPy does on assignment.
+        distribution, dtype, transport, ghosts, periodic
+            As for `empty`.
+
+        Returns
+        -------
+        DistArray
+            The new array.
+
+        Raises
+        ------
+        DistributionError, UnsupportedError
+            See the class; and whatever `function` raises.
+
+        Notes
+        -----
+        Besides the array it takes what `function` does, for one section at a time.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> DistArray.from_function(lambda i: i**2, Distribution(5, ["block"], 1), "i8").local
+        array([ 0,  1,  4,  9, 16])
+        """
+        made = cls.empty(distribution, dtype, transport=transport, ghosts=ghosts, periodic=periodic)
+        for key, view in made.pieces(ghosts=True):
+            indices = [np.arange(s.start, s.stop, s.step or 1) for s in key]
+            view[...] = function(*np.ix_(*indices))
+        return made
+
+    @property
+    def distribution(self) -> Distribution:
+        """Which rank has which elements: a `Distribution`."""
+        return self._distribution
+
+    @property
+    def transport(self) -> Transport:
+        """How ranks talk to each other: a `Transport`."""
+        return self._transport
+
+    @property
+    def rank(self) -> int:
+        """Number of this rank, from 0 on."""
+        return self._transport.rank
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole array: a tuple of int. That of this rank is ``local.shape``."""
+        return self._distribution.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self._distribution.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the whole array."""
+        return math.prod(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements: a `numpy.dtype`."""
+        return self._dtype
+
+    @property
+    def ghosts(self) -> tuple[tuple[int, int], ...]:
+        """Widths of the ghosts as they were asked for: a pair (before, behind) of elements per axis."""
+        return tuple(self._widths) or ((0, 0),) * self.ndim
+
+    @property
+    def periodic(self) -> tuple[bool, ...]:
+        """Whether ghosts go round at the ends of each axis: a bool per axis."""
+        return self._periodic
+
+    @property
+    def local(self) -> NDArray[Any]:
+        """
+        The elements of this rank, ghosts included: the `numpy.ndarray` that was given, no copy.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> a = DistArray.zeros(Distribution(3, ["block"], 1))
+        >>> a.local[1:] = 2.5
+        >>> a.gather_all()
+        array([0. , 2.5, 2.5])
+        """
+        return self._all
+
+    @property
+    def _local(self) -> NDArray[Any]:
+        """Of `local` what is not beyond the ends of the array."""
+        return self._all if self._inside is None else self._all[self._inside]
+
+    @property
+    def _all(self) -> NDArray[Any]:
+        if self._memory is None:
+            raise UsageError(
+                "this distributed array was closed, and its memory given back; make a new one",
+                code="closed",
+            )
+        return self._memory
+
+    @property
+    def owned(self) -> NDArray[Any]:
+        """
+        The elements of this rank without ghosts: a view of `local`, of `Distribution.local_shape`.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> from outcore.testing.sim import SimWorld
+        >>> rows = Distribution((8, 6), ["block", "*"], 4)
+        >>> def shapes(comm):
+        ...     a = DistArray.zeros(rows, transport=comm, ghosts=[1, 0])
+        ...     return a.local.shape, a.owned.shape
+        >>> SimWorld(4).run(shapes)
+        [((3, 6), (2, 6)), ((4, 6), (2, 6)), ((4, 6), (2, 6)), ((3, 6), (2, 6))]
+        """
+        if not self._widths:
+            return self._local
+        core = self._distribution.core
+        _, places = core.pieces(self.rank, self._widths, False)
+        starts = places[:, :, 0].min(axis=0, initial=2**63 - 1).tolist()
+        shape = core.local_shape(self.rank, [])
+        starts = starts if len(places) else [0] * self.ndim
+        return self._local[tuple(slice(a, a + n) for a, n in zip(starts, shape, strict=True))]
+
+    @property
+    def global_slices(self) -> tuple[Key, ...]:
+        """
+        The sections of the whole array that this rank has, without ghosts.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> DistArray.zeros(Distribution((4, 6), ["block", "*"], 1)).global_slices
+        ((slice(0, 4, None), slice(0, 6, None)),)
+        """
+        return self._distribution.sections(self.rank)
+
+    def pieces(self, *, ghosts: bool = False) -> list[tuple[Key, NDArray[Any]]]:
+        """
+        The sections of this rank, each with the memory it is stored in.
+
+        Parameters
+        ----------
+        ghosts
+            Whether the ghosts belong to it: the views then tile `local`, else `owned`.
+
+        Returns
+        -------
+        list of (tuple of slice, numpy.ndarray)
+            A section of the whole array, and the view of `local` that holds it: no copies. Of ghosts
+            beyond the ends of a periodic axis it is the section that they are copies of.
+
+        Examples
+        --------
+        >>> from outcore import DistArray, Distribution
+        >>> a = DistArray.zeros(Distribution(5, ["block"], 1), "i4")
+        >>> for key, view in a.pieces():
+        ...     print(key, view.shape)
+        (slice(0, 5, None),) (5,)
+        """
+        if ghosts and self._torus is not None:
+            keys, rows = self._torus.pieces(self.rank)
+            return list(zip(keys, views(self._all, rows), strict=True))
+        found, places = self._distribution.core.pieces(self.rank, self._widths, ghosts)
+        return list(zip(slices(found), views(self._local, places), strict=True))
+
+    def _bring_all(self, operation: str, make: Callable[[], A], only: int | None = None) -> A:
+        """Bring the elements of this array to where that of `make` wants them."""
+        made: list[A] = []
+
+        def wanted() -> Part:
+            made.append(make())
+            return made[0].part()
+
+        bring_all(self._transport, operation, self.part(), wanted, only)
+        return made[0]
+
+    def _start(self, what: str, call: Callable[[], T]) -> CollectiveRequest[T]:
+        return start_call(self._transport, self._started, f"{what} of a DistArray", call)
+
+    def part(self) -> Part:
+        """Return the elements of this rank as the packages of outcore use them."""
+        return Part(self._distribution, self._widths, self._local, self._periodic)
+
+    def __repr__(self) -> str:
+        local = "closed" if self._memory is None else f"local {self._memory.shape}"
+        return f"<DistArray {self.shape} {self.dtype}, {self._distribution}, rank {self.rank}: {local}>"

@@ -1,0 +1,660 @@
+"""
+Memory of a distributed array that other ranks read and write on their own: `Window`.
+
+Problem. A rank wants elements of any part without the help of who has it; several add to the same
+ones at once, and one of them may be killed meanwhile. Idea. Parts lie in memory that the ranks of a
+node share, so there an access is a copy; on other nodes a thread does it (`transport.service`), in
+the same memory and by the same functions (`Parts`). What has to be one step (adding, reading a
+counter) holds locks in that memory, which whoever notices that their holder is gone takes from him
+(``crates/io/src/word_locks.rs``).
+
+A part is divided along its longest axis into `STRIPES` stripes, each with a lock. A range of
+stripes is taken in ascending order, parts in the order of ranks: nobody waits in a circle.
+
+Invariants. Elements are added under the locks of their stripes at the owner, also to copies
+elsewhere. Who holds the lock of a patch adds to nothing else, so he never waits while others wait
+for him. Memory is in the budget of the rank whose part it is, messages too; what is added goes in
+pieces of `PIECE` bytes.
+
+Reference: Nieplocha, Foster, *Disk Resident Arrays: An Array-Oriented I/O Library for Out-of-Core
+Computations*, section 2 (one-sided operations of Global Arrays).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.base.distribution import Distribution, slices
+from outcore.errors import StaysInProcess, UsageError
+from outcore.ranks.transport import DeferredInterrupt, Transport
+from outcore.ranks.transport.service import PIECE, Service, service_of
+
+__all__ = ["STRIPES", "Listed", "PatchLock", "Window", "rows_of"]
+
+Bytes = NDArray[np.uint8]
+#: Where elements lie in a part: a section (start, count and step per axis), or numbers of elements in
+#: C order.
+Where = NDArray[np.int64]
+
+#: Locks of a part.
+STRIPES = 64
+# They have the first page of its memory, a cache line each.
+_LOCKS = 4096
+# Seconds that a server tries to take locks for somebody else: all wait for it meanwhile.
+_TRY = 1e-3
+# How often who waits looks whether the holder is gone.
+_SHORT, _LONG = 2e-3, 0.1
+
+
+class _Ask(IntEnum):
+    """What a request wants."""
+
+    READ = 0
+    WRITE = 1
+    ADD = 2
+    FETCH_ADD = 3
+    TAKE = 4
+    GIVE = 5
+
+
+class Parts:
+    """
+    The parts of the ranks of this node: what is done with them, whoever asked.
+
+    Parameters
+    ----------
+    group
+        The ranks.
+    arrays, locks
+        Of each rank of this node its part and the locks of it.
+    """
+
+    def __init__(
+        self, group: Transport, arrays: dict[int, NDArray[Any]], locks: dict[int, _core.WordLocks]
+    ) -> None:
+        self.group, self.arrays, self.locks = group, arrays, locks
+
+    def _at(self, rank: int, where: Where) -> tuple[NDArray[Any], Any]:
+        part = self.arrays[rank]
+        if where.ndim == 1:
+            return part.reshape(-1), where
+        return part, (*slices(where[None])[0], ...)
+
+    def read(self, rank: int, where: Where) -> NDArray[Any]:
+        """The elements: of a section a view."""
+        part, key = self._at(rank, where)
+        return part[key]  # type: ignore[no-any-return]
+
+    def write(self, rank: int, where: Where, values: NDArray[Any]) -> None:
+        """Set them; of numbers that are there twice the last value counts."""
+        part, key = self._at(rank, where)
+        part[key] = values
+
+    def add(self, rank: int, where: Where, values: NDArray[Any]) -> None:
+        """Add to them; who calls holds the locks."""
+        part, key = self._at(rank, where)
+        if where.ndim == 1:
+            np.add.at(part, key, values)
+        else:
+            view = part[key]
+            np.add(view, values, out=view)
+
+    def take(
+        self,
+        rank: int,
+        stripes: Sequence[int],
+        who: int,
+        patience: float | None = None,
+        gone: int = 0,
+    ) -> int:
+        """
+        Take locks in ascending order: 0, or who holds one of them for longer than `patience`.
+
+        Without a patience it waits, until the group is stopped. `gone`: a holder of whom it is
+        known that he is no more. If it does not get all, it has none.
+        """
+        took: list[int] = []
+        holder = 0
+        try:
+            for at in stripes:
+                holder = self._take(rank, at, who, patience, gone)
+                if holder:
+                    break
+                took.append(at)
+        except BaseException:
+            self.give(rank, took, who)
+            raise
+        if holder:
+            self.give(rank, took, who)
+        return holder
+
+    def _take(self, rank: int, at: int, who: int, patience: float | None, gone: int) -> int:
+        locks = self.locks[rank]
+        nap = _SHORT if patience is None else patience
+        began = time.monotonic()
+        while holder := locks.take(at, who, nap):
+            lost = holder == gone or self.group.waits_for(holder - 1, time.monotonic() - began)
+            if lost and locks.seize(at, holder, who):
+                return 0
+            if patience is not None:
+                return holder
+            if DeferredInterrupt.noted():
+                raise KeyboardInterrupt
+            nap = min(2 * nap, _LONG)
+        return 0
+
+    def give(self, rank: int, stripes: Sequence[int], who: int) -> None:
+        """Give locks back; those that others seized meanwhile stay theirs."""
+        for at in reversed(stripes):
+            self.locks[rank].give(at, who)
+
+
+class Window:
+    """
+    Parts of a distributed array in memory that other ranks reach. Collective over the ranks of a node.
+
+    Parameters
+    ----------
+    group
+        The ranks.
+    distribution, widths
+        Who has which elements, and ghosts: a pair per axis, or none.
+    dtype
+        Type of the elements.
+    number
+        What requests to other nodes call it; on all ranks the same.
+
+    Raises
+    ------
+    BudgetError, StorageError, CollectiveError
+        On all ranks of a node: no memory for the parts, or for messages.
+    """
+
+    def __init__(
+        self,
+        group: Transport,
+        distribution: Distribution,
+        widths: list[tuple[int, int]],
+        dtype: np.dtype[Any],
+        number: int = 1,
+    ) -> None:
+        self.group, self.distribution, self.dtype = group, distribution, dtype
+        self._who, self.number = group.rank + 1, number
+        self._shapes = [
+            tuple(distribution.core.local_shape(rank, widths)) for rank in range(group.size)
+        ]
+        self._widths = widths
+        self._origins: dict[int, NDArray[np.int64]] = {}
+        # Of each thread that holds the lock of a patch: stripes by owner.
+        self._held: dict[int, dict[int, list[int]]] = {}
+        size = int(np.prod(self._shapes[group.rank], dtype=object)) * dtype.itemsize
+        self._shared = group.shared(_LOCKS + size)
+        self._service: Service | None = None
+        try:
+            here = [r for r in range(group.size) if group.nodes[r] == group.nodes[group.rank]]
+            arrays, locks = {}, {}
+            for rank in here:
+                memory, shape = self._shared.of(rank), self._shapes[rank]
+                nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+                arrays[rank] = memory[_LOCKS : _LOCKS + nbytes].view(dtype).reshape(shape)
+                locks[rank] = _core.WordLocks(memory[:_LOCKS])
+            self.parts = Parts(group, arrays, locks)
+            near = [arrays.get(rank) for rank in range(group.size)]
+            self.core = _core.Window(distribution.core, widths, dtype, group.rank, near)
+            self._service = service_of(group)
+            if self._service is not None:
+                self._service.register(number, dtype.itemsize, self.answer)
+        except BaseException:
+            self._shared.close()
+            raise
+
+    @property
+    def mine(self) -> NDArray[Any]:
+        """The part of this rank, ghosts included."""
+        return self.parts.arrays[self.group.rank]
+
+    @property
+    def here(self) -> bool:
+        """Whether all parts are on this node."""
+        return self._service is None
+
+    def close(self) -> None:
+        """Give the memory back: all ranks have agreed that nobody uses it."""
+        if self._service is not None:
+            self._service.forget(self.number)
+        self._shared.close()
+
+    # ---------------------------------------------------------------------------------- places
+
+    def origin(self, rank: int) -> NDArray[np.int64]:
+        """Where the owned elements of a rank begin among its ghosts."""
+        found = self._origins.get(rank)
+        if found is None:
+            found = np.zeros(self.distribution.ndim, np.int64)
+            if self._widths:
+                _, places = self.distribution.core.pieces(rank, self._widths, False)
+                if len(places):
+                    found = places[:, :, 0].min(axis=0)
+            self._origins[rank] = found
+        return found
+
+    def places(self, rank: int, rows: NDArray[np.int64]) -> Where:
+        """Numbers of elements in the part of their owner, from rows of places without ghosts."""
+        shape = np.array(self._shapes[rank], np.int64)
+        strides = np.ones(len(shape), np.int64)
+        strides[:-1] = np.cumprod(shape[:0:-1])[::-1]
+        return np.asarray((rows + self.origin(rank)) @ strides, np.int64)
+
+    def copies(self, owner: int) -> list[int]:
+        """The ranks that have what a rank owns, this one first."""
+        grid, axes = self.distribution.grid, self.distribution.replicated_axes
+        at = list(grid.coordinates(owner))
+        ranks = []
+        for other in np.ndindex(*(grid.shape[axis] for axis in axes)):
+            for axis, c in zip(axes, other, strict=True):
+                at[axis] = c
+            ranks.append(grid.rank_of(*at))
+        return ranks
+
+    def stripes(self, rank: int, where: Where) -> list[int]:
+        """The stripes of a part in which elements lie, ascending."""
+        shape = self._shapes[rank]
+        if not shape:
+            return [0]
+        axis = int(np.argmax(shape))
+        length = shape[axis]
+        if where.ndim == 2:
+            start, count, step = where[axis].tolist()
+            last = start + (count - 1) * step
+            return list(range(start * STRIPES // length, last * STRIPES // length + 1))
+        inner = int(np.prod(shape[axis + 1 :], dtype=object))
+        found: list[int] = np.unique(where // inner % length * STRIPES // length).tolist()
+        return found
+
+    # ---------------------------------------------------------------------------------- accesses
+
+    def read(self, ranks: list[int], where: Where, into: NDArray[Any]) -> None:
+        """Fill an array with elements: of the nearest rank that has them."""
+        near = [rank for rank in ranks if rank in self.parts.arrays]
+        if near:
+            rank = self.group.rank if self.group.rank in near else near[0]
+            into[...] = self.parts.read(rank, where)
+            return
+        for piece, key in self._pieces(where, into.shape):
+            target = into[key]
+
+            def then(body: Bytes, target: NDArray[Any] = target) -> None:
+                target[...] = body.view(self.dtype).reshape(target.shape)
+
+            room = target.size * self.dtype.itemsize
+            self._ask(_Ask.READ, ranks[0], piece, room=room, then=then)
+
+    def write(self, ranks: list[int], where: Where, values: NDArray[Any]) -> None:
+        """Set elements, of all copies. On other nodes they are set at the latest after `settle`."""
+        for rank in ranks:
+            if rank in self.parts.arrays:
+                self.parts.write(rank, where, values)
+                continue
+            for piece, key in self._pieces(where, values.shape):
+                self._ask(_Ask.WRITE, rank, piece, self._packed(values[key]))
+
+    def add(
+        self,
+        ranks: list[int],
+        where: Where,
+        values: NDArray[Any],
+        factor: NDArray[Any],
+        old: NDArray[Any] | None = None,
+    ) -> None:
+        """Add ``factor * values`` to elements, of all copies; `old` gets what they were before."""
+        plain = values.dtype == self.dtype and factor == 1
+        for piece, key in self._pieces(where, values.shape):
+            some, before = values[key], None if old is None else old[key]
+            # Ctrl-C between taking a lock and noting it would leave it taken for ever.
+            with DeferredInterrupt():
+                if plain:
+                    self._add(ranks, piece, some, before)
+                    continue
+                with _core.Reservation("exchange", some.size * self.dtype.itemsize):
+                    term = np.empty(some.shape, self.dtype)
+                    np.multiply(some, factor, out=term, casting="unsafe")
+                    self._add(ranks, piece, term, before)
+
+    def _add(
+        self, ranks: list[int], where: Where, term: NDArray[Any], old: NDArray[Any] | None
+    ) -> None:
+        owner, stripes = ranks[0], self.stripes(ranks[0], where)
+        if len(ranks) == 1 and owner not in self.parts.arrays and not self._has(owner, stripes):
+            self._fetch_add(owner, where, term, old)
+            return
+        with self._holding(owner, stripes):
+            if old is not None:
+                self.read([owner], where, old)
+            for rank in ranks:
+                if rank in self.parts.arrays:
+                    self.parts.add(rank, where, term)
+                else:
+                    self._ask(_Ask.ADD, rank, where, self._packed(term))
+            # Before the locks go, it is done everywhere.
+            self.settle()
+
+    def _fetch_add(
+        self, owner: int, where: Where, term: NDArray[Any], old: NDArray[Any] | None
+    ) -> None:
+        """One request that takes the locks there, adds, and gives them back."""
+
+        def then(body: Bytes) -> None:
+            answer[0] = int(body[:8].view(np.int64)[0])
+            if old is not None and not answer[0]:
+                old[...] = body[8:].view(self.dtype).reshape(old.shape)
+
+        def ask(gone: int) -> int:
+            self._ask(
+                _Ask.FETCH_ADD,
+                owner,
+                where,
+                self._packed(term),
+                [gone, int(old is not None)],
+                8 + (term.size * self.dtype.itemsize if old is not None else 0),
+                then,
+            )
+            self.settle()
+            return answer[0]
+
+        answer = [0]
+        self._insist(ask)
+
+    def settle(self) -> None:
+        """Wait until all that was asked of other nodes is done."""
+        if self._service is not None:
+            self._service.settle()
+
+    def sent(self) -> None:
+        """Wait until what was asked has left this rank."""
+        if self._service is not None:
+            self._service.sent()
+
+    # ---------------------------------------------------------------------------------- locks
+
+    def lock(self, wanted: list[tuple[int, Where]]) -> None:
+        """Take the locks of patches, given as owners and places."""
+        if threading.get_ident() in self._held:
+            raise UsageError(
+                "this thread holds the lock of a patch of this array; leave it before it takes another"
+                " one, or lock a patch that holds both: two ranks would wait for each other",
+                code="lock-order",
+            )
+        stripes: dict[int, set[int]] = {}
+        for owner, where in wanted:
+            stripes.setdefault(owner, set()).update(self.stripes(owner, where))
+        took: dict[int, list[int]] = {}
+        with DeferredInterrupt():
+            try:
+                for owner in sorted(stripes):
+                    self._take(owner, sorted(stripes[owner]))
+                    took[owner] = sorted(stripes[owner])
+            except BaseException:
+                for owner, some in took.items():
+                    self._give(owner, some)
+                raise
+            self._held[threading.get_ident()] = took
+
+    def unlock(self) -> None:
+        """Give them back, when what this rank put has arrived."""
+        with DeferredInterrupt():
+            try:
+                self.settle()
+            finally:
+                for owner, some in self._held.pop(threading.get_ident(), {}).items():
+                    self._give(owner, some)
+
+    def _has(self, owner: int, stripes: list[int]) -> bool:
+        """Whether this thread holds these locks; it may not want others beside those it holds."""
+        held = self._held.get(threading.get_ident())
+        if held is None:
+            return False
+        if not set(stripes) <= set(held.get(owner, ())):
+            raise UsageError(
+                "elements outside of the patch whose lock this thread holds cannot be added to: two"
+                " ranks would wait for each other; lock a patch that holds them, or leave it before",
+                code="lock-order",
+            )
+        return True
+
+    @contextmanager
+    def _holding(self, owner: int, stripes: list[int]) -> Iterator[None]:
+        if self._has(owner, stripes):
+            yield
+            return
+        self._take(owner, stripes)
+        try:
+            yield
+        finally:
+            self._give(owner, stripes)
+
+    def _take(self, owner: int, stripes: list[int]) -> None:
+        if owner in self.parts.arrays:
+            self.parts.take(owner, stripes, self._who)
+            return
+        answer = [0]
+
+        def then(body: Bytes) -> None:
+            answer[0] = int(body.view(np.int64)[0])
+
+        def ask(gone: int) -> int:
+            where = np.array(stripes, np.int64)
+            self._ask(_Ask.TAKE, owner, where, words=[gone, 0], room=8, then=then)
+            self.settle()
+            return answer[0]
+
+        self._insist(ask)
+
+    def _insist(self, ask: Any) -> None:
+        """Ask for locks on another node until they are free, or their holder is gone."""
+        began, nap, gone = time.monotonic(), _SHORT, 0
+        while holder := ask(gone):
+            # Whether a rank of this node is gone, only this node knows.
+            lost = self.group.waits_for(holder - 1, time.monotonic() - began)
+            gone = holder if lost else 0
+            if DeferredInterrupt.noted():
+                raise KeyboardInterrupt
+            if not lost:
+                time.sleep(nap)
+                nap = min(2 * nap, _LONG)
+
+    def _give(self, owner: int, stripes: list[int]) -> None:
+        if owner in self.parts.arrays:
+            self.parts.give(owner, stripes, self._who)
+        else:
+            self._ask(_Ask.GIVE, owner, np.array(stripes, np.int64))
+            self.sent()
+
+    # ---------------------------------------------------------------------------------- messages
+
+    def _pieces(
+        self, where: Where, shape: tuple[int, ...]
+    ) -> Iterator[tuple[Where, tuple[slice, ...]]]:
+        """Places in pieces of one message, each with its part of the values."""
+        item = self.dtype.itemsize
+        if where.ndim == 1:
+            most = max(1, PIECE // (item + 8))
+            for low in range(0, len(where), most):
+                yield where[low : low + most], (slice(low, low + most),)
+            return
+        if int(np.prod(shape, dtype=object)) * item <= PIECE:
+            yield where, tuple(slice(None) for _ in shape)
+            return
+        slab = _core.slab_shape(shape, list(range(len(shape)))[::-1], max(1, PIECE // item))
+        for number in np.ndindex(*(-(-n // m) for n, m in zip(shape, slab, strict=True))):
+            first = np.array(number, np.int64) * slab
+            count = np.minimum(first + slab, shape) - first
+            piece = where.copy()
+            piece[:, 0] += first * where[:, 2]
+            piece[:, 1] = count
+            ends = zip(first.tolist(), (first + count).tolist(), strict=True)
+            yield piece, tuple(slice(a, b) for a, b in ends)
+
+    def _packed(self, values: NDArray[Any]) -> Bytes:
+        return np.ascontiguousarray(values, self.dtype).reshape(-1).view(np.uint8)
+
+    def _ask(
+        self,
+        what: _Ask,
+        rank: int,
+        where: Where,
+        data: Bytes | None = None,
+        words: Sequence[int] = (0, 0),
+        room: int = 0,
+        then: Any = None,
+    ) -> None:
+        assert self._service is not None
+        axes = len(where) if where.ndim == 2 else -1
+        head = [int(what), rank, self._who, *words, axes, len(where)]
+        places = where.reshape(-1).view(np.uint8)
+        body = places if data is None else np.concatenate([places, data])
+        self._service.ask(rank, self.number, head, body, room, then)
+
+    def answer(self, words: NDArray[np.int64], data: Bytes) -> Bytes:
+        """Do what another node asks of the parts of this one."""
+        what, rank, who, gone, fetch, axes, length = words.tolist()
+        end = 8 * (length if axes < 0 else 3 * axes)
+        where = data[:end].view(np.int64)
+        where = where if axes < 0 else where.reshape(axes, 3)
+        values, shape = data[end:], (length,) if axes < 0 else tuple(where[:, 1].tolist())
+        if what == _Ask.READ:
+            return self._packed(self.parts.read(rank, where))
+        if what == _Ask.TAKE:
+            return self._holder(self.parts.take(rank, where.tolist(), who, _TRY, gone))
+        if what == _Ask.GIVE:
+            self.parts.give(rank, where.tolist(), who)
+            return self._holder(0)
+        term = values.view(self.dtype).reshape(shape)
+        if what == _Ask.WRITE:
+            self.parts.write(rank, where, term)
+        elif what == _Ask.ADD:
+            self.parts.add(rank, where, term)
+        else:
+            return self._add_for(rank, where, term, who, gone, bool(fetch))
+        return self._holder(0)
+
+    def _add_for(
+        self, rank: int, where: Where, term: NDArray[Any], who: int, gone: int, fetch: bool
+    ) -> Bytes:
+        stripes = self.stripes(rank, where)
+        holder = self.parts.take(rank, stripes, who, _TRY, gone)
+        if holder:
+            return self._holder(holder)
+        try:
+            old = self._packed(self.parts.read(rank, where)).copy() if fetch else _NOTHING
+            self.parts.add(rank, where, term)
+        finally:
+            self.parts.give(rank, stripes, who)
+        return np.concatenate([self._holder(0), old])
+
+    @staticmethod
+    def _holder(holder: int) -> Bytes:
+        return np.array([holder], np.int64).view(np.uint8)
+
+
+_NOTHING: Bytes = np.empty(0, np.uint8)
+
+
+def rows_of(
+    distribution: Distribution, index: Any
+) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
+    """Indices as rows, negative ones counted from the end, and their shape; None for a single one."""
+    rows, shape = distribution._rows(index)
+    if rows.shape[1] == distribution.ndim:
+        rows += np.where(rows < 0, np.array(distribution.shape, np.int64), 0)
+    return rows, shape
+
+
+class PatchLock(StaysInProcess):
+    """
+    The lock of a patch: what `DistArray.lock` gives, for a ``with`` block.
+
+    Parameters
+    ----------
+    window
+        Memory of the array.
+    wanted
+        Owners, and where the patch lies there.
+
+    Examples
+    --------
+    >>> from outcore import DistArray, Distribution
+    >>> a = DistArray.shared_all(Distribution(5, ["block"], 1), "i4")
+    >>> with a.lock(np.s_[:]):
+    ...     a.acc(np.s_[:2], 1)
+    """
+
+    _elsewhere = "enter it here, in a with block"
+
+    def __init__(self, window: Window, wanted: list[tuple[int, Where]]) -> None:
+        self._window, self._wanted = window, wanted
+
+    def __enter__(self) -> None:
+        self._window.lock(self._wanted)
+
+    def __exit__(self, *_: object) -> None:
+        self._window.unlock()
+
+
+class Listed:
+    """
+    A list of indices, by owner; its memory is counted while it is open, and that of its elements.
+
+    Parameters
+    ----------
+    distribution
+        Who owns what.
+    index
+        Arrays of integers, one for each axis.
+    item
+        Bytes of an element: of all of them there are up to two copies, those of an owner and what NumPy
+        takes out of a part (or in the order of the list, where they were broadcast).
+    """
+
+    def __init__(self, distribution: Distribution, index: Any, item: int) -> None:
+        items = index if isinstance(index, tuple) else (index,)
+        try:
+            shape = np.broadcast_shapes(*(np.shape(item) for item in items))
+        except ValueError:
+            shape = ()  # refused below
+        count = int(np.prod(shape, dtype=object))
+        each = 16 * distribution.ndim + 48 + 2 * item
+        self._held = _core.Reservation("exchange", count * each)
+        try:
+            self._core = distribution.core
+            self._rows, self.shape = rows_of(distribution, index)
+        except BaseException:
+            self._held.release()
+            raise
+
+    def owners(self, window: Window) -> list[tuple[list[int], Where, NDArray[np.int64]]]:
+        """For each owner: ranks that have its elements, places there, and which of the list they are."""
+        owners = self._core.owners(self._rows)
+        local = self._core.local_indices(self._rows)
+        order = np.argsort(owners, kind="stable")
+        found, begins = np.unique(owners[order], return_index=True)
+        ends = [*begins.tolist(), len(order)][1:]
+        listed = []
+        for owner, low, high in zip(found.tolist(), begins.tolist(), ends, strict=True):
+            at = order[low:high]
+            listed.append((window.copies(owner), window.places(owner, local[at]), at))
+        return listed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.release()

@@ -1,0 +1,285 @@
+"""
+Elements go between a section of memory and a section of a disk resident array.
+
+Problem. All ranks move one section together, each its parts, while any of them may fail, mean another
+section, or have another dtype than the disk. Idea. One agreement comes first: every rank says what it
+means and what it can; then the parts of all ranks are one collective access (`collective.call`), whose
+planner chooses between accesses of each rank on its own and file domains of owners that send elements
+on: the two phases are what would be a redistribution to a distribution that suits the file. Where dtypes
+differ, parts are cut, and go in passes through a buffer in which they are cast.
+
+Invariants. Nothing is moved before all ranks mean the same. All ranks make the same passes. What is held
+besides the caller's arrays is in the memory budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.arrays.disk import DiskArray
+from outcore.base.sections import Selection
+from outcore.errors import BudgetError, CollectiveError
+from outcore.ranks.agreement import Announced, together
+from outcore.ranks.collective.call import run
+from outcore.ranks.collective.items import Item, key_of, name_of, reading, writing
+from outcore.ranks.collective.planning import Method
+from outcore.ranks.dist import DistArray
+from outcore.ranks.resident.partner import Link, Part, as_partner, links, parts
+from outcore.ranks.transport import Transport
+from outcore.ranks.transport.timeouts import DeferredInterrupt
+
+__all__ = ["Movement", "Wanted"]
+
+# The buffer of a cast: more makes no pass faster.
+_LARGEST = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """
+    What one call means.
+
+    Parameters
+    ----------
+    name
+        Of the call, in messages.
+    key, partner, partner_key
+        The section on disk; the array in memory, and its section.
+    transpose
+        As `permutation` takes it, of the source.
+    ghosts
+        Whether ghosts are read, too.
+    method
+        As for `CollectiveArray.read_all`.
+    write
+        Whether it goes from memory to disk.
+    """
+
+    name: str
+    key: Any
+    partner: Any
+    partner_key: Any
+    transpose: bool | Sequence[int] = False
+    ghosts: bool = False
+    method: Method = "auto"
+    write: bool = False
+
+
+@dataclass
+class _Cast:
+    """Memory in which the elements of one pass are cast, and what they are."""
+
+    held: _core.Reservation
+    buffer: NDArray[np.uint8]
+    passes: list[list[Part]]
+    #: Of a read: what is there, and where it goes.
+    ready: list[tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=list)
+
+
+class Movement:
+    """
+    One movement as one rank sees it. Every rank makes one, and makes the same calls of it.
+
+    Parameters
+    ----------
+    group
+        The ranks.
+    array
+        The array on disk, opened by all of them.
+    wanted
+        What is meant.
+    """
+
+    def __init__(self, group: Transport, array: DiskArray, wanted: Wanted) -> None:
+        self._group, self._array, self._wanted = group, array, wanted
+        self._parts: list[Part] = []
+        self._cast: _Cast | None = None
+        self._casts = False
+        self._told = ""
+        self._linked: list[Link] = []
+        # Bytes of the buffer that the parts of this pass have by now.
+        self._at = 0
+
+    def run(self) -> None:
+        """Move the elements. Collective."""
+        with _alone(self._group):
+            self._run()
+
+    def _run(self) -> None:
+        wanted, group = self._wanted, self._group
+        if group.in_flight.last is not None:
+            group.in_flight.finish(group)
+        call = f"elements of DiskResidentArray.{'write' if wanted.write else 'read'}"
+        try:
+            with DeferredInterrupt():
+                passes = self._agree()
+                # Behind the last pass comes a synchronisation, too, if there was a cast.
+                with Announced(group, wanted.name):
+                    for number in range(passes):
+                        self._pass(call, number)
+                    if self._casts:
+                        self._end_of_cast()
+        finally:
+            if self._cast is not None:
+                self._cast.held.release()
+                self._cast = None
+
+    def sections(self) -> list[tuple[slice, ...]]:
+        """The sections of the disk array that this rank moves. Collective."""
+        with _alone(self._group), DeferredInterrupt():
+            self._agree(moves=False)
+        return [key_of(ranges) for ranges, _ in self._parts]
+
+    # ----------------------------------------------------------------------------------- before it
+
+    def _agree(self, *, moves: bool = True) -> int:
+        """Prepare on this rank; tell how many passes all make. Raises on all ranks if one cannot."""
+
+        def prepare() -> list[int]:
+            self._prepare()
+            passes = self._take_buffer() if moves and self._casts else 1
+            return [passes]
+
+        def meant() -> object:
+            return self._told, self._linked, name_of(self._array)
+
+        call = f"DiskResidentArray.{self._wanted.name}"
+        records = together(self._group, call, prepare, lambda: self._told, same=0, meaning=meant)
+        return max(records.setting(0))
+
+    def _prepare(self) -> None:
+        wanted, array = self._wanted, self._array
+        array.handle.check_open("write to" if wanted.write else "read")
+        partner = as_partner(wanted.partner, self._group)
+        disk = Selection.of_disk(array, wanted.key, write=wanted.write)
+        memory = Selection.of_memory(partner, wanted.partner_key)
+        linked = links(memory, disk, wanted.transpose, write=wanted.write)
+        self._casts = partner.dtype != array.dtype
+        # What a rank means, as far as all have to mean the same.
+        ghosts = f", ghosts {partner.ghosts}" if wanted.ghosts else ""
+        self._told = (
+            f"DiskResidentArray.{wanted.name} of {array.path!r}, section {disk}, with section {memory} "
+            f"of an array of shape {partner.shape}, {partner.distribution}, dtype {partner.dtype}"
+            f"{ghosts}, transpose={wanted.transpose}"
+        )
+        self._linked = linked
+        if wanted.write and not partner.distribution.core.is_owner(partner.rank):
+            return
+        self._must_fit(partner)
+        self._parts = parts(partner, memory, disk, linked, ghosts=wanted.ghosts)
+
+    def _must_fit(self, partner: DistArray) -> None:
+        """Raise what a cast of these dtypes raises, before anything is moved."""
+        here, there = np.zeros(1, partner.dtype), np.zeros(1, self._array.dtype)
+        source, target = (here, there) if self._wanted.write else (there, here)
+        with np.errstate(all="ignore"):
+            np.copyto(target, source, casting="unsafe")
+
+    def _take_buffer(self) -> int:
+        """Memory for the cast, and the passes that it takes."""
+        item = self._array.dtype.itemsize
+        most = max((view.size for _, view in self._parts), default=0)
+        total = sum(view.size for _, view in self._parts)
+        room = max(min(_LARGEST, _core.memory_state()[1] // 4), item) // item
+        room = min(room, max(total, 1))
+        while True:
+            try:
+                held = _core.Reservation("a cast", room * item)
+                break
+            except BudgetError:
+                if room == 1:
+                    raise
+                room = max(room // 2, 1)
+        passes: list[list[Part]] = []
+        left = 0
+        for part in self._parts if most <= room else self._cut(room):
+            if part[1].size > left or not passes:
+                passes.append([])
+                left = room
+            passes[-1].append(part)
+            left -= part[1].size
+        self._cast = _Cast(held, np.empty(room * item, np.uint8), passes)
+        return len(passes)
+
+    def _cut(self, room: int) -> Iterator[Part]:
+        """The parts, cut into pieces of at most so many elements, in the order of the disk."""
+        order = range(self._array.ndim)
+        axes = list(order if self._array.order == "F" else reversed(order))
+        for ranges, view in self._parts:
+            thick = _core.slab_shape(list(view.shape), axes, room)
+            starts = [range(0, n, max(t, 1)) for n, t in zip(view.shape, thick, strict=True)]
+            for at in product(*starts):
+                cut = [min(t, n - a) for a, t, n in zip(at, thick, view.shape, strict=True)]
+                section = [
+                    (start + a * step, count, step)
+                    for (start, _, step), a, count in zip(ranges, at, cut, strict=True)
+                ]
+                here: list[Any] = [slice(a, a + n) for a, n in zip(at, cut, strict=True)]
+                yield section, view[(*here, ...)]
+
+    # -------------------------------------------------------------------------------------- each pass
+
+    def _pass(self, call: str, number: int) -> None:
+        array = self._array
+
+        def bring() -> list[Item]:
+            if self._cast is None:
+                return [self._item(ranges, view) for ranges, view in self._parts]
+            self._take_over()
+            self._at = 0
+            mine = self._cast.passes[number] if number < len(self._cast.passes) else []
+            return [self._staged(ranges, view, self._cast) for ranges, view in mine]
+
+        run(self._group, call, bring, self._wanted.method, lambda: array.hints)
+
+    def _item(self, ranges: Sequence[tuple[int, int, int]], view: NDArray[Any]) -> Item:
+        key = key_of(list(ranges))
+        if self._wanted.write:
+            return writing(self._array, key, view)
+        return reading(self._array, key, view)
+
+    def _staged(self, ranges: Any, view: NDArray[Any], cast: _Cast) -> Item:
+        dtype = self._array.dtype
+        nbytes = view.size * dtype.itemsize
+        stage = cast.buffer[self._at : self._at + nbytes].view(dtype).reshape(view.shape)
+        self._at += nbytes
+        if self._wanted.write:
+            np.copyto(stage, view, casting="unsafe")
+        else:
+            cast.ready.append((stage, view))
+        return self._item(ranges, stage)
+
+    def _take_over(self) -> None:
+        """Of a read: cast what came in the pass before."""
+        assert self._cast is not None
+        ready, self._cast.ready = self._cast.ready, []
+        for stage, view in ready:
+            np.copyto(view, stage, casting="unsafe")
+
+    def _end_of_cast(self) -> None:
+        def last() -> list[int]:
+            if self._cast is not None and not self._wanted.write:
+                self._take_over()
+            return []
+
+        call = f"DiskResidentArray.{self._wanted.name}"
+        together(self._group, call, last, lambda: call, same=0)
+
+
+@contextmanager
+def _alone(group: Transport) -> Iterator[None]:
+    """A process on its own raises its own failure."""
+    try:
+        yield
+    except CollectiveError as error:
+        if group.size > 1 or not isinstance(error.__cause__, Exception):
+            raise
+        raise error.__cause__ from None

@@ -1,0 +1,183 @@
+"""
+The names of disk resident arrays: another one, or none.
+
+Problem. An array that several ranks have open gets another name, or goes; any rank may fail, and then
+all must have the array as it was. Idea. All ranks close it, the first one changes the name, all are
+told, and all open it under the name that it has then.
+
+Invariants. Under its new name there is never half an array. A file that holds other arrays, too, is left
+alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+from outcore import formats
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.opening import open
+from outcore.errors import UnsupportedError, UsageError
+from outcore.formats import durable, whole
+from outcore.formats.paths import one_name
+from outcore.ranks.agreement import together, told
+from outcore.ranks.collective.array import CollectiveArray
+from outcore.ranks.collective.items import name_of, place_of
+from outcore.ranks.transport import Transport
+
+__all__ = ["new_name", "removed", "renamed"]
+
+_RENAME, _DELETE = "DiskResidentArray.rename", "DiskResidentArray.delete"
+
+
+def new_name(group: Transport, array: DiskArray, name: Any, *, overwrite: bool) -> str:
+    """
+    The file that `name` means for an array that keeps its format. Collective.
+
+    Raises
+    ------
+    UsageError, UnsupportedError
+        ``closed``, ``bad-suffix``, ``cannot-change``; of several ranks as the cause of
+        `CollectiveError`, which says as well that ranks mean different names.
+    """
+    if group.size == 1:
+        return _meant(array, name)
+    found: list[str] = []
+
+    def mean() -> list[int]:
+        found.append(_meant(array, name))
+        return []
+
+    def meant() -> object:
+        return found[0], overwrite, name_of(array)
+
+    def tell() -> str:
+        return f"rename({os.fspath(name)!r}, overwrite={overwrite}) of {array.path!r}"
+
+    together(group, _RENAME, mean, tell, same=0, meaning=meant)
+    return found[0]
+
+
+def _meant(array: DiskArray, name: Any) -> str:
+    """The file that this rank means."""
+    array.handle.check_open("rename")
+    old, inner = formats.split_path(array.handle.location)
+    outer, within = formats.split_path(one_name(name))
+    suffix = os.path.splitext(old)[1]
+    if not os.path.splitext(outer)[1]:
+        outer += suffix
+    if os.path.splitext(outer)[1].lower() != suffix.lower():
+        raise UsageError(
+            f"{name!r} has another suffix than {array.path!r}, which has {suffix!r}; rename keeps the "
+            "format, outcore.convert changes it",
+            code="bad-suffix",
+            path=array.path,
+        )
+    if within not in (None, inner):
+        raise UnsupportedError(
+            f"{name!r} names another array inside the file; rename the file, or outcore.convert the "
+            "array",
+            code="cannot-change",
+            path=array.path,
+        )
+    return os.path.abspath(outer)
+
+
+def renamed(
+    group: Transport, array: DiskArray, new: str, *, overwrite: bool
+) -> tuple[DiskArray, BaseException | None]:
+    """
+    Give an array the name `new`, durably; what was written has been flushed. Collective.
+
+    Returns
+    -------
+    DiskArray, BaseException or None
+        The array, opened again; if it could not get its name, under the one that it has, and why.
+    """
+    old, inner = formats.split_path(array.handle.location)
+    mode, hints, options = array.mode, array.hints, array.handle.reopen_options()
+    options.pop("files", None)  # of raw files: their old names
+    array.close()
+
+    def move() -> None:
+        _alone_in(array, old, inner)
+        if array.format == "parts":
+            whole.move(old, new, overwrite=overwrite)
+            return
+        with durable.os_errors("renaming", old):
+            durable.move_into_place(old, new, exclusive=not overwrite)
+
+    failure: BaseException | None = None
+    try:
+        _once(group, lambda: None, _RENAME)  # all have closed it
+        _once(group, move, _RENAME)
+    except BaseException as error:
+        failure = error
+    if failure is not None and _is_there(group, old):
+        new = old
+    where = new + (f"::{inner}" if inner is not None else "")
+    comm = group if isinstance(array, CollectiveArray) else None
+    again: DiskArray = open(where, "r" if mode == "r" else "r+", comm=comm, hints=hints, **options)
+    return again, failure
+
+
+def removed(group: Transport, array: DiskArray) -> None:
+    """Remove an array that this rank has closed. Collective."""
+    old, inner = formats.split_path(array.handle.location)
+    path = array.path
+
+    def remove() -> None:
+        _alone_in(array, old, inner)
+        if array.format == "parts":
+            whole.remove(old)
+            return
+        with durable.os_errors("removing", old):
+            if os.path.isdir(old):
+                shutil.rmtree(old)
+            else:
+                durable.unlink_in_background(old)
+
+    if group.size > 1:
+        # All have closed it, and mean the same.
+        together(
+            group,
+            _DELETE,
+            list,
+            lambda: f"delete of {path!r}",
+            same=0,
+            meaning=lambda: place_of(old),
+        )
+    _once(group, remove, _DELETE)
+
+
+def _is_there(group: Transport, path: str) -> bool:
+    """Whether the first rank finds a file: it may have its new name, and only a sync has failed."""
+    return bool(told(group, _RENAME, lambda: os.path.lexists(path), "rename"))
+
+
+def _once(group: Transport, work: Callable[[], None], call: str) -> None:
+    """The first rank does it; all return, or all raise."""
+    if group.size == 1:
+        work()
+        return
+
+    def do() -> list[int]:
+        if group.rank == 0:
+            work()
+        return [0]
+
+    together(group, call, do, lambda: call, same=0)
+
+
+def _alone_in(array: DiskArray, outer: str, inner: str | None) -> None:
+    """Refuse to move or remove a file that holds other arrays, too."""
+    number = 1 if inner is None else sum(one.kind == "array" for one in formats.ls(outer))
+    if number > 1:
+        raise UnsupportedError(
+            f"{outer!r} holds {number} arrays; rename or delete the file yourself, or "
+            "outcore.convert the array to a file of its own",
+            code="cannot-change",
+            path=array.path,
+        )

@@ -1,0 +1,175 @@
+"""
+The two sides of a movement: a section of an array in memory, and one of an array on disk.
+
+Problem. ``memory[3, ::-1, None]`` and ``disk[10:20, 4:8:2]`` may lie anywhere in their arrays, have
+steps, integers and new axes, and be transposed against each other; of the memory each rank has parts.
+Idea. Both keys become ranges of indices that run upwards (`outcore.base.sections`). Each axis of the
+disk array goes with one of the memory, or with none; so a part of a rank, which is a product of ranges,
+is a section of the disk array and a view of the rank's memory with the axes of that section. Transposing
+is a permutation of strides: nothing is copied for it.
+
+Invariants. The parts of all owners divide the section of the disk array: no element is written twice.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.base.distribution import Distribution, views
+from outcore.base.sections import Selection
+from outcore.errors import UsageError
+from outcore.ranks.collective.items import Ranges
+from outcore.ranks.dist import DistArray
+from outcore.ranks.transport import Transport
+
+__all__ = ["Link", "Part", "as_partner", "links", "parts", "permutation"]
+
+#: For an axis of the disk array the axis of the memory that goes with it, and whether that runs the
+#: other way.
+Link = tuple[int | None, bool]
+#: A section of the disk array, and the memory of this rank with the axes of that section.
+Part = tuple[Ranges, NDArray[Any]]
+
+
+def as_partner(given: Any, group: Transport) -> DistArray:
+    """See a NumPy array as a distributed one, of which this process has all."""
+    if isinstance(given, DistArray):
+        if given.transport is not group and max(given.transport.size, group.size) > 1:
+            raise UsageError(
+                f"the array in memory belongs to another communicator, of {given.transport.size} ranks, "
+                f"than the disk resident array, which {group.size} opened; use one for both",
+                code="bad-partner",
+            )
+        return given
+    if not isinstance(given, np.ndarray):
+        raise UsageError(
+            f"{type(given).__name__} is no array in memory; give a DistArray, or in a process on "
+            "its own a numpy.ndarray",
+            code="bad-partner",
+        )
+    if group.size > 1:
+        raise UsageError(
+            "a numpy.ndarray does not say which rank has which elements; give a DistArray, or let "
+            "each rank read or write its own section with read_all and write_all of `.array`",
+            code="bad-partner",
+        )
+    return DistArray(Distribution(given.shape, ["*"] * given.ndim, 1), given)
+
+
+def permutation(transpose: bool | Sequence[int], ndim: int) -> tuple[int, ...]:
+    """
+    The axes of the source in the order in which the target has them.
+
+    Parameters
+    ----------
+    transpose
+        False: as they are; True: the other way round; or as `numpy.transpose` takes them.
+    ndim
+        Number of axes of the source.
+
+    Examples
+    --------
+    >>> permutation(True, 3), permutation((1, -1, 0), 3)
+    ((2, 1, 0), (1, 2, 0))
+    """
+    if isinstance(transpose, bool | np.bool):
+        return tuple(range(ndim))[:: -1 if transpose else 1]
+    try:
+        axes = [operator.index(axis) for axis in transpose]
+    except TypeError:
+        axes = []
+    order = tuple(axis + ndim if axis < 0 else axis for axis in axes)
+    if sorted(order) != list(range(ndim)):
+        raise UsageError(
+            f"transpose={transpose!r} for a section of {ndim} axes; give True, False, or each axis from "
+            f"0 to {ndim - 1} once",
+            code="bad-axis",
+        )
+    return order
+
+
+def links(
+    memory: Selection, disk: Selection, transpose: bool | Sequence[int], *, write: bool
+) -> list[Link]:
+    """
+    Tell which axis of the memory goes with each axis of the disk array.
+
+    Raises
+    ------
+    UsageError
+        ``bad-axis``: no permutation; ``shapes-differ``: the shapes of the sections differ.
+    """
+    source, target = (memory, disk) if write else (disk, memory)
+    order = permutation(transpose, len(source.axes))
+    seen = tuple(source.shape[axis] for axis in order)
+    if seen != target.shape:
+        turned = "" if order == tuple(range(len(order))) else ", transposed"
+        names = ("in memory", "on disk") if write else ("on disk", "in memory")
+        raise UsageError(
+            f"the section {names[0]} has shape {seen}{turned}, the one {names[1]} {target.shape}; "
+            "give sections of the same shape (None makes an axis of length 1, an integer takes one "
+            "away)",
+            code="shapes-differ",
+        )
+    found: list[Link] = [(None, False)] * len(disk.ranges)
+    for number, axis in enumerate(order):
+        # Axis `number` of the target is axis `axis` of the source.
+        here, there = (
+            (memory.axes[axis], disk.axes[number])
+            if write
+            else (
+                memory.axes[number],
+                disk.axes[axis],
+            )
+        )
+        if here is not None and there is not None:
+            found[there[0]] = (here[0], here[1] != there[1])
+    return found
+
+
+def parts(
+    array: DistArray,
+    memory: Selection,
+    disk: Selection,
+    linked: Sequence[Link],
+    *,
+    ghosts: bool = False,
+) -> list[Part]:
+    """What this rank has of the section in memory, each part with its section of the disk array."""
+    part = array.part()
+    core, sections = part.distribution.core, list(memory.ranges)
+    members, places = core.patches(array.rank, part.widths, ghosts, sections)
+    each = zip(members.tolist(), views(part.memory, places), strict=True)
+    return [(_ranges(numbers, disk, linked), _seen(view, linked)) for numbers, view in each]
+
+
+def _ranges(numbers: list[list[int]], disk: Selection, linked: Sequence[Link]) -> Ranges:
+    found: Ranges = []
+    for (start, count, step), (axis, flipped) in zip(disk.ranges, linked, strict=True):
+        if axis is None:
+            found.append((start, count, step))
+            continue
+        first, number, every = numbers[axis]
+        low = count - 1 - (first + (number - 1) * every) if flipped else first
+        found.append((start + low * step, number, every * step))
+    return found
+
+
+def _seen(view: NDArray[Any], linked: Sequence[Link]) -> NDArray[Any]:
+    """A view of memory with the axes of the disk array, each walked as that is."""
+    # Axes that go with none have one index.
+    steps: list[Any] = [0] * view.ndim
+    for axis, flipped in linked:
+        if axis is not None:
+            steps[axis] = slice(None, None, -1 if flipped else 1)
+    kept = sorted(axis for axis, _ in linked if axis is not None)
+    order = [kept.index(axis) for axis, _ in linked if axis is not None]
+    new = [None if axis is None else slice(None) for axis, _ in linked]
+    # The dots keep an array without axes a view.
+    seen: NDArray[Any] = view[(*steps, ...)].transpose(order)[(*new, ...)]
+    return seen

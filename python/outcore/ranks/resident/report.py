@@ -1,0 +1,80 @@
+"""What moving a section would do: how it lies in the layout, and who would read or write what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from outcore.arrays.disk import DiskArray
+from outcore.arrays.layouts import ResidentLayout, touched
+from outcore.base.report import human
+from outcore.base.sections import Selection
+from outcore.ranks.collective.explain import explain_all
+from outcore.ranks.collective.report import ManyReport
+from outcore.ranks.resident.movement import Movement, Wanted
+from outcore.ranks.transport import Transport
+
+__all__ = ["ResidentReport", "explained"]
+
+
+@dataclass(frozen=True)
+class ResidentReport:
+    """
+    What moving a section would do; `str` is for people.
+
+    Parameters
+    ----------
+    layout
+        How the array lies on disk, and why.
+    shape
+        Of the section on disk.
+    section_bytes
+        Its bytes there.
+    aligned_bytes
+        Bytes of all chunks that it touches: what has to be moved if chunks are moved whole, as those
+        that are encoded are. Equal to `section_bytes` where there are no chunks.
+    access
+        What the ranks would do: method, owners, requests of prices.
+    """
+
+    layout: ResidentLayout
+    shape: tuple[int, ...]
+    section_bytes: int
+    aligned_bytes: int
+    access: ManyReport
+
+    @property
+    def aligned(self) -> bool:
+        """Whether the edges of the section are edges of chunks."""
+        return self.aligned_bytes == self.section_bytes
+
+    def __str__(self) -> str:
+        times = self.aligned_bytes / max(self.section_bytes, 1)
+        fits = (
+            "aligned with the layout"
+            if self.aligned
+            else f"not aligned: the chunks that it touches have {human(self.aligned_bytes)}, "
+            f"{times:.2f} times as much"
+        )
+        return (
+            f"section of shape {self.shape}, {human(self.section_bytes)}, {fits}\n{self.layout}\n"
+            f"{self.access}"
+        )
+
+
+def explained(
+    group: Transport, array: DiskArray, layout: ResidentLayout, wanted: Wanted
+) -> ResidentReport:
+    """What `wanted` would do. Collective."""
+    access = explain_all(
+        [(array, section) for section in Movement(group, array, wanted).sections()],
+        comm=group,
+        method=wanted.method,
+        write=wanted.write,
+    )
+    section = Selection.of_disk(array, wanted.key, write=wanted.write)
+    item = array.dtype.itemsize
+    number = int(np.prod([count for _, count, _ in section.ranges], dtype=object))
+    around = number if array.chunks is None else touched(section.ranges, array.shape, array.chunks)
+    return ResidentReport(layout, section.shape, number * item, around * item, access)

@@ -1,0 +1,675 @@
+"""
+`checkpoint`, `icheckpoint` and `restore`: arrays in memory to a folder and back, by all ranks together.
+
+Problem. A program wants one call that keeps what it needs to go on, on any number of ranks; the call may
+fail on any rank at any moment, and the last checkpoint must be there still.
+Idea. Ranks agree on what is kept, the first one makes a generation with an empty file for each array
+(`folder`), all write their parts with collective writes and flush; then the first one lets the
+generation count. `icheckpoint` does so with copies, as a started collective call.
+
+Invariants. All ranks return, or all raise; what fails on one rank before they have synchronised, a copy
+without memory included, all raise at the first synchronisation. Copies count in the memory budget as
+long as they live.
+
+References: the checkpoint library of *Disk Resident Arrays* (Foster, Nieplocha), section 2; PASSION,
+section 3.2, for arrays in any distribution.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from outcore import _core, formats
+from outcore.arrays.opening import create, open
+from outcore.base.distribution import Distribution
+from outcore.base.hints import Hints
+from outcore.base.requests import Started
+from outcore.errors import (
+    BudgetError,
+    CollectiveError,
+    FormatError,
+    OutcoreError,
+    StorageError,
+    UsageError,
+)
+from outcore.formats import homes
+from outcore.formats.paths import one_name
+from outcore.ranks.agreement import Announced
+from outcore.ranks.collective.array import CollectiveArray
+from outcore.ranks.collective.request import CollectiveRequest, start_call
+from outcore.ranks.dist import DistArray
+from outcore.ranks.ranks import Ranks, collective
+from outcore.ranks.restart.folder import Entry, Folder, Manifest
+from outcore.ranks.transport import SerialTransport, Transport
+from outcore.ranks.transport import transport as join
+
+__all__ = ["checkpoint", "icheckpoint", "restore"]
+
+# Of programs that name no ranks: its started checkpoints are written in their order, too.
+_ALONE = SerialTransport()
+_STARTED = Started()
+# A name is that of a file, with a suffix behind it.
+_LONGEST_NAME = 200
+# So often a checkpoint is read anew because another took its place meanwhile.
+_TRIES = 5
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """One array that is kept: its file, how it was brought, and this rank's part."""
+
+    file: str
+    kind: str
+    part: DistArray
+
+
+@collective
+def checkpoint(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, Any],
+    *,
+    comm: Any = None,
+    hints: Hints | Mapping[str, Any] | None = None,
+) -> None:
+    """
+    Keep arrays on disk, so that a program can go on from them after a crash. Collective.
+
+    One call, and atomic: what `path` held before stands until the new checkpoint is whole and durable.
+    After a crash or a kill at any moment `restore` finds one of the two.
+
+    Parameters
+    ----------
+    path
+        A folder; it is made if it is not there. Of several ranks all name the same, on a file system
+        that all see.
+    arrays
+        What is kept, by name. A `DistArray` (without its ghosts) in any distribution; a `numpy.ndarray`,
+        which all ranks have, and of which that of rank 0 is kept; a NumPy scalar; or what JSON can say
+        (None, bool, int, float, str, lists and dicts of these), equal on all ranks. A name is that of a
+        file: its suffix tells the format (``"u.h5"``, ``"u.zarr"``), and ``.npy`` is added to names
+        without one.
+    comm
+        The ranks: a communicator of mpi4py, or a transport. By default those of the first `DistArray`,
+        or this process alone.
+    hints
+        For writing; they never change what is kept.
+
+    Raises
+    ------
+    UsageError
+        ``bad-checkpoint``: a name or value that cannot be kept, or `path` is something else.
+    StorageError, FormatError
+        The system said no; the folder holds a checkpoint of a later version.
+    CollectiveError
+        On all of several ranks if any failed (its own failure is ``__cause__``), or meant something
+        else (``mismatched-call``).
+
+    Notes
+    -----
+    ``path/checkpoint.json`` lists arrays, values, and the folder ``path/arrays-N`` of the files, each of
+    which is an ordinary one: ``numpy.load("state/arrays-1/u.npy")``. While a checkpoint is written the
+    disk holds two. Leftovers of killed processes go with the next one.
+
+    Memory as for `CollectiveArray.write_all`: slots, no copies of arrays.
+
+    Checkpoints of distributed arrays as in Disk Resident Arrays (Foster and Nieplocha); written in any
+    distribution by the extended two-phase method (Thakur and Choudhary, section 3.2).
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> outcore.checkpoint("state", {"u": np.arange(6.0), "step": 17})
+    >>> outcore.restore("state")["step"]
+    17
+    >>> np.load("state/arrays-1/u.npy")
+    array([0., 1., 2., 3., 4., 5.])
+    """
+    group = _group(comm, arrays)
+    with _together(group, "checkpoint"):
+        _after_what_was_started(group)
+        _write(path, lambda: _kept(group, arrays), group, hints)
+
+
+def icheckpoint(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, Any],
+    *,
+    comm: Any = None,
+    hints: Hints | Mapping[str, Any] | None = None,
+) -> CollectiveRequest[None]:
+    """
+    Start to keep arrays on disk, and return at once; see `checkpoint`. Collective.
+
+    The arrays are copied first, so the program goes on and changes them.
+
+    Parameters
+    ----------
+    path, arrays, comm, hints
+        As for `checkpoint`.
+
+    Returns
+    -------
+    CollectiveRequest
+        Its `wait` returns when the checkpoint is whole and durable, and raises what `checkpoint` would,
+        on all ranks. Its `test` never waits.
+
+    Raises
+    ------
+    UsageError
+        ``bad-communicator``. All other failures, `BudgetError` for a copy included, `wait` raises on all
+        ranks; the last checkpoint stands then.
+
+    Notes
+    -----
+    The copies of this rank's parts count in the memory budget until the checkpoint is written. If there
+    is no place for them, checkpoints that are in flight are waited for first. Any number may be in
+    flight; they are written in the order in which they were started (`CollectiveArray.iread_all`), and
+    the end of the process waits for them.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> u = np.zeros(6)
+    >>> requests = []
+    >>> for step in range(3):
+    ...     u += 1
+    ...     requests.append(outcore.icheckpoint("state", {"u": u, "step": step}))
+    >>> for request in requests:
+    ...     request.wait()
+    >>> outcore.restore("state")
+    {'u': array([3., 3., 3., 3., 3., 3.]), 'step': 2}
+    """
+    group = _group(comm, arrays)
+    held: list[_core.Reservation] = []
+    found: dict[str, _Kept | Any] = {}
+    failure: BaseException | None = None
+    try:
+        found = _copied(group, _kept(group, arrays), held)
+    except Exception as error:
+        failure = error
+
+    def kept() -> dict[str, _Kept | Any]:
+        if failure is not None:
+            raise failure
+        return found
+
+    def write() -> None:
+        try:
+            with _together(group, "checkpoint"):
+                _write(path, kept, group, hints)
+        finally:
+            found.clear()
+            for one in held:
+                one.release()
+
+    return start_call(group, _STARTED, f"checkpoint {path!r}", write, writes=True)
+
+
+@collective
+def restore(
+    path: str | os.PathLike[str],
+    *,
+    names: Iterable[str] | None = None,
+    into: Mapping[str, Distribution | DistArray | NDArray[Any]] | None = None,
+    comm: Any = None,
+    hints: Hints | Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """
+    Read what `checkpoint` kept, on any number of ranks. Collective.
+
+    Parameters
+    ----------
+    path
+        The folder of the checkpoint.
+    names
+        What is wanted of it; by default all. All ranks the same.
+    into
+        By name, how an array is wanted: a `Distribution` (a new `DistArray`), or a `DistArray` (ghosts
+        included) or `numpy.ndarray` of its shape and dtype, which is filled.
+    comm
+        The ranks, which need not be those that made the checkpoint. By default those of the first
+        `DistArray` of `into`, or this process alone.
+    hints
+        For reading; they never change what is read.
+
+    Returns
+    -------
+    dict
+        By name, arrays before values. An array that was distributed is a `DistArray`: in blocks along
+        its first axis, or along its longest one if the first has not an index for each rank; without
+        `comm` and `into` a `numpy.ndarray`. What all ranks had, all have: arrays, NumPy scalars, values.
+
+    Raises
+    ------
+    FormatError
+        ``bad-checkpoint``: there is no checkpoint in the folder, or a file is not what was kept;
+        ``bad-metadata``: its manifest is damaged; ``no-such-array``: a name that it does not have.
+    StorageError
+        ``missing-chunk``: a chunk of an array is gone; ``not-found`` and others: the system said no.
+    UsageError, DistributionError
+        `into` does not fit.
+    CollectiveError
+        On all of several ranks, as of `checkpoint`.
+
+    Notes
+    -----
+    If another checkpoint takes its place meanwhile, all is read anew, so it is never a mixture. Memory
+    of the arrays is the caller's, and not counted in the memory budget; besides them as
+    `CollectiveArray.read_all`.
+
+    Examples
+    --------
+    >>> import numpy as np, outcore
+    >>> from outcore.testing.sim import SimWorld
+    >>> def keep(comm):
+    ...     rows = outcore.Distribution((6, 4), ["block", "*"], comm.size)
+    ...     u = outcore.DistArray.from_function(lambda i, j: 10 * i + j, rows, transport=comm)
+    ...     outcore.checkpoint("state", {"u": u, "step": 17})
+    >>> _ = SimWorld(3).run(keep)
+    >>> def go_on(comm):
+    ...     columns = outcore.Distribution((6, 4), ["*", "cyclic"], comm.size)
+    ...     found = outcore.restore("state", into={"u": columns}, comm=comm)
+    ...     return found["step"], found["u"].owned[5].tolist()
+    >>> SimWorld(2).run(go_on)
+    [(17, [50.0, 52.0]), (17, [51.0, 53.0])]
+    >>> outcore.restore("state")["u"].shape
+    (6, 4)
+    """
+    wanted = {} if into is None else dict(into)
+    group = _group(comm, wanted)
+    alone = comm is None and not any(isinstance(one, DistArray) for one in wanted.values())
+    with _together(group, "restore"):
+        _after_what_was_started(group)
+        some = None if names is None else list(names)
+        return _restored(group, path, some, wanted, hints, alone=alone)
+
+
+def _restored(
+    group: Transport,
+    path: str | os.PathLike[str],
+    some: list[str] | None,
+    wanted: Mapping[str, Any],
+    hints: Hints | Mapping[str, Any] | None,
+    *,
+    alone: bool,
+) -> dict[str, Any]:
+    """All of it, or some, from one checkpoint, whatever takes its place meanwhile."""
+    ranks = Ranks.of(group, "restore")
+    places: list[str] = []
+
+    def say() -> str:
+        places.append(one_name(path))
+        for name, one in wanted.items():
+            _check_wanted(group, name, one)
+        told = {name: _told(one) for name, one in wanted.items()}
+        return f"restore({os.path.realpath(places[0])!r}, names={some}, into={told})"
+
+    _alike(ranks, say)
+    place = places[0]
+    for turn in range(_TRIES):
+        manifest = _read_manifest(ranks, place)
+        failure: BaseException | None = None
+        found: dict[str, Any] = {}
+        try:
+            with _together(group, "restore"):
+                found = _read(ranks, place, manifest, some, wanted, hints, alone=alone)
+        except BaseException as error:
+            failure = error
+
+        def go_on(failure: BaseException | None = failure) -> None:
+            if failure is not None and not isinstance(failure, OutcoreError):
+                raise failure  # of an interrupt the other ranks know only that something failed
+
+        ranks.together(go_on)
+        # What it named is removed when there is another, perhaps while it was read.
+        if _read_manifest(ranks, place).is_same(manifest) or turn == _TRIES - 1:
+            if failure is not None:
+                raise failure
+            return found
+    raise AssertionError  # the last turn returns or raises
+
+
+def _group(comm: Any, arrays: Mapping[str, Any]) -> Transport:
+    """The ranks that are meant."""
+    if comm is None and isinstance(arrays, Mapping):
+        found = [one.transport for one in arrays.values() if isinstance(one, DistArray)]
+        comm = found[0] if found else None
+    group = _ALONE if comm is None else join(comm)
+    return _ALONE if isinstance(group, SerialTransport) and group.size == 1 else group
+
+
+def _after_what_was_started(group: Transport) -> None:
+    group.in_flight.finish(group)
+
+
+def _together(group: Transport, name: str) -> contextlib.AbstractContextManager[None]:
+    """Of several ranks all raise what one of them raises between two synchronisations."""
+    return Announced(group, name) if group.size > 1 else _plainly(group)
+
+
+@contextlib.contextmanager
+def _plainly(group: Transport) -> Iterator[None]:
+    """One process alone raises what happened, and not that a rank failed."""
+    try:
+        yield
+    except CollectiveError as error:
+        if group.size == 1 and isinstance(error.__cause__, OutcoreError):
+            raise error.__cause__ from None
+        raise
+
+
+def _alike(ranks: Ranks, say: Callable[[], str]) -> None:
+    if ranks.size == 1:
+        say()
+    else:
+        ranks.alike(say, 0)
+
+
+# Keeping
+
+
+def _kept(group: Transport, arrays: Mapping[str, Any]) -> dict[str, _Kept | Any]:
+    """What is to be kept, checked; values are as JSON will give them back."""
+    if not isinstance(arrays, Mapping):
+        raise UsageError(
+            f"a checkpoint takes a mapping of names to arrays, not {type(arrays).__name__}; pass "
+            "{'name': array}",
+            code="bad-checkpoint",
+        )
+    found: dict[str, _Kept | Any] = {}
+    files: dict[str, str] = {}
+    for name, one in arrays.items():
+        if not isinstance(one, DistArray | np.ndarray | np.generic):
+            found[_checked_name(name)] = _as_json(name, one)
+            continue
+        file = _file_of(_checked_name(name))
+        if file in files:
+            raise UsageError(
+                f"the arrays {files[file]!r} and {name!r} would both be the file {file!r}; rename one",
+                code="bad-checkpoint",
+            )
+        files[file] = name
+        if isinstance(one, DistArray):
+            _check_ranks(group, name, one)
+            part = DistArray(one.distribution, one.owned, transport=group)
+            found[name] = _Kept(file, "distributed", part)
+        else:
+            kind = "array" if isinstance(one, np.ndarray) else "scalar"
+            every = Distribution.replicated(one.shape, group.size)
+            found[name] = _Kept(file, kind, DistArray(every, np.asarray(one), transport=group))
+    return found
+
+
+def _checked_name(name: Any) -> str:
+    fits = isinstance(name, str) and name and not name.startswith(".") and _is_text(name)
+    if not fits or set(name) & {"/", "\0"} or "::" in name or len(name.encode()) > _LONGEST_NAME:
+        raise UsageError(
+            f"{name!r:.300} cannot be a name in a checkpoint, as it is that of a file; pass text of at "
+            f"most {_LONGEST_NAME} bytes without '/' and '::', and no dot in front",
+            code="bad-checkpoint",
+        )
+    return str(name)
+
+
+def _is_text(value: str) -> bool:
+    """Whether it has a form in UTF-8: halves of characters have none."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _file_of(name: str) -> str:
+    """The file of an array: a suffix that tells a format counts, if files of it say what they hold."""
+    try:
+        told = formats.format_of_new(name)
+    except UsageError:
+        told = "raw"
+    return name + ".npy" if told == "raw" else name
+
+
+def _as_json(name: str, value: Any) -> Any:
+    """A value as it will be read back."""
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict) and all(isinstance(key, str) for key in one):
+            pending += one.values()
+        elif isinstance(one, list | tuple):
+            pending += one
+        elif one is not None and type(one) not in (bool, int, float, str):
+            raise UsageError(
+                f"{name!r} is, or has in it, a {type(one).__name__}, which a checkpoint cannot keep; "
+                "pass a DistArray, a NumPy array or scalar, or what JSON can say",
+                code="bad-checkpoint",
+            )
+    try:
+        json.dumps(value, ensure_ascii=False).encode()  # halves of characters have no UTF-8 form
+        return json.loads(json.dumps(value))
+    except (ValueError, RecursionError) as error:  # it has itself in it; a number of 5000 digits
+        raise UsageError(
+            f"{name!r} cannot be kept as JSON ({error!s:.200}); pass an array",
+            code="bad-checkpoint",
+        ) from error
+
+
+def _check_ranks(group: Transport, name: str, array: DistArray) -> None:
+    if array.transport is not group and not array.transport.size == group.size == 1:
+        raise UsageError(
+            f"the DistArray {name!r} is divided over other ranks than those of this call; pass the "
+            "communicator or transport that it was made with as comm=",
+            code="bad-checkpoint",
+        )
+
+
+def _copied(
+    group: Transport, kept: dict[str, _Kept | Any], held: list[_core.Reservation]
+) -> dict[str, _Kept | Any]:
+    """The same with copies of what this rank owns, counted in the budget."""
+    owned = {
+        name: one.part
+        for name, one in kept.items()
+        if isinstance(one, _Kept) and one.part.distribution.is_owner(group.rank)
+    }
+    nbytes = sum(part.local.nbytes for part in owned.values())
+    try:
+        held.append(_core.Reservation("a checkpoint", nbytes))
+    except BudgetError:
+        if group.in_flight.last is None:
+            raise
+        _after_what_was_started(group)  # they give back what their copies take
+        held.append(_core.Reservation("a checkpoint", nbytes))
+    found: dict[str, _Kept | Any] = {}
+    for name, one in kept.items():
+        if isinstance(one, _Kept):
+            local = one.part.local
+            if name in owned:
+                memory = local.copy(order="K")
+            else:  # nothing of it is written
+                memory = np.broadcast_to(np.zeros((), local.dtype), local.shape)
+            part = DistArray(one.part.distribution, memory, transport=group)
+            found[name] = replace(one, part=part)
+        else:
+            found[name] = one
+    return found
+
+
+def _write(
+    path: Any,
+    bring: Callable[[], dict[str, _Kept | Any]],
+    group: Transport,
+    hints: Hints | Mapping[str, Any] | None,
+) -> None:
+    ranks = Ranks.of(group, "checkpoint")
+    kept: dict[str, _Kept] = {}
+    values: dict[str, Any] = {}
+
+    names: list[str] = []
+
+    def say() -> str:
+        names.append(one_name(path))
+        found = bring()
+        for name, one in found.items():
+            (kept if isinstance(one, _Kept) else values)[name] = one
+        arrays = {name: (one.kind, _told(one.part)) for name, one in kept.items()}
+        place = os.path.realpath(names[0])
+        return f"checkpoint({place!r}, {arrays}, values {json.dumps(values)})"
+
+    _alike(ranks, say)
+    place = Folder(names[0])
+    try:
+        number = ranks.told(lambda: place.begin())
+        files = {name: place.file(number, one.file) for name, one in kept.items()}
+
+        def make() -> None:
+            for name, one in kept.items():
+                shape, dtype = one.part.shape, one.part.dtype
+                # Ranks write parts of chunks.
+                create(files[name], shape, dtype, compression=None).close()
+
+        ranks.once(make)
+        arrays: dict[str, Entry] = {}
+        with contextlib.ExitStack() as stack:
+            opened: list[CollectiveArray] = []
+            for name, one in kept.items():
+                array = open(files[name], "r+", comm=group, hints=hints)
+                opened.append(stack.enter_context(array))
+                array.handle.core.expect_flush()  # so it is on its way to the disk meanwhile
+                one.part.write_all(array)
+                dtype = _dtype_text(array.dtype)
+                arrays[name] = Entry(one.file, one.kind, array.shape, dtype)
+            for array in opened:
+                array.flush_all()
+        manifest = Manifest(number, arrays, values)
+        ranks.finished(lambda: place.publish(manifest) if ranks.first else None)
+    finally:
+        place.end()
+
+
+def _dtype_text(dtype: np.dtype[Any]) -> str:
+    """A dtype in words that are equal if it is."""
+    descr: Any = npy_format.dtype_to_descr(dtype)
+    return descr if isinstance(descr, str) else json.dumps(descr)
+
+
+# Reading
+
+
+def _told(one: Any) -> str:
+    """What is meant, in words that are equal on all ranks if it is the same."""
+    if isinstance(one, Distribution):
+        return str(one)
+    if isinstance(one, DistArray):
+        return f"DistArray {one.shape} {one.dtype}, {one.distribution}"
+    return f"array {one.shape} {one.dtype}"
+
+
+def _check_wanted(group: Transport, name: str, one: Any) -> None:
+    if isinstance(one, DistArray):
+        _check_ranks(group, name, one)
+    elif isinstance(one, Distribution):
+        if one.grid.size != group.size:
+            raise UsageError(
+                f"the distribution for {name!r} is over {one.grid.size} ranks, and {group.size} make "
+                "this call; pass comm=, or a distribution over as many",
+                code="bad-grid",
+            )
+    elif not isinstance(one, np.ndarray):
+        raise UsageError(
+            f"into[{name!r}] is a {type(one).__name__}; pass a Distribution, a DistArray or an array of "
+            "NumPy",
+            code="bad-checkpoint",
+        )
+
+
+def _read_manifest(ranks: Ranks, path: str) -> Manifest:
+    place = Folder(path)
+    document = ranks.told(lambda: place.read().document())
+    return Manifest.of(document, place.path)
+
+
+def _read(
+    ranks: Ranks,
+    path: str,
+    manifest: Manifest,
+    names: list[str] | None,
+    into: Mapping[str, Any],
+    hints: Hints | Mapping[str, Any] | None,
+    *,
+    alone: bool,
+) -> dict[str, Any]:
+    there = {**manifest.arrays, **manifest.values}
+    for name in [*(names or ()), *into]:
+        if name not in (manifest.arrays if name in into else there):
+            raise FormatError(
+                f"the checkpoint {path!r} has no array {name!r}; it has {', '.join(map(repr, there))}",
+                code="no-such-array",
+                path=path,
+            )
+    found: dict[str, Any] = {}
+    for name in there if names is None else names:
+        if name not in manifest.arrays:
+            found[name] = manifest.values[name]
+            continue
+        entry = manifest.arrays[name]
+        place = Folder(path)
+        file = place.file(manifest.generation, entry.file)
+        if homes.outside([file], "", place.path) is not None:
+            raise FormatError(
+                f"{file!r} is a link out of the folder of the checkpoint; put the array itself there",
+                code="names-outside",
+                path=file,
+            )
+        # All chunks were written: one that is missing was lost.
+        with open(file, comm=ranks.group, hints=replace(Hints.of(hints), missing="error")) as array:
+            if array.shape != entry.shape or _dtype_text(array.dtype) != entry.dtype:
+                raise FormatError(
+                    f"{file!r} has shape {array.shape} and dtype {array.dtype}, but the checkpoint says "
+                    f"{entry.shape} and {entry.dtype}: it is another file; restore it from a copy",
+                    code="bad-checkpoint",
+                    path=file,
+                )
+            try:
+                found[name] = _filled(ranks.group, array, entry, into.get(name), alone=alone)
+            except OutcoreError as error:
+                cause = error.__cause__ if isinstance(error, CollectiveError) else error
+                if isinstance(cause, StorageError) and cause.code == "missing-chunk":
+                    cause.message = (
+                        f"a chunk of {file!r} is missing, though checkpoint() wrote all of them: the "
+                        "checkpoint is damaged; restore it from a copy"
+                    )
+                raise
+    return found
+
+
+def _filled(
+    group: Transport, array: CollectiveArray, entry: Entry, wanted: Any, *, alone: bool
+) -> Any:
+    """The array as it is wanted."""
+    if wanted is None and entry.kind == "distributed" and not alone:
+        wanted = _blocks(array.shape, group.size)
+    if isinstance(wanted, Distribution):
+        wanted = DistArray.empty(wanted, array.dtype, transport=group)
+    if isinstance(wanted, DistArray):
+        wanted.read_all(array, ghosts=True)
+        return wanted
+    result = array.read_all(..., out=wanted)
+    return result[()] if entry.kind == "scalar" and wanted is None else result
+
+
+def _blocks(shape: tuple[int, ...], size: int) -> Distribution:
+    """Blocks along one axis: of whole rows, if there are enough."""
+    if not shape:
+        return Distribution.replicated(shape, size)
+    axis = 0 if shape[0] >= size else int(np.argmax(shape))
+    return Distribution(shape, ["block" if d == axis else "*" for d in range(len(shape))], size)

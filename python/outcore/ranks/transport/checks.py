@@ -1,0 +1,99 @@
+"""What is looked at before the first message: afterwards an error would leave the others waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.errors import CollectiveError, UsageError
+from outcore.ranks.transport.protocol import Bytes
+
+__all__ = ["counted", "flat", "of_length", "ranges", "record_of"]
+
+
+def record_of(record: Any) -> NDArray[np.int64]:
+    """Refuse what is no flat record of int64."""
+    array = np.asarray(record)
+    if array.dtype != np.int64 or array.ndim != 1:
+        raise UsageError(
+            f"a record of {array.dtype} with {array.ndim} axes; records are flat int64 arrays",
+            code="bad-record",
+        )
+    return np.ascontiguousarray(array)
+
+
+def flat(buffer: Any, name: str, writable: bool = False) -> Bytes:
+    """Refuse what is no packed buffer of bytes, and give its bytes without a copy."""
+    array = (
+        np.asarray(buffer) if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, np.uint8)
+    )
+    if array.dtype != np.uint8 or array.ndim != 1 or not array.flags.c_contiguous:
+        raise UsageError(
+            f"{name} of an exchange is {array.dtype} with {array.ndim} axes; it must be flat,"
+            " contiguous uint8",
+            code="bad-exchange",
+        )
+    if writable and not array.flags.writeable:
+        raise UsageError(f"{name} of an exchange cannot be written", code="bad-exchange")
+    return array
+
+
+def counted(
+    counts: Sequence[int] | NDArray[np.integer[Any]], size: int, room: int
+) -> NDArray[np.int64]:
+    """Refuse counts that are not one for each rank, or more than the buffer holds."""
+    array = np.asarray(counts, dtype=np.int64)
+    if array.shape != (size,) or (array < 0).any() or int(array.sum()) > room:
+        raise UsageError(
+            f"counts {array.tolist()[:8]} of an exchange of {size} ranks and a buffer of {room}"
+            " bytes; there must be one for each rank, and their sum must fit the buffer",
+            code="bad-exchange",
+        )
+    return array
+
+
+def of_length(sender: int, receiver: int, sent: int, expected: int) -> None:
+    """Refuse a message of another length than was promised."""
+    if sent != expected:
+        raise CollectiveError(
+            f"rank {sender} sent {sent} bytes to rank {receiver}, which expects {expected}. Every"
+            " rank must make the same call; please report it if outcore made it",
+            code="mismatched-call",
+            ranks=(sender, receiver) if sender != receiver else (sender,),
+        )
+
+
+def ranges(ranks: Sequence[int]) -> str:
+    """
+    Tell ranks in few words.
+
+    Examples
+    --------
+    >>> ranges([0, 1, 2, 5])
+    'ranks 0-2, 5'
+    >>> ranges([3])
+    'rank 3'
+    """
+    return f"rank{'s' if len(ranks) != 1 else ''} {few(sorted(ranks), 20)}"
+
+
+def few(ranks: Sequence[int], most: int = 8) -> str:
+    """
+    Tell numbers of ranks, which ascend, in at most so many spans.
+
+    Examples
+    --------
+    >>> few([0, 1, 2, 5])
+    '0-2, 5'
+    """
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and spans[-1][-1] == rank - 1:
+            spans[-1][1:] = [rank]
+        else:
+            spans.append([rank])
+    words = ", ".join("-".join(map(str, span)) for span in spans[:most])
+    return words + (", ..." if len(spans) > most else "")

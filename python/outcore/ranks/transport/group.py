@@ -1,0 +1,526 @@
+"""
+A group of ranks, on one node or on several.
+
+Ranks of one node synchronise at a barrier in shared memory (``crates/io/src/node_barrier.rs``), which
+takes tens of microseconds, whatever the MPI library does. Between nodes the first rank of each speaks
+for all: node barrier, messages between these leaders, node barrier. Only `start_exchange` sends
+messages of its own.
+
+Each step carries the name of its call and its length, of all ranks to all ranks: if ranks made
+different calls, all of them raise, and are in step again afterwards. So a rank that failed between two
+steps needs not know which one the others make: it calls off in its place (`Group.call_off`), and all
+raise what it says.
+
+A group that was stopped (`watchdog.py`) stays so: its ranks may be in the midst of different calls.
+"""
+
+from __future__ import annotations
+
+import struct
+import weakref
+from collections.abc import Sequence
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import CollectiveError, StaysInProcess, UsageError
+from outcore.ranks.transport import place as at
+from outcore.ranks.transport.checks import counted, flat, of_length, ranges, record_of
+from outcore.ranks.transport.failing import failed, mark
+from outcore.ranks.transport.in_flight import InFlight
+from outcore.ranks.transport.nodememory import NodeMemory
+from outcore.ranks.transport.place import CELL, FAR_CELL, HEAD, Place, seat
+from outcore.ranks.transport.protocol import Bytes
+from outcore.ranks.transport.serial import SerialTransport
+from outcore.ranks.transport.service import Service
+from outcore.ranks.transport.sharing import GroupShared, share
+from outcore.ranks.transport.timeouts import DeferredInterrupt, Patience
+from outcore.ranks.transport.watchdog import Watchdog
+from outcore.ranks.transport.wire import Pending, Wire, gather_blocks, settle
+
+__all__ = ["Group", "found"]
+
+_HEAD = struct.Struct("<IIQ")
+# No message is longer: counts of MPI have 31 bits.
+PIECE = 1 << 30
+# What a rank says that calls off.
+_REASON = 4096
+
+
+class Group(StaysInProcess):
+    """
+    The transport of a group of ranks. Its calls are made by one thread at a time.
+
+    Parameters
+    ----------
+    place
+        This rank and its group.
+    node_barrier
+        The handle of this rank on the node barrier of its node.
+    wire
+        Messages between ranks.
+    memory
+        Memory that ranks of a node share.
+    patience
+        When waits warn and give up.
+    """
+
+    _elsewhere = "pass the communicator there"
+
+    def __init__(
+        self,
+        place: Place,
+        node_barrier: _core.NodeBarrier,
+        wire: Wire,
+        memory: NodeMemory,
+        patience: Patience,
+    ) -> None:
+        self.rank = place.rank
+        self.size = place.size
+        self.nodes = place.nodes
+        self.place = place
+        self.wire = wire
+        self.memory = memory
+        self.watchdog = Watchdog(place, node_barrier, wire, patience)
+        self.mishaps = 0
+        self.synchronised: int | None = None
+        self.in_flight = InFlight(threads=wire.threads)
+        #: Requests to other nodes, when somebody makes them.
+        self.service: Service | None = None
+        self._node_barrier = node_barrier
+        self._far = place.far
+        self._watch = self.watchdog.at_barrier
+        self._closed = False
+        self._shares: weakref.WeakSet[GroupShared] = weakref.WeakSet()
+        wire.groups.append(self)
+
+    # ------------------------------------------------------------------------------ the calls
+
+    def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Records of all ranks."""
+        self._check()
+        # Most records are what they must be.
+        if type(record) is not np.ndarray or record.dtype != np.int64 or record.ndim != 1:
+            record = record_of(record)
+        said = record.tobytes()
+        rows: bytearray | None
+        if self._far or len(said) > CELL:
+            rows = self._gather(at.ALLGATHER, said)
+        else:
+            rows = self._node_barrier.gather(at.ALLGATHER, len(said), said, self._watch)
+            if rows is None:
+                self._mismatched()
+        if not rows:
+            return np.empty((self.size, 0), np.int64)
+        return np.frombuffer(rows, np.int64).reshape(self.size, record.size)
+
+    def allgather_bytes(self, blob: bytes) -> list[bytes]:
+        """Bytes of all ranks, of any lengths."""
+        self._check()
+        with DeferredInterrupt():
+            said = np.int64(len(blob)).tobytes()
+            lengths = np.frombuffer(self._step(at.ALLGATHER_BYTES, 8, said), np.int64).tolist()
+            longest = max(lengths)
+            if not longest:
+                return [b""] * self.size
+            rows = self._gather(at.ALLGATHER_BYTES, bytes(blob).ljust(longest, b"\0"))
+            return [bytes(rows[k * longest : k * longest + n]) for k, n in enumerate(lengths)]
+
+    def barrier(self) -> None:
+        """Wait until all ranks have come."""
+        self._check()
+        if self._far:
+            self._gather(at.BARRIER, b"")
+        elif self._node_barrier.gather(at.BARRIER, 0, b"", self._watch) is None:
+            self._mismatched()
+
+    def agree(self, code: int) -> int:
+        """Tell the largest code of any rank."""
+        self._check()
+        if self._far:
+            rows = self._gather(at.AGREE, np.int64(code).tobytes())
+            return int(np.frombuffer(rows, np.int64).max())
+        largest = self._node_barrier.agree(at.AGREE, code, self._watch)
+        if largest is None:
+            self._mismatched()
+        return largest
+
+    def start_exchange(
+        self,
+        send: Any,
+        send_counts: Sequence[int] | NDArray[np.integer[Any]],
+        recv: Any,
+        recv_counts: Sequence[int] | NDArray[np.integer[Any]],
+    ) -> GroupExchange:
+        """Start sending bytes to all ranks and receiving from all."""
+        self._check()
+        self.watchdog.check_far()
+        source, target = flat(send, "send"), flat(recv, "recv", writable=True)
+        to = counted(send_counts, self.size, source.size)
+        of = counted(recv_counts, self.size, target.size)
+        of_length(self.rank, self.rank, int(to[self.rank]), int(of[self.rank]))
+        with DeferredInterrupt():
+            try:
+                return GroupExchange(self, source, to, target, of)
+            except BaseException as error:
+                self.watchdog.broken(error)
+                raise
+
+    def shared(self, nbytes: int) -> GroupShared:
+        """Memory that the ranks of this node share."""
+        self._check()
+        with DeferredInterrupt():
+            made = share(self, int(nbytes))
+        self._shares.add(made)
+        return made
+
+    def split(self, color: int, key: int) -> Group | SerialTransport | None:
+        """Part the group."""
+        self._check()
+        with DeferredInterrupt():
+            mine = np.array([color, key, self.wire.context], np.int64)
+            table = np.frombuffer(self._gather(at.SPLIT, mine.tobytes()), np.int64)
+            table = table.reshape(self.size, 3)
+            self.wire.context = context = int(table[:, 2].max()) + 1
+            seats = None
+            if color >= 0:
+                members = np.flatnonzero(table[:, 0] == color)
+                ranks = [int(r) for r in members[np.lexsort((members, table[members, 1]))]]
+                seats = seat(
+                    ranks.index(self.rank),
+                    [self.place.processes[rank] for rank in ranks],
+                    [self.nodes[rank] for rank in ranks],
+                    context,
+                )
+            return found(self, seats, self.wire, self.memory, self.watchdog.patience)
+
+    def call_off(self, said: bytes) -> list[bytes]:
+        """Make all ranks raise at the step that they are at, and tell what those said who failed."""
+        self._check()
+        with DeferredInterrupt():
+            # Ranks of this node that make memory first come to a step of all ranks then.
+            while self._synchronise(at.OFF, 0, b"") is None:
+                pass
+            self.mishaps += 1
+            return self._reasons(said)
+
+    def waits_for(self, rank: int, elapsed: float) -> bool:
+        """Whether a rank of this node is gone, for which this one has waited so long."""
+        return self.watchdog.waits_for(rank, elapsed)
+
+    def give_up(self, text: str) -> None:
+        """Tell all ranks that this one cannot go on."""
+        error = CollectiveError(text, code="rank-failed", ranks=(self.rank,))
+        self.watchdog.stop(error, waiting=False)
+
+    def close(self) -> None:
+        """Leave the group for good, and release the memory shared in it."""
+        if not self._closed:
+            self.in_flight.finish(self)
+            self._closed = True
+            if self.service is not None:
+                self.service.close()
+            for made in list(self._shares):
+                made.close()
+            self._node_barrier.leave()
+            self.wire.groups.remove(self)
+            if not self.wire.groups:
+                self.wire.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this rank has left."""
+        return self._closed
+
+    # For the end of the program
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a rank has given it up, or is gone."""
+        return self._node_barrier.stopped() is not None
+
+    def waiting_ranks(self) -> tuple[int, ...]:
+        """Ranks of this node that wait in a step that this one has not made."""
+        here, seen = self.place.here, self._node_barrier.seen()
+        mine = seen[here.index(self.rank)][0]
+        return tuple(here[k] for k, one in enumerate(seen) if one[0] > mine)
+
+    @property
+    def far_tag(self) -> int | None:
+        """The tag with which leaders of other nodes tell this one of a step; None if they do not."""
+        return self.place.tag(at.TAG_GATHER) if self._far and self.place.leads else None
+
+    # --------------------------------------------------------------------------------- steps
+
+    def gather_here(self, call: int, said: bytes) -> bytearray:
+        """What the ranks of this node say, of one length, one after the other."""
+        heard = self._node_barrier.gather(call, len(said), said, self._watch)
+        if heard is None:
+            self._mismatched()
+        return heard
+
+    def _gather(self, call: int, said: bytes) -> bytearray:
+        """Rows of any one length, in as many steps as it takes."""
+        with DeferredInterrupt():
+            most = FAR_CELL if self._far else CELL
+            if len(said) <= most:
+                return self._step(call, len(said), said)
+            parts = []
+            for start in range(0, len(said), most):
+                part = said[start : start + most]
+                rows = np.frombuffer(self._step(call, len(said), part), np.uint8)
+                parts.append(rows.reshape(self.size, len(part)))
+            return bytearray(np.concatenate(parts, axis=1))
+
+    def _step(self, call: int, total: int, said: bytes) -> bytearray:
+        shared = self._synchronise(call, total, said)
+        if shared is None:
+            self._mismatched()
+        heads, rows = shared
+        if heads != heads[:HEAD] * self.size:
+            self._mismatched(heads)
+        return rows
+
+    def _synchronise(self, call: int, total: int, said: bytes) -> tuple[bytes, bytearray] | None:
+        """
+        Heads and rows of all ranks; no rows if they made different calls.
+
+        None if there are several nodes, and a rank of this one made a step of this node alone: then no
+        rank of the node has made the step yet.
+        """
+        heard = self._node_barrier.gather(call, total, said, self._watch)
+        if not self._far:
+            return self._node_barrier.heads(), heard or bytearray()
+        if heard is None and at.SHARED in _calls(self._node_barrier.heads()):
+            return None
+        # The leaders go on even if the ranks of their node disagree: the others must hear of it.
+        self.watchdog.call = call
+        result = None
+        if self.place.leads:
+            try:
+                result = self._speak(call, self._node_barrier.heads() + (heard or b""))
+            except BaseException as error:
+                # The ranks of this node wait for what the others said.
+                self.watchdog.broken(error)
+                raise
+        answer = self._node_barrier.share(at.SECOND, result, self._watch)
+        return bytes(answer[: self.size * HEAD]), answer[self.size * HEAD :]
+
+    def _reasons(self, said: bytes) -> list[bytes]:
+        """What each rank says that failed; of the others nothing."""
+        rows = self._gather(at.REASONS, said[:_REASON].ljust(_REASON, b"\0"))
+        cuts = range(0, len(rows), _REASON)
+        return [bytes(rows[cut : cut + _REASON]).rstrip(b"\0") for cut in cuts]
+
+    def _speak(self, call: int, block: bytes) -> bytes:
+        """As the leader of a node: tell its block, make heads and rows in order of ranks of all."""
+        place = self.place
+        room = (HEAD + FAR_CELL) * max(map(self.nodes.count, range(len(place.leaders))))
+        processes = [place.processes[rank] for rank in place.leaders]
+        me, tag = self.nodes[self.rank], place.tag(at.TAG_GATHER)
+        with self.watchdog.of_leader(call) as look:
+            look.quickly()
+            blocks = gather_blocks(self.wire, tag, processes, me, block, room, look)
+        heads: list[bytes] = [b""] * self.size
+        rows: list[bytes] = [b""] * self.size
+        for node, text in enumerate(blocks):
+            ranks = place.on([node])
+            body = text[HEAD * len(ranks) :]
+            length = len(body) // len(ranks)
+            for k, rank in enumerate(ranks):
+                heads[rank] = text[HEAD * k : HEAD * (k + 1)]
+                rows[rank] = body[length * k : length * (k + 1)]
+        return b"".join(heads + rows)
+
+    def _mismatched(self, heads: bytes | None = None) -> NoReturn:
+        """Ranks made different calls: say which, or why one of them called off."""
+        self.mishaps += 1
+        # What only the ranks of this node have seen, the others have to be told.
+        everywhere = heads is not None or not self._far
+        ranks = self.place.here if heads is None else range(self.size)
+        heads = self._node_barrier.heads() if heads is None else heads
+        if everywhere and at.OFF in _calls(heads):
+            raise failed(self._reasons(b""))
+        calls: dict[str, list[int]] = {}
+        for k, rank in enumerate(ranks):
+            call, _, total = _HEAD.unpack_from(heads, HEAD * k)
+            name = at.CALLS[call] if call < len(at.CALLS) else "an unknown call"
+            length = f" of {total} bytes" if call in (at.ALLGATHER, at.ALLGATHER_BYTES) else ""
+            calls.setdefault(f"{name}{length}", []).append(rank)
+        told = ", ".join(f"{ranges(who)} called {name}" for name, who in calls.items())
+        most = max(calls.values(), key=len)
+        odd = tuple(sorted(rank for who in calls.values() if who is not most for rank in who))
+        error = CollectiveError(
+            f"{told}. Every rank must make the same calls in the same order",
+            code="mismatched-call",
+            ranks=odd,
+        )
+        raise mark(error) if everywhere else error
+
+    def _check(self) -> None:
+        if self._closed:
+            raise UsageError("this transport was closed; make a new one", code="closed")
+        # Each step has its place among the calls that were started, the same on all ranks.
+        if self.in_flight.last is not None:
+            self.in_flight.finish(self)
+
+
+def _calls(heads: bytes) -> set[int]:
+    """The calls that ranks made, of their heads."""
+    return {call for call, _, _ in _HEAD.iter_unpack(heads)}
+
+
+class GroupExchange:
+    """Messages on their way."""
+
+    def __init__(
+        self,
+        group: Group,
+        source: Bytes,
+        to: NDArray[np.int64],
+        target: Bytes,
+        of: NDArray[np.int64],
+    ) -> None:
+        self._group = group
+        self._watchdog = group.watchdog
+        place, tag, me = group.place, group.place.tag(at.TAG_DATA), group.rank
+        leaving, coming = np.cumsum(to) - to, np.cumsum(of) - of
+        self._pending: list[Pending] = []
+        self._broken = False
+        # Everybody begins with the rank after his own, so that not all write to rank 0 at once.
+        peers = [(me + k) % group.size for k in range(1, group.size)]
+        self._receives = []
+        for peer in peers:
+            for piece in _pieces(target, int(coming[peer]), int(of[peer])):
+                request = group.wire.receive(place.processes[peer], tag, piece)
+                self._receives.append((peer, request, piece.size))
+                self._pending.append((peer, request))
+        for peer in peers:
+            for piece in _pieces(source, int(leaving[peer]), int(to[peer])):
+                self._pending.append((peer, group.wire.send(place.processes[peer], tag, piece)))
+        mine = int(to[me])
+        target[int(coming[me]) : int(coming[me]) + mine] = source[int(leaving[me]) :][:mine]
+
+    def test(self) -> bool:
+        """Whether it is complete."""
+        self._pending = [each for each in self._pending if not each[1].done()]
+        if not self._pending:
+            self._finish()
+        return not self._pending
+
+    def wait(self) -> None:
+        """Wait until everything has been sent and received."""
+        if self._pending:
+            with DeferredInterrupt():
+                try:
+                    settle(self._pending, self._watchdog.of_exchange())
+                    self._pending = []
+                except BaseException as error:
+                    self._broken, self._pending = True, []
+                    self._watchdog.broken(error)
+                    raise
+        if self._broken:
+            self._watchdog.check()
+        self._finish()
+
+    def __del__(self) -> None:
+        # Nobody waited: MPI goes on using the buffers.
+        for _, request in self._pending:
+            if not request.done():
+                request.abandon()
+
+    def _finish(self) -> None:
+        receives, self._receives = self._receives, []
+        for peer, request, expected in receives:
+            of_length(peer, self._group.rank, request.count(), expected)
+
+
+def _pieces(buffer: Bytes, start: int, count: int) -> list[Bytes]:
+    cuts = range(start, start + count, PIECE)
+    return [buffer[cut : min(cut + PIECE, start + count)] for cut in cuts]
+
+
+class Parent(Protocol):
+    """Those who make a group talk to each other through this."""
+
+    def allgather_bytes(self, blob: bytes) -> list[bytes]:
+        """Bytes of all ranks."""
+        ...
+
+    def agree(self, code: int) -> int:
+        """Tell the largest code of any rank."""
+        ...
+
+
+def found(
+    parent: Parent, place: Place | None, wire: Wire, memory: NodeMemory, patience: Patience
+) -> Group | SerialTransport | None:
+    """
+    Make a group inside another one; collective over that one.
+
+    The first rank of each node makes the node barrier, tells its name, and takes the name away when all
+    have mapped it. Whoever takes no part (``place`` is None) still has to call this. Nobody returns
+    before all have looked which processes they can see: one that ended earlier would be taken for one
+    that cannot be seen, and waited for for ever.
+    """
+    failure: Exception | None = None
+    node_barrier: _core.NodeBarrier | None = None
+    made = ""
+    joins = place is not None and place.size > 1
+    nbytes = _core.NodeBarrier.nbytes(*place.node_barrier) if place is not None else 0
+    try:
+        if place is not None and joins and place.leads:
+            made = memory.make(nbytes)
+            node_barrier = _attach(place, memory.map(made, nbytes, 0, nbytes))
+    except Exception as error:
+        failure = error
+    try:
+        # Barriers are told apart by the process that made them.
+        mine = place.processes[place.rank] if place is not None else -1
+        # What could not be allocated is no node barrier yet.
+        told = parent.allgather_bytes(
+            f"{mine} {made}".encode() if node_barrier is not None else b""
+        )
+        names = dict(text.decode().split(" ") for text in told if text)
+        if place is not None and joins and not place.leads:
+            given = names.get(str(place.processes[place.here[0]]))
+            try:
+                if given is not None:
+                    node_barrier = _attach(place, memory.map(given, nbytes, 0, 0))
+            except Exception as error:
+                failure = error
+        bad = parent.agree(1 if joins and node_barrier is None else 0)
+    finally:
+        if made:
+            memory.unlink(made)
+    _raise_if(bad, failure)
+    group: Group | SerialTransport | None = None
+    try:
+        if node_barrier is not None and place is not None:
+            group = Group(place, node_barrier, wire, memory, patience)
+        elif place is not None:
+            group = SerialTransport()
+    except Exception as error:
+        failure = error
+    bad = parent.agree(0 if failure is None else 1)
+    _raise_if(bad, failure)
+    return group
+
+
+def _raise_if(bad: int, failure: Exception | None) -> None:
+    """Raise what failed here, or that something did elsewhere."""
+    if failure is not None:
+        raise failure
+    if bad:
+        raise CollectiveError(
+            "a group could not be made: a rank had no memory for it; what was missing is told there",
+            code="rank-failed",
+        )
+
+
+def _attach(place: Place, memory: Bytes) -> _core.NodeBarrier:
+    ranks, cell, result = place.node_barrier
+    mine = place.here.index(place.rank)
+    return _core.NodeBarrier(memory, mine, ranks, cell, result, place.leads)

@@ -1,0 +1,227 @@
+"""
+MPI: the only file that knows it.
+
+A communicator is duplicated once, so that our messages never meet those of its owner. All else is
+point-to-point messages on the duplicate (`wire.py`), so groups that are split off need no
+communicators. Nothing here waits inside MPI: operations are started and asked after, with naps.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore.errors import CollectiveError, UsageError
+from outcore.ranks.transport.ending import watch_end
+from outcore.ranks.transport.group import Group, found
+from outcore.ranks.transport.nodememory import MappedMemory, identity
+from outcore.ranks.transport.place import seat
+from outcore.ranks.transport.protocol import Bytes
+from outcore.ranks.transport.serial import SerialTransport
+from outcore.ranks.transport.timeouts import DeferredInterrupt, Patience
+
+__all__ = ["comm_world", "of_communicator"]
+
+# Buffers of messages that nobody waits for any more: MPI may still use them.
+_ABANDONED: list[Any] = []
+# Under this number a communicator remembers its transport.
+_KEYVAL: list[int] = []
+
+
+def comm_world() -> Any:
+    """Tell the communicator of all ranks."""
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD
+
+
+def of_communicator(comm: Any, patience: Patience) -> Group | SerialTransport:
+    """Make the transport of an mpi4py communicator; collective over it, the first time."""
+    from mpi4py import MPI
+
+    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise UsageError(
+            f"a transport is made of an intracommunicator of mpi4py, not of {comm!r}",
+            code="bad-communicator",
+        )
+    if not _KEYVAL:
+        _KEYVAL.append(MPI.Comm.Create_keyval())
+    known = comm.Get_attr(_KEYVAL[0])
+    if known is not None and not known.closed:
+        return known  # type: ignore[no-any-return]
+    made: Group | SerialTransport
+    if comm.Get_size() == 1:
+        made = SerialTransport()
+    else:
+        with DeferredInterrupt():
+            made = _found(MPI, comm, patience)
+    comm.Set_attr(_KEYVAL[0], made)
+    return made
+
+
+def _found(MPI: Any, comm: Any, patience: Patience) -> Group:
+    own, request = comm.Idup()
+    _nap_until(request)
+    own.Set_errhandler(MPI.ERRORS_RETURN)
+    boot = Boot(MPI, own)
+    node = identity()
+    pretended = os.environ.get("OUTCORE_RANKS_PER_NODE", "")
+    if pretended:
+        # For tests: ranks of one machine that behave as if they shared no memory.
+        count = int(pretended) if re.fullmatch(r"[0-9]+", pretended) else 0
+        if count < 1:
+            raise UsageError(
+                f"OUTCORE_RANKS_PER_NODE={pretended!r} is no number above 0", code="bad-hint"
+            )
+        node += f":{own.Get_rank() // count}"
+    nodes = boot.allgather_bytes(node.encode())
+    place = seat(own.Get_rank(), range(own.Get_size()), nodes, 0)
+    wire = MpiWire(MPI, own)
+    group = found(boot, place, wire, MappedMemory(), patience)
+    assert isinstance(group, Group)
+    watch_end(wire)
+    return group
+
+
+def _nap_until(request: Any) -> None:
+    nap = 10e-6
+    while not request.Test():
+        time.sleep(nap)
+        nap = min(nap * 1.5, 1e-3)
+
+
+class Boot:
+    """What the ranks need to make their first group."""
+
+    def __init__(self, MPI: Any, comm: Any) -> None:
+        self._MPI = MPI
+        self._comm = comm
+
+    def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Records of all ranks."""
+        table = np.empty((self._comm.Get_size(), record.size), np.int64)
+        _nap_until(self._comm.Iallgather(record, table))
+        return table
+
+    def allgather_bytes(self, blob: bytes) -> list[bytes]:
+        """Bytes of all ranks."""
+        lengths = self.allgather(np.array([len(blob)], np.int64))[:, 0]
+        longest = max(8, int(lengths.max() + 7) // 8 * 8)
+        table = self.allgather(np.frombuffer(blob.ljust(longest, b"\0"), np.int64).copy())
+        return [row.tobytes()[:n] for row, n in zip(table, lengths.tolist(), strict=True)]
+
+    def agree(self, code: int) -> int:
+        """Tell the largest code of any rank."""
+        return int(self.allgather(np.array([code], np.int64)).max())
+
+
+class MpiWire:
+    """Messages on a communicator of our own."""
+
+    def __init__(self, MPI: Any, comm: Any) -> None:
+        self.context = 0
+        self.groups: list[Any] = []
+        self.threads = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        self._MPI = MPI
+        self._comm = comm
+        self._end: Any = None
+
+    # The end of the program
+
+    def begin_end(self) -> bool:
+        """Say that this rank has come to its end; False if nobody has to be told."""
+        if self._MPI.Is_finalized() or not self.groups or any(one.stopped for one in self.groups):
+            return False
+        self._end = self._comm.Ibarrier()
+        return True
+
+    def all_ended(self) -> bool:
+        """Whether all ranks have said so."""
+        return bool(self._end.Test())
+
+    def waiting_ranks(self) -> tuple[int, ...]:
+        """Ranks that wait for this one in a call that it has not made."""
+        for group in self.groups:
+            if waiting := group.waiting_ranks():
+                return tuple(group.place.processes[rank] for rank in waiting)
+            tag = group.far_tag
+            status = self._MPI.Status()
+            if tag is not None and self._comm.Iprobe(self._MPI.ANY_SOURCE, tag, status):
+                return (status.Get_source(),)
+        return ()
+
+    def abort(self) -> None:
+        """End all ranks of the job."""
+        self._comm.Abort(1)
+
+    # Messages
+
+    def send(self, peer: int, tag: int, data: Bytes) -> MpiRequest:
+        """Start sending."""
+        request = self._comm.Isend([data, self._MPI.BYTE], peer, tag)
+        return MpiRequest(self._MPI, request, data, peer, False)
+
+    def receive(self, peer: int, tag: int, room: Bytes) -> MpiRequest:
+        """Start receiving."""
+        request = self._comm.Irecv([room, self._MPI.BYTE], peer, tag)
+        return MpiRequest(self._MPI, request, room, peer, True)
+
+    def take(self, tag: int) -> bytes | None:
+        """Tell a message with this tag, if there is one."""
+        status = self._MPI.Status()
+        # Matched: of two threads that see one message, the other one would wait for it for ever.
+        message = self._comm.Improbe(self._MPI.ANY_SOURCE, tag, status)
+        if message is None:
+            return None
+        room = np.empty(status.Get_count(self._MPI.BYTE), np.uint8)
+        message.Recv([room, self._MPI.BYTE])
+        return room.tobytes()
+
+    def close(self) -> None:
+        """Free the communicator, unless a message of it was abandoned."""
+        if not _ABANDONED and not self._MPI.Is_finalized():
+            self._comm.Free()
+
+
+class MpiRequest:
+    """A message that MPI carries."""
+
+    def __init__(self, MPI: Any, request: Any, data: Bytes, peer: int, receives: bool) -> None:
+        self._MPI = MPI
+        self._request = request
+        self._data = data
+        self._peer = peer
+        self._receives = receives
+        self._status = MPI.Status()
+        self._done = False
+
+    def done(self) -> bool:
+        """Whether it has arrived, or its buffer may be used again."""
+        if not self._done:
+            try:
+                self._done = self._request.Test(self._status)
+            except self._MPI.Exception as error:
+                self._done = True
+                raise CollectiveError(
+                    f"a message from or to process {self._peer} failed: {error}. Every rank must"
+                    " make the same call; otherwise look at the messages of MPI",
+                    code="rank-failed",
+                    ranks=(self._peer,),
+                ) from error
+        return self._done
+
+    def count(self) -> int:
+        """Bytes that arrived."""
+        return int(self._status.Get_count(self._MPI.BYTE))
+
+    def abandon(self) -> None:
+        """Nobody waits any more."""
+        if not self._done:
+            if self._receives:
+                self._request.Cancel()
+            _ABANDONED.append((self._request, self._data))

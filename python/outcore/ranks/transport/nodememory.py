@@ -1,0 +1,154 @@
+"""
+Memory that the ranks of one node map.
+
+A segment is a file in memory with a random name, which all map and the maker then unlinks: nothing
+stays behind when processes end. A maker that is killed before that leaves a file, which takes memory as
+long as the machine runs; so he holds a lock on it, which ends with him, and the first segment of another
+process removes what nobody holds (`sweep`). Space is allocated when the segment is made, so that a full
+``/dev/shm`` is an error then, and not a signal later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import tempfile
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from outcore import _core
+from outcore.errors import StorageError
+from outcore.ranks.transport.protocol import Bytes
+
+__all__ = ["MappedMemory", "NodeMemory", "sweep"]
+
+_NAME = re.compile(r"outcore-[0-9a-f]{24}")
+
+
+class NodeMemory(Protocol):
+    """Makes segments and maps them."""
+
+    def make(self, nbytes: int) -> str:
+        """Make a segment of zeros and tell its name; at most 64 characters."""
+        ...
+
+    def map(self, name: str, nbytes: int, offset: int, length: int) -> Bytes:
+        """Map a segment, and allocate a part of it."""
+        ...
+
+    def unlink(self, name: str) -> None:
+        """Take the name away; mappings stay."""
+        ...
+
+
+def _folder() -> Path:
+    shm = Path("/dev/shm")
+    return shm if shm.is_dir() and os.access(shm, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def identity() -> str:
+    """Tell one node from another: who has this identity shares memory with us."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # A number that the kernel gives to each mounted file system: containers of one machine
+        # have a /dev/shm of their own, or share one.
+        return f"{boot}:{_folder().stat().st_dev}"
+    return f"{os.uname().nodename}:{_folder()}"
+
+
+def sweep() -> None:
+    """Remove segments whose makers were killed before they had unlinked them."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(_folder()):
+            if _NAME.fullmatch(name):
+                with contextlib.suppress(OSError):  # gone meanwhile, somebody else's, or held
+                    _remove_left(_folder() / name)
+
+
+def _remove_left(path: Path) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    finally:
+        os.close(fd)
+
+
+class MappedMemory:
+    """Segments in ``/dev/shm``."""
+
+    # Whether this process has looked for what others left.
+    _swept: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        # Of segments that have a name: what holds their locks.
+        self._held: dict[str, int] = {}
+
+    def make(self, nbytes: int) -> str:
+        """Make the file; who maps a part allocates it."""
+        if not MappedMemory._swept:
+            MappedMemory._swept = True
+            sweep()
+        with _refusals(nbytes):
+            name, fd = self._locked()
+            self._held[name] = fd
+            try:
+                os.ftruncate(fd, nbytes)
+            except OSError:
+                self.unlink(name)
+                raise
+        return name
+
+    def _locked(self) -> tuple[str, int]:
+        """A new file, and its descriptor, which has its lock."""
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
+        while True:
+            name = f"outcore-{secrets.token_hex(12)}"
+            fd = os.open(_folder() / name, flags, 0o600)
+            try:
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(fd, fcntl.LOCK_EX)
+                if os.fstat(fd).st_nlink:
+                    return name, fd
+            except BaseException:
+                os.close(fd)
+                raise
+            os.close(fd)  # swept before it was locked
+
+    def map(self, name: str, nbytes: int, offset: int, length: int) -> Bytes:
+        """Map the whole, and allocate a part, by whom it will be used."""
+        with _refusals(nbytes):
+            fd = os.open(_folder() / name, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                if length and hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(fd, offset, length)
+                return np.frombuffer(_core.SharedMemory(nbytes, fd).bytes(), np.uint8)
+            finally:
+                os.close(fd)
+
+    def unlink(self, name: str) -> None:
+        """Remove the file."""
+        with contextlib.suppress(OSError):
+            os.unlink(_folder() / name)
+        fd = self._held.pop(name, -1)
+        if fd >= 0:
+            os.close(fd)
+
+
+@contextlib.contextmanager
+def _refusals(nbytes: int):  # type: ignore[no-untyped-def]
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"no {nbytes} bytes of shared memory in {_folder()}: {error.strerror}. Make it larger"
+            " (containers often have 64 MB: --shm-size), or give less memory to outcore",
+            code="disk-full" if error.errno == 28 else "io-failure",
+            path=str(_folder()),
+            errno=error.errno,
+        ) from error

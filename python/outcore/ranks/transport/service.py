@@ -1,0 +1,331 @@
+"""
+Requests between nodes: answered by a thread of the first rank of each node, while its ranks compute.
+
+Problem. A rank wants elements that lie in memory of another node, and nobody there makes a call.
+Windows of MPI would be the word for it; but without special hardware MPI itself moves their data
+only while somebody is inside MPI at the target, their atomic operations know nothing of processors
+that write the same memory, and their flushes wait where no rank that died is noticed.
+
+Idea. What one asks of another node is a message (`Wire`), and the ranks of a node share its memory: so
+one thread for each node answers for all of them (the *data server* of Global Arrays' ARMCI). A request
+names a subject (a number of which all ranks know what it means), and whoever registered the subject
+answers. Requests of one rank are answered in the order in which they were made. Answers of what only
+has to arrive (a put) are waited for later: at most so many bytes are on their way.
+
+Invariants. A call returns when what it sends has left its memory. Waiting never spins, looks
+whether the group was stopped, and ends with it. Messages are pieces of a length that both sides
+count in their memory budgets.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import UnsupportedError, UsageError
+from outcore.ranks.transport.failing import describe, rebuilt
+from outcore.ranks.transport.place import TAG_ANSWER, TAG_ASK
+from outcore.ranks.transport.protocol import Bytes, Transport
+from outcore.ranks.transport.timeouts import DeferredInterrupt
+from outcore.ranks.transport.wire import Request, settle
+
+if TYPE_CHECKING:
+    from outcore.ranks.transport.group import Group
+
+__all__ = ["PIECE", "Handler", "Service", "service_of"]
+
+#: Most bytes of elements in one message, unless one element has more.
+PIECE = 1 << 18
+# Requests that may be on their way, each with at most `PIECE` bytes.
+_DEPTH = 4
+# Of a request: subject, process and number of who asks, words that follow. Of an answer: whether it
+# failed, bytes.
+_HEAD, _ANSWER = 4, 2
+# Room for why a request failed.
+_REASON = 4096
+_NAP, _LONG_NAP = 10e-6, 1e-3
+
+#: Answers a request: gets its words and data, and gives bytes.
+Handler = Callable[[NDArray[np.int64], Bytes], Bytes]
+#: What is done with an answer.
+Then = Callable[[Bytes], None]
+_NOTHING: Bytes = np.empty(0, np.uint8)
+# Ended before MPI is: its thread would call it afterwards.
+_ALL: weakref.WeakSet[Service] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for service in list(_ALL):
+        service.close()
+
+
+def service_of(transport: Transport) -> Service | None:
+    """
+    Tell the requests of a group; None if all its ranks share memory.
+
+    Raises
+    ------
+    UnsupportedError
+        ``needs-threads``: the MPI library was started without threads.
+    """
+    place = getattr(transport, "place", None)
+    if place is None or not place.far:
+        return None
+    group: Group = transport  # type: ignore[assignment]
+    if not group.wire.threads:
+        raise UnsupportedError(
+            "one-sided access between nodes needs an MPI library that several threads may use "
+            "(MPI_THREAD_MULTIPLE); set mpi4py.rc.thread_level, or use one node",
+            code="needs-threads",
+        )
+    if group.service is None:
+        group.service = Service(group)
+    return group.service
+
+
+class Service:
+    """
+    The requests of one rank to other nodes, and on the first rank of a node the answers.
+
+    Parameters
+    ----------
+    group
+        The ranks, on several nodes.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        # Weak: an array whose last handle went answers no more.
+        self._subjects: dict[int, weakref.WeakMethod[Handler] | None] = {}
+        self._numbers = 0
+        self._server: threading.Thread | None = None
+        self._ends = False
+        # Of this rank as one that asks.
+        self._turn = threading.RLock()
+        self._sending: list[tuple[int, Request]] = []
+        self._awaited: deque[tuple[int, Request, Bytes, Then | None]] = deque()
+        self._held: _core.Reservation | None = None
+        self._room = 0
+        self._failure: BaseException | None = None
+        self._pid = os.getpid()
+        _ALL.add(self)
+
+    # -------------------------------------------------------------------------------- subjects
+
+    @property
+    def next(self) -> int:
+        """A number that no subject of this rank has; ranks agree on the largest."""
+        return self._numbers + 1
+
+    def register(self, number: int, largest: int, handler: Handler) -> None:
+        """
+        Begin to answer for a subject.
+
+        Parameters
+        ----------
+        number
+            Of the subject, the same on all ranks: the largest `next` of them.
+        largest
+            Most bytes of an element of it.
+        handler
+            Answers; called on the first rank of each node. Of a method no more than its object lives.
+
+        Raises
+        ------
+        BudgetError
+            No room for messages: `_DEPTH` pieces, and on the first rank of a node as many again.
+        """
+        with self._turn:
+            room = _DEPTH * max(PIECE, largest) * (2 if self._group.place.leads else 1)
+            if room > self._room:
+                held = _core.Reservation("exchange", room)
+                if self._held is not None:
+                    self._held.release()
+                self._held, self._room = held, room
+            self._numbers = max(self._numbers, number)
+            leads = self._group.place.leads
+            self._subjects[number] = weakref.WeakMethod(handler) if leads else None
+            if leads and self._server is None:
+                self._server = threading.Thread(
+                    target=self._serve, name="outcore-requests", daemon=True
+                )
+                self._server.start()
+
+    def forget(self, number: int) -> None:
+        """Answer no more; all ranks have agreed that nobody asks."""
+        with self._turn:
+            self._subjects.pop(number, None)
+            if not self._subjects:
+                self._rest()
+
+    def close(self) -> None:
+        """End; whoever still asks is told that this rank left."""
+        if self._pid != os.getpid():
+            return
+        with self._turn:
+            if any(subject is not None and subject() for subject in self._subjects.values()):
+                with contextlib.suppress(Exception):
+                    self._group.give_up(
+                        f"rank {self._group.rank} ended while arrays were shared between nodes; call"
+                        " their close_all on all ranks before"
+                    )
+            self._subjects.clear()
+            self._rest()
+
+    def _rest(self) -> None:
+        self._ends = True
+        if self._server is not None and self._server is not threading.current_thread():
+            self._server.join()
+        self._server, self._ends = None, False
+        if self._held is not None:
+            self._held.release()
+        self._held, self._room = None, 0
+
+    # ---------------------------------------------------------------------------------- asking
+
+    def ask(
+        self,
+        rank: int,
+        number: int,
+        words: list[int],
+        data: Bytes = _NOTHING,
+        room: int = 0,
+        then: Then | None = None,
+    ) -> None:
+        """
+        Send a request to the node of a rank; what answers is handed to `then`, at the latest by
+        `settle`.
+
+        Parameters
+        ----------
+        rank
+            Any rank of the node.
+        number
+            The subject.
+        words
+            What is asked.
+        data
+            Elements that belong to it; copied.
+        room
+            Most bytes of the answer.
+        """
+        head = [number, self._group.place.processes[self._group.rank], self._group.rank, len(words)]
+        message = np.empty(8 * (_HEAD + len(words)) + data.size, np.uint8)
+        message[: message.size - data.size] = np.array(head + words, np.int64).view(np.uint8)
+        message[message.size - data.size :] = data
+        place = self._group.place
+        leader = place.processes[place.leaders[place.nodes[rank]]]
+        buffer = np.empty(8 * _ANSWER + max(room, _REASON), np.uint8)
+        if self._pid != os.getpid():
+            raise UsageError(
+                "a distributed array was used in a child of the process that made it; use it there",
+                code="closed",
+            )
+        with self._turn:
+            self._await(_DEPTH - 1)
+            wire = self._group.wire
+            answer = wire.receive(leader, place.tag(TAG_ANSWER), buffer)
+            self._awaited.append((rank, answer, buffer, then))
+            self._sending.append((rank, wire.send(leader, place.tag(TAG_ASK), message)))
+
+    def sent(self) -> None:
+        """Wait until what was asked has left this rank: the others need nothing more of it."""
+        with self._turn:
+            self._settle(self._sending)
+            self._sending = []
+
+    def settle(self) -> None:
+        """Wait for all answers; raises what the first request failed with that nobody waited for."""
+        with self._turn:
+            self._await(0)
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _await(self, most: int) -> None:
+        """Wait until at most so many requests have no answer."""
+        while len(self._awaited) > most:
+            rank, request, buffer, then = self._awaited[0]
+            self._settle([(rank, request)])
+            self._awaited.popleft()
+            failed, length = buffer[: 8 * _ANSWER].view(np.int64).tolist()
+            body = buffer[8 * _ANSWER : 8 * _ANSWER + length]
+            if failed:
+                self._failure = self._failure or rebuilt(body.tobytes(), rank)
+            elif then is not None:
+                then(body)
+        self._sending = [one for one in self._sending if not one[1].done()]
+
+    def _settle(self, pending: list[tuple[int, Request]]) -> None:
+        # An answer that nobody waits for any more would be taken for that of the next request.
+        with DeferredInterrupt():
+            try:
+                settle(pending, self._group.watchdog.of_exchange())
+            except BaseException as error:
+                self._group.watchdog.broken(error)
+                raise
+
+    # --------------------------------------------------------------------------------- answering
+
+    def _serve(self) -> None:
+        group = self._group
+        ask, answer = group.place.tag(TAG_ASK), group.place.tag(TAG_ANSWER)
+        sending: list[Request] = []
+        nap = _NAP
+        try:
+            while not self._ends:
+                sending = [one for one in sending if not one.done()]
+                # Answers that nobody fetches are memory: no more of them than is counted.
+                message = group.wire.take(ask) if len(sending) < _DEPTH else None
+                if message is None:
+                    time.sleep(nap)
+                    nap = min(nap * 1.2, _LONG_NAP)
+                    continue
+                nap = _NAP
+                process, said = self._answer(np.frombuffer(message, np.uint8))
+                sending.append(group.wire.send(process, answer, said))
+            deadline = time.monotonic() + 1.0
+            while sending and time.monotonic() < deadline:
+                sending = [one for one in sending if not one.done()]
+                time.sleep(_NAP)
+        except BaseException as error:
+            group.watchdog.broken(error)
+        finally:
+            for one in sending:
+                if not one.done():
+                    one.abandon()
+
+    def _answer(self, message: Bytes) -> tuple[int, Bytes]:
+        """Who asked, and what he is told."""
+        number, process, _, count = message[: 8 * _HEAD].view(np.int64).tolist()
+        end = 8 * (_HEAD + count)
+        failed = 0
+        try:
+            subject = self._subjects.get(number)
+            handler = None if subject is None else subject()
+            if handler is None:
+                raise UsageError(
+                    "an array was closed while another rank used it; call close_all on all ranks"
+                    " when they have done",
+                    code="closed",
+                )
+            body = handler(message[8 * _HEAD : end].view(np.int64), message[end:])
+        except BaseException as error:
+            failed = 1
+            body = np.frombuffer(describe(error, "a one-sided access")[:_REASON], np.uint8)
+        said = np.empty(8 * _ANSWER + body.size, np.uint8)
+        said[: 8 * _ANSWER] = np.array([failed, body.size], np.int64).view(np.uint8)
+        said[8 * _ANSWER :] = body
+        return process, said

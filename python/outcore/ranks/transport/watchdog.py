@@ -1,0 +1,302 @@
+"""
+How one rank of a group waits: what it notices, what it says, and how it ends the wait for all.
+
+A rank that ends a wait stops the barrier of its node with an error, which all ranks there raise, now
+and at every later call. The leader of the node tells the other leaders, which stop their barriers; if
+the leader died, the rank that noticed does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from outcore import _core
+from outcore.errors import CollectiveError
+from outcore.ranks.transport.checks import ranges
+from outcore.ranks.transport.place import CALLS, EXCHANGE, SECOND, TAG_STOP, Place
+from outcore.ranks.transport.timeouts import DeferredInterrupt, Patience, decode, encode, is_alive
+from outcore.ranks.transport.wire import Pending, Wire
+
+__all__ = ["Watchdog"]
+
+
+@dataclass
+class Said:
+    """What one wait has said so far."""
+
+    step: int = -1
+    warned: bool = False
+    noted: bool = False
+
+
+class Watchdog:
+    """The waits of one rank in one group."""
+
+    def __init__(
+        self, place: Place, node_barrier: _core.NodeBarrier, wire: Wire, patience: Patience
+    ) -> None:
+        self.place = place
+        self.node_barrier = node_barrier
+        self.wire = wire
+        self.patience = patience
+        self.call = 0
+        """The call that the second half of a step belongs to."""
+        self._said = Said()
+        self._told = False
+        # Processes of this node that we can see; numbers of another namespace mean nothing here.
+        self._pids = [pid if pid and is_alive(pid) else 0 for _, _, pid, _ in node_barrier.seen()]
+        node_barrier.set_tick(patience.tick)
+
+    # --------------------------------------------------------------------------- at the node barrier
+
+    def at_barrier(self, elapsed: float, interrupts: int) -> None:
+        """The node barrier calls this while this rank waits there, and when it was stopped."""
+        self.check_far()
+        here, seen, steps = self.place.here, self.node_barrier.seen(), self.node_barrier.steps
+        late = [k for k, rank in enumerate(seen) if rank[0] < steps]
+        if not late:
+            return
+        self._end_if_gone(late, waiting=True)
+        missing = tuple(here[k] for k in late)
+        call = seen[here.index(self.place.rank)][1]
+        speaks = self.place.rank == min(set(here) - set(missing))
+        nodes = self.node_barrier.noted() if call == SECOND and late == [0] else []
+        if nodes:
+            # Our leader waits for other nodes, and speaks for us.
+            missing, speaks = self.place.on(nodes), False
+        if self._said.step != steps:
+            self._said = Said(steps)
+        call = self.call if call == SECOND else call
+        self.look(elapsed, interrupts, call, missing, self._said if speaks else None, True)
+
+    # --------------------------------------------------------------------------- on the wire
+
+    @contextlib.contextmanager
+    def of_leader(self, call: int) -> Iterator[Look]:
+        """
+        Wait for other leaders; what is pending names nodes.
+
+        The ranks of this node see which as long as the wait lasts, however it ends.
+        """
+
+        def missing(pending: list[Pending]) -> tuple[int, ...]:
+            nodes = sorted({node for node, _ in pending})
+            self.node_barrier.note(nodes)
+            return self.place.on(nodes)
+
+        try:
+            yield Look(self, call, missing)
+        finally:
+            self.node_barrier.note([])
+
+    def of_exchange(self) -> Look:
+        """Wait for messages; what is pending names ranks."""
+
+        def missing(pending: list[Pending]) -> tuple[int, ...]:
+            ranks = tuple(sorted({rank for rank, _ in pending}))
+            gone = self._gone([self.place.here.index(r) for r in ranks if r in self.place.here])
+            # Asked once more: what they sent before they left counts.
+            if any(rank in gone and not request.done() for rank, request in pending):
+                self._raise_gone(gone, waiting=False)
+            return ranks
+
+        return Look(self, EXCHANGE, missing)
+
+    # --------------------------------------------------------------------------- at a lock
+
+    def waits_for(self, rank: int, elapsed: float) -> bool:
+        """
+        Whether a rank is gone whose lock this rank has waited for so long. Raises when that is too long.
+
+        Of ranks of other nodes it cannot be known here. The group is not stopped: nobody else waits.
+        """
+        self.check()
+        here = self.place.here
+        if rank in here and rank != self.place.rank and self._gone([here.index(rank)]):
+            return True
+        if self.patience.timeout is not None and elapsed >= self.patience.timeout:
+            raise CollectiveError(
+                f"rank {self.place.rank} waited {elapsed:.3g} s for a lock that rank {rank} holds. If"
+                " it is only slow, raise OUTCORE_TIMEOUT (seconds) or unset it",
+                code="timeout",
+                ranks=(rank,),
+            )
+        return False
+
+    # -------------------------------------------------------------------------------- the end
+
+    def check(self) -> None:
+        """Raise if the group was stopped."""
+        stopped = self.node_barrier.stopped()
+        if stopped is not None:
+            self._tell(stopped)
+            raise decode(stopped)
+
+    def check_far(self) -> None:
+        """Raise if the group was stopped, here or on another node."""
+        self.check()
+        if self.place.far and self.place.leads:
+            text = self.wire.take(self.place.tag(TAG_STOP))
+            if text is not None:
+                self._told = True
+                self.node_barrier.stop(text, False)
+                self.check()
+
+    def stop(self, error: CollectiveError, waiting: bool) -> bool:
+        """
+        Stop the group.
+
+        With ``waiting``, only if the step in which this rank waits at the node barrier is not complete.
+        """
+        text = encode(error)
+        stopped = self.node_barrier.stop(text, waiting)
+        if stopped:
+            # A leader that is gone tells nobody: who stops the group does.
+            self._tell(
+                self.node_barrier.stopped() or text, bool(self.place.far and self._gone([0]))
+            )
+        return stopped
+
+    def broken(self, error: BaseException) -> None:
+        """
+        Stop the group, because messages that others wait for will not come.
+
+        All ranks raise the error then, unless the group was stopped before.
+        """
+        if not isinstance(error, CollectiveError):
+            error = CollectiveError(
+                f"messages of rank {self.place.rank} failed: {type(error).__name__}: {error}. Look at"
+                " what the MPI library said; the job has to be started again",
+                code="rank-failed",
+                ranks=(self.place.rank,),
+            )
+        self.stop(error, waiting=False)
+
+    def _tell(self, text: bytes, leaderless: bool = False) -> None:
+        """As a leader, or in its place, tell the other nodes, once."""
+        if self._told or not (self.place.far and (self.place.leads or leaderless)):
+            return
+        self._told = True
+        data = np.frombuffer(text, np.uint8)
+        for rank in self.place.leaders:
+            if rank != self.place.rank:
+                process = self.place.processes[rank]
+                # On a wire that is broken: who cannot be told waits until his own messages fail.
+                with contextlib.suppress(Exception):
+                    self.wire.send(process, self.place.tag(TAG_STOP), data).abandon()
+
+    def _raise_if(self, stopped: bool) -> None:
+        if stopped:
+            self.check()  # somebody else may have been first: all raise the same
+
+    def _gone(self, late: list[int]) -> tuple[int, ...]:
+        seen = self.node_barrier.seen()
+        return tuple(
+            self.place.here[k]
+            for k in late
+            if seen[k][3] or (self._pids[k] and not is_alive(self._pids[k]))
+        )
+
+    def _end_if_gone(self, late: list[int], waiting: bool) -> None:
+        gone = self._gone(late)
+        if gone:
+            self._raise_gone(gone, waiting)
+
+    def _raise_gone(self, gone: tuple[int, ...], waiting: bool) -> None:
+        error = CollectiveError(
+            f"{ranges(gone)} of {self.place.size} ended, or left the group, while others wait."
+            " Look at what that process said; the job has to be started again",
+            code="rank-died",
+            ranks=gone,
+        )
+        self._raise_if(self.stop(error, waiting))
+
+    def look(
+        self,
+        elapsed: float,
+        interrupts: int,
+        call: int,
+        missing: tuple[int, ...],
+        said: Said | None,
+        waiting: bool,
+    ) -> None:
+        """
+        Warn about a wait that takes long, or end it.
+
+        Parameters
+        ----------
+        elapsed
+            Seconds that the wait has taken.
+        interrupts
+            How often the user has interrupted it.
+        call
+            Number of the call in `CALLS`.
+        missing
+            Ranks that are waited for.
+        said
+            Warnings that were given, or None.
+        waiting
+            Whether other ranks wait for this one.
+        """
+        rank, patience = self.place.rank, self.patience
+        interrupts += DeferredInterrupt.noted()
+        told = f"waited {elapsed:.3g} s in {CALLS[call]} for {ranges(missing)} of {self.place.size}"
+        if interrupts > 1:
+            error = CollectiveError(
+                f"rank {rank} was interrupted twice; it had {told}",
+                code="rank-failed",
+                ranks=(rank,),
+            )
+            if self.stop(error, waiting):
+                raise KeyboardInterrupt(error.message)
+        elif patience.timeout is not None and elapsed >= patience.timeout:
+            error = CollectiveError(
+                f"rank {rank} {told}. A rank that fails or takes another branch never makes the"
+                " call; if it is only slow, raise OUTCORE_TIMEOUT (seconds) or unset it",
+                code="timeout",
+                ranks=missing,
+            )
+            self._raise_if(self.stop(error, waiting))
+        elif interrupts and not self._said.noted:
+            self._said.noted = True
+            _say(f"rank {rank}: Ctrl-C is noted; {told}; Ctrl-C once more gives up on them")
+        elif said is not None and elapsed >= patience.warn and not said.warned:
+            said.warned = True
+            _say(f"rank {rank} {told}, and waits on (OUTCORE_TIMEOUT=seconds would end it)")
+
+
+class Look:
+    """One wait on the wire."""
+
+    def __init__(
+        self, watchdog: Watchdog, call: int, missing: Callable[[list[Pending]], tuple[int, ...]]
+    ) -> None:
+        self._watchdog = watchdog
+        self._call = call
+        self._missing = missing
+        self._said = Said()
+
+    @property
+    def tick(self) -> float:
+        """Seconds between two slow looks."""
+        return self._watchdog.patience.tick
+
+    def quickly(self) -> None:
+        """Raise if the group was stopped."""
+        self._watchdog.check_far()
+
+    def slowly(self, elapsed: float, pending: list[Pending]) -> None:
+        """Warn, or end the wait."""
+        missing = self._missing(pending)
+        self._watchdog.look(elapsed, 0, self._call, missing, self._said, False)
+
+
+def _say(text: str) -> None:
+    # In one piece: ranks that are threads write to the same place.
+    sys.stderr.write(f"outcore: {text}\n")
+    sys.stderr.flush()
