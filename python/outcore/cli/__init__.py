@@ -1,18 +1,18 @@
 """
-The command line: the command `outcore`, and ``python -m outcore``.
+Command line: the command `outcore`, and ``python -m outcore``.
 
-| file | holds |
+| file | contents |
 |---|---|
 | `commands.py`   | `main`: the parser, and ``explain``, ``convert``, ``bench``, ``simulate`` |
-| `completion.py` | ``completion``: scripts of shells that complete commands and options |
+| `completion.py` | ``completion``: shell scripts that complete commands and options |
 | `run.py`        | ``run``, ``jobs``, ``resume``: computations on files |
-| `operations.py` | the table of what can be run, and which options each operation has |
-| `create.py`     | ``create``: new arrays; how what ``convert`` makes is to be stored |
-| `files.py`      | ``cp``, ``mv``, ``rm``, ``chmod``, ``du``, ``gather``: arrays as one thing |
-| `paths.py`      | ``info``, ``ls``, ``verify``: what there is on the disk |
-| `status.py`     | exit statuses, and how an error is told |
-| `output.py`     | JSON, and the bar of progress |
-| `words.py`      | sections, lengths and options, as they are typed |
+| `operations.py` | table of the operations of ``run`` and their options |
+| `create.py`     | ``create``: new arrays; the storage options of ``create`` and ``convert`` |
+| `files.py`      | ``cp``, ``mv``, ``rm``, ``chmod``, ``du``, ``gather``: arrays with all their files |
+| `paths.py`      | ``info``, ``ls``, ``verify``: the arrays on disk |
+| `status.py`     | exit statuses and error output |
+| `output.py`     | JSON and the progress bar |
+| `words.py`      | sections, lengths and options, parsed from text |
 """
 
 from outcore.cli.commands import main, parse_section

@@ -1,4 +1,4 @@
-"""``python -m outcore.cli`` is the command `outcore`, too."""
+"""Run the command `outcore` as ``python -m outcore.cli``."""
 
 import sys
 

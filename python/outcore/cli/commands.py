@@ -1,13 +1,13 @@
 """
-The command line: ``outcore info | ls | explain | convert | run | jobs | ...``.
+Command line: ``outcore info | ls | explain | convert | run | jobs | ...``.
 
-Each command prints for people, or one JSON document with ``--json``. Errors go to stderr with their
-stable code. Exit status: 0 done, and what was looked at is in order; 1 something is damaged; 2 the call
-makes no sense; 3 it could not be done, or not be looked at: not there, no right to it, a format or a
-header that cannot be read, no room; 130 interrupted, 141 nobody reads the output any more.
+Each command prints human-readable text, or one JSON document with ``--json``. Errors go to stderr with
+their stable code. Exit status: 0 success, and no damage found; 1 damage; 2 invalid call; 3 the operation
+or the check was not possible (the file does not exist, permission denied, an unreadable format or
+header, not enough space); 130 interrupted; 141 the reader of the output has closed it.
 
-Under mpiexec all ranks share the work of ``run``, ``resume`` and ``convert``; every other command the
-first rank does alone. Only the first rank prints. What fails on one rank fails on all, with the same
+Under mpiexec all ranks share the work of ``run``, ``resume`` and ``convert``; the first rank runs every
+other command alone. Only the first rank prints. An error on one rank ends all ranks with the same
 status.
 """
 
@@ -50,7 +50,7 @@ from outcore.ranks.transport import transport, world
 
 __all__ = ["main", "parse_section"]
 
-# Of an array with so many axes over so many ranks: formats of HPF, and the grid of ranks.
+# HPF formats and process grid of each `--distribution`, from the number of axes and of ranks.
 _DISTRIBUTIONS: dict[str, Callable[[int, int], tuple[list[str], outcore.ProcessGrid]]] = {
     "rows": lambda n, p: (["block"] + ["*"] * (n - 1), outcore.ProcessGrid((p,))),
     "columns": lambda n, p: (["*"] * (n - 1) + ["block"], outcore.ProcessGrid((p,))),
@@ -58,15 +58,15 @@ _DISTRIBUTIONS: dict[str, Callable[[int, int], tuple[list[str], outcore.ProcessG
     "cyclic": lambda n, p: (["*"] * (n - 1) + ["cyclic"], outcore.ProcessGrid((p,))),
 }
 _MOST_RANKS = 100_000
-# A minute, of each of some forty figures.
+# One minute for each of about forty measurements.
 _LONGEST_SLICE = 60_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+    """Run one command and return the exit status."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Names of files may be no text; that is no reason to say nothing.
+        # File names need not be valid text; they are escaped instead of raising an error.
         sys.stdout.reconfigure(errors="backslashreplace")
     if _is_first():
         return _told(arguments, first=True)
@@ -79,29 +79,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_first() -> bool:
-    """Whether this process prints: it is alone, or the first of those that mpiexec started."""
+    """Return whether this process prints: it runs alone or is the first rank under mpiexec."""
     try:
         return transport(world()).rank == 0
     except UnsupportedError:
-        return True  # what needs the others says so
+        return True  # commands that need the other ranks raise the error
 
 
 def _told(arguments: Sequence[str] | None, *, first: bool) -> int:
-    """Run one command; what goes wrong is said, and becomes an exit status."""
+    """Run one command; print an error and return its exit status."""
     try:
         return _run(arguments, first=first)
     except OutcoreError as error:
         return failed(error)
     except BrokenPipeError:
-        _drop_output()  # whoever read it has seen enough
+        _drop_output()  # the reader of the output closed it
         return UNREAD
     except KeyboardInterrupt as error:
         say("interrupted", error)
         return INTERRUPTED
     except Exception as error:
-        if (
-            isinstance(error, OSError) and error.filename is None
-        ):  # what has a name is a `StorageError`
+        # An error with a file name is a `StorageError`, so this one comes from writing the output.
+        if isinstance(error, OSError) and error.filename is None:
             _drop_output()
             say(f"[{durable.code_of(error.errno)}] writing the answer: {error.strerror or error}")
             return UNSEEN
@@ -129,7 +128,7 @@ def _run(arguments: Sequence[str] | None, *, first: bool) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _parser()
     words, left = parser.parse_known_args(arguments)
-    # What may be left out is taken as left out if an option stands before it (bpo-15112): here it is.
+    # argparse sets an optional argument to its default if an option precedes it (bpo-15112).
     all_of_it = getattr(words, "section", "") == "..."
     if len(left) == 1 and all_of_it and re.match(r"[^-]|-[0-9]", left[0]):
         words.section = left[0]
@@ -139,7 +138,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _drop_output() -> None:
-    """What could not be written must not be tried again at exit."""
+    """Redirect stdout to the null device, so that exit does not write the failed output again."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -159,19 +158,19 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=outcore.__version__)
-    parser.add_argument("--memory", metavar="BYTES", help="budget of this run, such as 512MiB")
+    parser.add_argument("--memory", metavar="BYTES", help="memory budget, such as 512MiB")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(
         name: str, run: Callable[[Any], int | None], text: str, *, together: bool = False
     ) -> argparse.ArgumentParser:
-        # What begins alike may be another option tomorrow, and `--ord` must not be `--order`.
+        # A later version may add an option with the same prefix, and `--ord` must not mean `--order`.
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         sub.set_defaults(run=_within_memory(run), together=together)
         sub.add_argument("--json", action="store_true", help="print one JSON document")
-        quiet = "no progress bar, no notes: errors alone, and what was asked for"
+        quiet = "no progress bar and no notes: print only errors and the requested output"
         sub.add_argument("-q", "--quiet", action="store_true", help=quiet)
-        budget = "budget of this run, such as 512MiB"
+        budget = "memory budget, such as 512MiB"
         sub.add_argument("--memory", metavar="BYTES", default=argparse.SUPPRESS, help=budget)
         return sub
 
@@ -183,29 +182,37 @@ def _parser() -> argparse.ArgumentParser:
             action="append",
             default=[],
             metavar="NAME=VALUE",
-            help="option to open it with, such as dtype=f4 or shape=100,200 for a raw file",
+            help="option for opening the file, such as dtype=f4 or shape=100,200 for a raw file",
         )
 
     paths.arguments(command, reads)
-    explain = command("explain", _explain, "what reading or writing a section would do")
+    explain = command(
+        "explain", _explain, "show how a section would be read or written, and the cost"
+    )
     reads(explain)
     explain.add_argument("section", nargs="?", default="...", help="such as '[100:200, ::3]'")
-    explain.add_argument("--write", action="store_true", help="explain writing it")
+    explain.add_argument("--write", action="store_true", help="explain a write instead of a read")
     explain.add_argument(
         "--blocks",
         action="store_true",
         help="explain a loop over the whole array in blocks: how often its chunks are decoded",
     )
     explain.add_argument(
-        "--axis", type=int, metavar="K", help="with --blocks, in slabs across axis K (0: rows)"
+        "--axis",
+        type=int,
+        metavar="K",
+        help="with --blocks: loop over slabs across axis K (0: rows)",
     )
     _collective(explain)
 
     convert = command(
-        "convert", _convert, "copy into another format, chunking, order or dtype", together=True
+        "convert",
+        _convert,
+        "copy an array into another format, chunking, order or dtype",
+        together=True,
     )
     reads(convert, "source")
-    convert.add_argument("target", help="where to; the suffix tells the format")
+    convert.add_argument("target", help="path of the copy; its suffix determines the format")
     for name, text in (
         ("format", "name of the new format"),
         ("dtype", "such as f4 or '>i2'"),
@@ -213,24 +220,24 @@ def _parser() -> argparse.ArgumentParser:
         ("chunks", "such as 100,200, or auto"),
         ("shards", "such as 1000,2000"),
         ("compression", "such as zstd, zstd:3, gzip, none"),
-        ("where", "folders for parts, such as /disk1,/disk2"),
-        ("parts", "how many parts there are: by default one for each folder"),
-        ("stripe", "rows in one part before it is the turn of the next"),
+        ("where", "folders for the parts, such as /disk1,/disk2"),
+        ("parts", "number of parts (default: one for each folder)"),
+        ("stripe", "number of consecutive rows in a part before the next part follows"),
         ("casting", "safe, same_kind (default) or unsafe"),
     ):
         allowed = ("safe", "same_kind", "unsafe") if name == "casting" else None
         convert.add_argument(f"--{name}", help=text, choices=allowed)
-    convert.add_argument("--section", help="copy only this part, such as '0:100,::2'")
-    convert.add_argument("--resume", action="store_true", help="go on after an interruption")
+    convert.add_argument("--section", help="copy only this section, such as '0:100,::2'")
+    convert.add_argument("--resume", action="store_true", help="resume an interrupted copy")
     convert.add_argument("--overwrite", action="store_true", help="replace the target")
     whole = convert.add_argument_group("whole files and groups")
     whole.add_argument(
         "--whole",
         action="store_true",
-        help="the source is a file, store or group, however few arrays are in it (several: by itself)",
+        help="copy the source as a file, store or group, even if it holds only one array",
     )
     whole.add_argument(
-        "--skip", action="store_true", help="leave out arrays that cannot be read, or kept"
+        "--skip", action="store_true", help="skip arrays that cannot be read or stored"
     )
     create.target_arguments(convert)
 
@@ -240,10 +247,12 @@ def _parser() -> argparse.ArgumentParser:
 
     files.arguments(command)
 
-    bench = command("bench", _bench, "measure the disk below a folder, for the plans to use")
+    bench = command("bench", _bench, "measure the disk of a folder; later plans use the result")
     bench.add_argument("folder", nargs="?", default=".")
-    bench.add_argument("--size", default="1GiB", help="size of the file that is used (1GiB)")
-    bench.add_argument("--slice", type=int, default=250, metavar="MS", help="time per figure (250)")
+    bench.add_argument("--size", default="1GiB", help="size of the test file (default: 1GiB)")
+    bench.add_argument(
+        "--slice", type=int, default=250, metavar="MS", help="time per measurement (default: 250)"
+    )
 
     simulation.arguments(command("simulate", _simulate, simulation.TEXT))
     completion.arguments(command, _parser)
@@ -251,19 +260,25 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _collective(explain: argparse.ArgumentParser) -> None:
-    """Arguments of `explain` for many ranks."""
+    """Add the arguments of `explain` for many ranks."""
     explain.epilog = (
-        "With --ranks N the section says what each rank wants: it may hold `rank`, `size` and "
-        "arithmetic, such as '[:, rank::size]' or '[100*rank:100*rank+100]'. No MPI is needed."
+        "With --ranks N the section is the section of each rank and may contain `rank`, `size` and "
+        "arithmetic, such as '[:, rank::size]' or '[100*rank:100*rank+100]'. MPI is not needed."
     )
     group = explain.add_argument_group("many ranks")
-    group.add_argument("--ranks", type=int, metavar="N", help="so many ranks access it together")
     group.add_argument(
-        "--distribution", choices=sorted(_DISTRIBUTIONS), help="instead of a section for each rank"
+        "--ranks", type=int, metavar="N", help="number of ranks of a collective access"
     )
-    group.add_argument("--method", choices=METHODS, default="auto", help="instead of the cheapest")
-    group.add_argument("--cold", action="store_true", help="as if nothing were in the page cache")
-    group.add_argument("--svg", metavar="FILE", help="draw it: array, file, owners, rounds")
+    group.add_argument(
+        "--distribution",
+        choices=sorted(_DISTRIBUTIONS),
+        help="distribution of the array over the ranks, instead of a section for each rank",
+    )
+    group.add_argument(
+        "--method", choices=METHODS, default="auto", help="method (default: the cheapest)"
+    )
+    group.add_argument("--cold", action="store_true", help="assume an empty page cache")
+    group.add_argument("--svg", metavar="FILE", help="write a picture: array, file, owners, rounds")
 
 
 def _within_memory(run: Callable[[Any], int | None]) -> Callable[[Any], int | None]:
@@ -275,7 +290,7 @@ def _within_memory(run: Callable[[Any], int | None]) -> Callable[[Any], int | No
 
 
 def _each_key(array: DiskArray, words: Any) -> tuple[list[Any], str]:
-    """What each rank asks for, and how the user said it."""
+    """Return the key of each rank, and its description in the user's terms."""
     ranks = words.ranks
     if not 1 <= ranks <= _MOST_RANKS:
         raise UsageError(
@@ -330,10 +345,10 @@ def _explain(words: Any) -> int:
 
 
 def _explain_ranks(words: Any) -> int:
-    """Explain what many ranks would do together."""
+    """Explain a collective access of many ranks."""
     mode: Any = "r+" if words.write else "r"
     cold = outcore.Hints(cache="bypass")
-    # What goes to the disk is counted as if nothing were cached: that is what is shared.
+    # Disk transfers are counted with an empty page cache, because only these are shared.
     with (
         outcore.open(words.path, mode, hints=cold, **parse_options(words.set)) as uncached,
         outcore.open(words.path, mode, **parse_options(words.set)) as array,
@@ -406,7 +421,7 @@ def _convert(words: Any) -> int:
             if kept < 0:
                 kept = done
                 if done and not words.quiet:
-                    # Each rank has an equal part of both.
+                    # Each rank reports an equal share of both.
                     there, all_of_it = human(done * ranks.size), human(total * ranks.size)
                     say(f"note: going on: {there} of {all_of_it} are there already")
             bar(done, total)

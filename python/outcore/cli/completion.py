@@ -1,16 +1,15 @@
 """
-``outcore completion bash | zsh | fish``: a script that completes commands, options and their values.
+Print a completion script: ``outcore completion bash | zsh | fish``.
 
-Problem. There are some eighty commands with a dozen options each, and nobody knows all of them.
-Idea. The script is made of the parsers themselves, so it knows what they know, and is a text that the
-shell runs alone: a completion that asked Python each time would take as long as importing NumPy does.
-What the words so far mean is told by one table: a command, and the word that leads from it to one below
-it.
-Invariants. What is offered is what the parsers take. Where a value or a path is free the shell offers
+Problem: there are about eighty commands with a dozen options each, too many to remember.
+Approach: the script is generated from the parsers. It is a static text that the shell runs without
+Python: starting Python at each completion would take as long as importing NumPy. One table maps a
+command and the next word to the command below it.
+Invariants: the script offers only what the parsers accept. For a free value or path the shell offers
 files.
 
-`shtab` makes such scripts too, but not for fish, and not of parsers that get their arguments late (those
-of ``outcore run``); `argcomplete` starts Python at each press of the key. So there is no library to be
+`shtab` also generates such scripts, but not for fish, and not from parsers that get their arguments late
+(those of ``outcore run``). `argcomplete` starts Python at each key press. So no library needs to be
 installed.
 """
 
@@ -30,7 +29,7 @@ from outcore.cli.run import OperationParser
 __all__ = ["arguments", "commands", "script"]
 
 SHELLS = ("bash", "zsh", "fish")
-# Values that parsers take as text.
+# Values of options that the parsers accept as free text.
 _KNOWN = {
     "--compression": ("none", "zstd", "gzip", "lz4", "blosc", "lzf"),
     "--format": tuple(one.name for one in formats.every(of_packages=False)),
@@ -41,7 +40,7 @@ _KNOWN = {
 def arguments(
     command: Callable[..., argparse.ArgumentParser], parser: Callable[[], argparse.ArgumentParser]
 ) -> None:
-    """Add the command; `parser` makes the parser of all commands."""
+    """Add the command `completion`; `parser` builds the parser of all commands."""
 
     def run(words: Any) -> None:
         text = script(words.shell, commands(parser()))
@@ -50,9 +49,7 @@ def arguments(
         else:
             print(text, end="")
 
-    sub = command(
-        "completion", run, "print a script that completes commands and options in a shell"
-    )
+    sub = command("completion", run, "print a shell script that completes commands and options")
     sub.add_argument("shell", choices=SHELLS)
     sub.formatter_class = argparse.RawDescriptionHelpFormatter
     sub.epilog = (
@@ -64,7 +61,7 @@ def arguments(
 
 @dataclass
 class Option:
-    """An option: its names, what it is, whether it takes a value, and which ones, if they are known."""
+    """Option with its names, its help text, whether it takes a value, and the known values."""
 
     names: list[str]
     text: str
@@ -74,17 +71,17 @@ class Option:
 
 @dataclass
 class Command:
-    """What may stand after some words: ``""`` after the program alone, ``"run sum"``."""
+    """Command, identified by the words that lead to it: ``""`` for the program alone, ``"run sum"``."""
 
     path: str
     options: list[Option] = field(default_factory=list)
-    #: Words that lead further, or that are an argument, with what they are.
+    #: Subcommands and fixed arguments, with their help texts.
     words: dict[str, str] = field(default_factory=dict)
     leads: bool = False
 
 
 def commands(parser: argparse.ArgumentParser, path: str = "") -> list[Command]:
-    """A parser, and all below it."""
+    """Return the command of a parser and all commands below it."""
     known: dict[str, Sequence[str]] = {}
     if isinstance(parser, OperationParser):
         parser.fill()
@@ -117,14 +114,14 @@ def _option(action: argparse.Action, known: dict[str, Sequence[str]]) -> Option:
 
 def script(shell: str, found: Sequence[Command]) -> str:
     """
-    The script for a shell.
+    Return the completion script for a shell.
 
     Parameters
     ----------
     shell
         ``"bash"``, ``"zsh"`` or ``"fish"``.
     found
-        Of `commands`.
+        Commands, from `commands`.
     """
     made = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]
     head = f"# Completion of outcore {outcore.__version__}; made by `outcore completion {shell}`."
@@ -134,12 +131,12 @@ def script(shell: str, found: Sequence[Command]) -> str:
 
 
 def _steps(found: Sequence[Command]) -> list[str]:
-    """The command so far, a space, and the word that leads from it to another one."""
+    """Return each command followed by a space and a word that leads to a subcommand."""
     return [f"{one.path} {word}" for one in found if one.leads for word in one.words]
 
 
 def _with_values(found: Sequence[Command]) -> dict[tuple[str, ...], list[str]]:
-    """Values of options, and after which command and option they come; of free ones none."""
+    """Map the known values of options (none for free values) to their commands and options."""
     table: dict[tuple[str, ...], list[str]] = {}
     for one in found:
         for option in one.options:
@@ -204,7 +201,7 @@ def _bash(found: Sequence[Command]) -> list[str]:
 
 
 def _described(name: str, text: str) -> str:
-    """A word for `_describe` of zsh, in quotes."""
+    """Quote a word for `_describe` of zsh."""
     told = f":{text}" if text else ""
     return shlex.quote(name.replace(":", "\\:") + told)
 
@@ -290,6 +287,6 @@ def _fish(found: Sequence[Command]) -> list[str]:
 
 
 def _fished(text: str) -> str:
-    """Text in quotes of fish, which knows two escapes in them."""
+    """Quote text for fish, whose single quotes know two escapes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

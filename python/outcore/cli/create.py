@@ -1,8 +1,8 @@
 """
-``outcore create``: a new array, or a group; and what `convert` says of its target, too.
+Create arrays and groups: ``outcore create``, and the options of a target that `convert` shares.
 
-Idea. Options have the names that they have in Python (`outcore.create`), and their values are read as
-Python reads them: ``--attr scale=0.5`` is a number, ``--attr units=K`` text.
+Approach: options have the names of `outcore.create`, and their values are parsed as Python literals:
+``--attr scale=0.5`` is a number, ``--attr units=K`` is text.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["arguments", "attributes_of", "target_arguments", "target_options"]
 
 
 def arguments(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command."""
-    create = command("create", _create, "make a new array, filled with its fill value, or a group")
-    create.add_argument("target", help="where; the suffix tells the format")
-    create.add_argument("--shape", help="such as 100,200; of an array without axes: none")
+    """Add the command `create`."""
+    create = command("create", _create, "create a group, or an array filled with its fill value")
+    create.add_argument("target", help="path of the new array; its suffix determines the format")
+    create.add_argument("--shape", help="such as 100,200; none for an array without axes")
     for name, text in (
         ("dtype", "such as f4 or '>i2'"),
         ("format", "name of the format, instead of the suffix"),
@@ -34,24 +34,24 @@ def arguments(command: Callable[..., argparse.ArgumentParser]) -> None:
         ("compression", "such as zstd, zstd:3, gzip"),
     ):
         create.add_argument(f"--{name}", help=text)
-    create.add_argument("--group", action="store_true", help="make a group; it takes --attr alone")
-    create.add_argument("--overwrite", action="store_true", help="replace the array that is there")
+    create.add_argument("--group", action="store_true", help="create a group; accepts only --attr")
+    create.add_argument("--overwrite", action="store_true", help="replace an existing array")
     target_arguments(create)
 
 
 def target_arguments(sub: argparse.ArgumentParser) -> None:
-    """What a new array is like beside its elements."""
-    group = sub.add_argument_group("what the new array is like")
+    """Add the options of a new array other than its elements."""
+    group = sub.add_argument_group("options of the new array")
     for name, metavar, text in (
         (
             "dims",
             "NAMES",
-            "names of its axes, such as time,lat,lon; nothing for one without a name",
+            "names of the axes, such as time,lat,lon; empty for an axis without a name",
         ),
-        ("fill-value", "VALUE", "of elements that were never written"),
-        ("unlimited", "NAMES", "axes that may grow, by name, or all (NetCDF4)"),
-        ("maxshape", "LENGTHS", "greatest lengths, such as none,200 (HDF5)"),
-        ("separator", "MARK", "between coordinates in names of chunks: / or . (Zarr)"),
+        ("fill-value", "VALUE", "value of elements that were never written"),
+        ("unlimited", "NAMES", "names of axes that may grow, or all (NetCDF4)"),
+        ("maxshape", "LENGTHS", "maximum lengths, such as none,200 (HDF5)"),
+        ("separator", "MARK", "separator of coordinates in chunk names: / or . (Zarr)"),
     ):
         group.add_argument(f"--{name}", metavar=metavar, help=text)
     group.add_argument(
@@ -59,7 +59,7 @@ def target_arguments(sub: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an attribute, beside those that are kept; may be given several times",
+        help="attribute to set, in addition to those copied from the source; repeatable",
     )
 
 
@@ -67,9 +67,10 @@ def target_options(
     words: Any, attributes: Callable[[], Mapping[str, Any]] = dict
 ) -> dict[str, Any]:
     """
-    What was said of a new array, as keywords of `outcore.create`.
+    Return the options of a new array as keywords of `outcore.create`.
 
-    `attributes` gives those beside which the new ones are set; it is asked if there are new ones.
+    `attributes` returns the attributes that new ones are added to; it is called only if there are new
+    ones.
     """
     options: dict[str, Any] = {}
     if words.dims is not None:
@@ -100,7 +101,7 @@ def _length(text: str) -> int | None:
 
 
 def attributes_of(path: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The attributes of an array that is converted; none of what is no array: `convert` refuses it."""
+    """Return the attributes of an array; none for other paths, which `convert` rejects."""
     try:
         with outcore.open(path, **options) as array:
             return dict(array.attrs)

@@ -1,4 +1,4 @@
-"""``outcore cp | mv | rm | chmod | du | gather``: arrays as one thing, whatever they are made of."""
+"""Handle arrays with all their files: ``outcore cp | mv | rm | chmod | du | gather``."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ __all__ = ["arguments"]
 
 
 def arguments(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the commands."""
+    """Add the commands of this module."""
     copy = command("cp", _copy, "copy an array as it is stored, with all its files")
     _two(copy)
-    copy.add_argument("--where", metavar="FOLDERS", help="folders for parts, such as /disk1,/disk2")
+    copy.add_argument(
+        "--where", metavar="FOLDERS", help="folders for the parts, such as /disk1,/disk2"
+    )
     _two(command("mv", _move, "rename or move an array, with all its files"))
     gather = command("gather", _gather, "copy an array in parts into one file")
     _two(gather)
     remove = command("rm", _remove, "remove arrays, with all their files")
     remove.add_argument("paths", nargs="+", metavar="path")
     mode = command("chmod", _chmod, "set the permissions of all files of arrays")
-    mode.add_argument("mode", help="in base 8, such as 640")
+    mode.add_argument("mode", help="octal mode, such as 640")
     mode.add_argument("paths", nargs="+", metavar="path")
-    usage = command("du", _du, "what the files of an array take on their disks")
+    usage = command("du", _du, "show the disk space that the files of an array use")
     usage.add_argument("path")
 
 

@@ -1,8 +1,8 @@
 """
-The operations of ``outcore run``: which paths and options each takes.
+Define the operations of ``outcore run``, with the paths and options of each.
 
-Idea. An operation of the command line is a function of `outcore` whose inputs and results are paths.
-What it takes beside them is in one table; what all of them take is said once, in `outcore.cli.run`.
+Approach: an operation is a function of `outcore` whose inputs and results are paths. One table holds its
+other options; the options that all operations share are in `outcore.cli.run`.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ __all__ = ["OPERATIONS", "Operation", "Option", "weights"]
 @dataclass(frozen=True)
 class Option:
     """
-    An option of an operation.
+    Option of an operation.
 
     Parameters
     ----------
     read
-        Its value, from text. None: it takes no text, and is true where it is given.
+        Function that converts the text of the option. None for a flag, which is true if given.
     help
-        What it is.
+        Help text.
     default
-        If it is not given.
+        Value if the option is not given.
     choices
-        What it may be.
+        Allowed values.
     required
-        There is no call without it.
+        Whether the option is required.
     is_array
-        Its text is the path of an array, which is open while the operation runs.
+        Whether the text is the path of an array, which is open while the operation runs.
     """
 
     read: Callable[[str], Any] | None
@@ -53,34 +53,35 @@ class Option:
 @dataclass(frozen=True)
 class Operation:
     """
-    An operation.
+    Operation of the command line.
 
     Parameters
     ----------
     text
-        What it does.
+        Help text.
     inputs, results
-        Names of the paths that it reads and makes. Where there are no results, it prints numbers, unless
-        it is told where they are to go.
+        Names of the paths that it reads and writes. Without results it prints numbers, unless the user
+        gives a path for them.
     options
-        Beside them.
+        Its other options.
     out
-        Where there are no results: whether what it prints can be written to a file instead.
+        Whether an operation without results accepts ``--out``, which writes to a file instead of
+        printing.
     names
-        Of what it prints, if that is more than one thing.
+        Names of the printed values, if there are several.
     required
-        Options of the new file that there is no call without.
+        Options of the new file that are required.
     call
-        From the options, and the axes of the first input, to the arguments of the function; None:
-        they are its keywords.
+        Function that converts the options and the number of axes of the first input to keyword
+        arguments. None passes the options as they are.
     function
-        From the options to the name of the function; None: it is that of the operation.
+        Function that returns the function name for the options, or None for the name of the operation.
     positional
-        From the inputs and the options to the arguments without a keyword. Options that are in them are
-        taken out of the others.
+        Function that returns the positional arguments for the inputs and the options. It removes the
+        options it uses.
     is_array
-        Where there are no results: whether, of these inputs, there is an array to write, so that it has
-        to be told where it goes.
+        Function that returns whether an operation without results yields an array for these inputs, so
+        that ``--out`` is required.
     """
 
     text: str
@@ -108,7 +109,7 @@ def _numbers(text: str) -> Any:
 
 
 def _three_axes(text: str) -> list[Any]:
-    """Axes of both operands and of the result of a product, between colons."""
+    """Parse three groups of axes separated by colons: both operands and the result of a product."""
     parts = text.split(":")
     if len(parts) != 3:
         raise ValueError("three times axes between colons, such as 0,1:1,0:0,1")
@@ -130,12 +131,12 @@ def _cho_solve(inputs: Sequence[Any], words: dict[str, Any]) -> Sequence[Any]:
 
 
 def _whole(text: str) -> int | None:
-    """An axis, or none: all elements as one line."""
+    """Parse an axis, or ``none`` for all elements in one line."""
     return None if text == "none" else int(text)
 
 
 def _order(text: str) -> float | str:
-    """Of a norm: a number (``inf`` is one), or its name."""
+    """Parse the order of a norm: a number (``inf`` included) or a name."""
     try:
         return float(text)
     except ValueError:
@@ -154,39 +155,43 @@ def _array(path: str) -> Any:
         return array[...]
 
 
-_AXIS = {"axis": Option(_integers, "axis, or axes such as 0,1; all of them if not given")}
-_KEEPDIMS = {"keepdims": Option(None, "reduced axes stay, with length 1")}
-_DTYPE = {"dtype": Option(_dtype, "in which it is computed, such as f8")}
+_AXIS = {"axis": Option(_integers, "axis, or axes such as 0,1 (default: all)")}
+_KEEPDIMS = {"keepdims": Option(None, "keep reduced axes with length 1")}
+_DTYPE = {"dtype": Option(_dtype, "dtype of the computation, such as f8")}
 _ONE_AXIS = {"axis": Option(int, "axis (default: the last one)", -1)}
 _SORTED = {
-    "axis": Option(_whole, "axis, or none: all elements as one line (default: the last axis)", -1)
+    "axis": Option(
+        _whole, "axis, or none for all elements in one line (default: the last axis)", -1
+    )
 }
 _RUNNING = {"axis": _SORTED["axis"], **_DTYPE}
 _DDOF = {"ddof": Option(float, "delta degrees of freedom")}
 _NORM = {
-    "norm": Option(str, "how it is scaled", None, ("backward", "ortho", "forward")),
+    "norm": Option(str, "scaling", None, ("backward", "ortho", "forward")),
 }
 _LINE = {"n": Option(int, "length of the transformed axis"), **_ONE_AXIS, **_NORM}
 _AXES = {
-    "axes": Option(_integers, "axes that are transformed, such as 0,1"),
-    "s": Option(_integers, "points along each of them, such as 512,512"),
+    "axes": Option(_integers, "axes to transform, such as 0,1"),
+    "s": Option(_integers, "number of points along each axis, such as 512,512"),
     **_NORM,
 }
 _MODE = {
     "mode": Option(
         str,
-        "what lies beyond the ends",
+        "elements beyond the edges",
         "reflect",
         ("reflect", "constant", "nearest", "mirror", "wrap"),
     ),
-    "cval": Option(float, "the element beyond the ends with --mode constant", 0.0),
-    "axes": Option(_integers, "axes that are filtered, such as 0,1; all of them if not given"),
-    "output": Option(_dtype, "dtype of the result, such as f4; that of the source if not given"),
+    "cval": Option(float, "value beyond the edges with --mode constant", 0.0),
+    "axes": Option(_integers, "axes to filter, such as 0,1 (all if not given)"),
+    "output": Option(
+        _dtype, "dtype of the result, such as f4 (the dtype of the source if not given)"
+    ),
 }
 _COUNTED = {
-    "weights": Option(str, "file with what each element counts; 1 if not given", is_array=True)
+    "weights": Option(str, "file with the weight of each element (1 if not given)", is_array=True)
 }
-_SIZE = {"size": Option(_integers, "of the window: 3, or 3,5", 3), **_MODE}
+_SIZE = {"size": Option(_integers, "size of the window, such as 3 or 3,5", 3), **_MODE}
 _WEIGHTS = {
     "weights": Option(_array, "file with the weights of the window, such as w.npy", required=True),
     **_MODE,
@@ -194,7 +199,7 @@ _WEIGHTS = {
 
 
 def _stencil(words: dict[str, Any], ndim: int) -> dict[str, Any]:
-    """A stencil by the name of its weights; a median has none, and is a filter."""
+    """Convert the options of a stencil: a kernel to its weights, or a median to a filter."""
     kernel, size = words.pop("kernel"), words.pop("size", None)
     if kernel == "median":
         return _median(words, 3 if size is None else size)
@@ -208,7 +213,7 @@ def _stencil(words: dict[str, Any], ndim: int) -> dict[str, Any]:
 
 
 def _median(words: dict[str, Any], size: Any) -> dict[str, Any]:
-    """Of the words of a stencil those of `outcore.median_filter`."""
+    """Convert the options of a stencil to those of `outcore.median_filter`."""
     if words["steps"] != 1 or "until" in words:
         raise UsageError(
             "--kernel median is made once: leave out --steps and --until", code="bad-option"
@@ -223,9 +228,9 @@ def _median(words: dict[str, Any], size: Any) -> dict[str, Any]:
 
 def weights(kernel: str, ndim: int) -> Any:
     """
-    Weights of a stencil of three elements along each axis.
+    Return the weights of a stencil with three elements along each axis.
 
-    ``laplace``: the mean of the nearest neighbours (a step of Jacobi's method); ``box``: the mean of
+    ``laplace``: the mean of the nearest neighbours (one step of Jacobi's method); ``box``: the mean of
     all; ``gauss``: binomial weights.
     """
     if kernel == "laplace":
@@ -248,34 +253,36 @@ def _statistic(text: str, **options: Option) -> Operation:
 
 
 def _histogram(words: dict[str, Any], ndim: int) -> dict[str, Any]:
-    """Two numbers are a range."""
+    """Check that the range of a histogram has two numbers."""
     found = words.get("range")
     if found is not None and (not isinstance(found, tuple) or len(found) != 2):
         raise UsageError(f"--range {found!r}: two numbers with a comma", code="bad-option")
     return words
 
 
-#: By name.
+#: Operations by name.
 OPERATIONS: dict[str, Operation] = {
     "transpose": Operation(
         "permute the axes", options={"axes": Option(_integers, "axes, such as 1,0")}
     ),
-    "rechunk": Operation("copy into other chunks (--chunks)", required=("chunks",)),
+    "rechunk": Operation("copy an array with other chunks (--chunks)", required=("chunks",)),
     "stencil": Operation(
         "replace elements by weighted sums of their neighbours, or by their median",
         options={
             "kernel": Option(
                 str,
-                "weights by name, or the median",
+                "name of the weights, or the median",
                 "laplace",
                 ("laplace", "box", "gauss", "median"),
             ),
-            "size": Option(_integers, "of the window of --kernel median: 3 if not given, or 3,5"),
-            "steps": Option(int, "how often", 1),
-            "until": Option(float, "stop when no element changes by more"),
+            "size": Option(
+                _integers, "size of the window of --kernel median, such as 3,5 (3 if not given)"
+            ),
+            "steps": Option(int, "number of steps", 1),
+            "until": Option(float, "stop when no element changes by more than this"),
             "boundary": Option(
                 str,
-                "what lies beyond the ends",
+                "elements beyond the edges",
                 "reflect",
                 ("reflect", "constant", "nearest", "mirror", "wrap", "untouched"),
             ),
@@ -285,7 +292,7 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "correlate": Operation("weighted sums of a window (--weights)", options=_WEIGHTS),
     "convolve": Operation(
-        "weighted sums of a window, with the weights turned round (--weights)", options=_WEIGHTS
+        "weighted sums of a window, with the weights reversed (--weights)", options=_WEIGHTS
     ),
     "median_filter": Operation("the median of a window", options=_SIZE),
     "percentile_filter": Operation(
@@ -293,17 +300,17 @@ OPERATIONS: dict[str, Operation] = {
         options={"percentile": Option(float, "such as 90", 50.0), **_SIZE},
     ),
     "rank_filter": Operation(
-        "the element of a rank in a window",
-        options={"rank": Option(int, "0: the least; -1: the largest", 0), **_SIZE},
+        "the element of a given rank in a window",
+        options={"rank": Option(int, "0: the smallest element; -1: the largest", 0), **_SIZE},
     ),
-    "minimum_filter": Operation("the least of a window", options=_SIZE),
-    "maximum_filter": Operation("the largest of a window", options=_SIZE),
+    "minimum_filter": Operation("the smallest element of a window", options=_SIZE),
+    "maximum_filter": Operation("the largest element of a window", options=_SIZE),
     "uniform_filter": Operation("the mean of a window", options=_SIZE),
     "gaussian_filter": Operation(
         "a Gaussian filter",
         options={
             "sigma": Option(_numbers, "standard deviation, or one for each axis", 1.0),
-            "truncate": Option(float, "the filter ends after so many standard deviations", 4.0),
+            "truncate": Option(float, "truncate the filter at this many standard deviations", 4.0),
             **_MODE,
         },
     ),
@@ -313,18 +320,18 @@ OPERATIONS: dict[str, Operation] = {
         options={
             "axes": Option(
                 _three_axes,
-                "axes of the matrices of a, of b and of the result, such as 1,0:0,1:0,1 for the "
-                "transpose of a times b; the last ones if not given",
+                "matrix axes of a, b and the result, such as 1,0:0,1:0,1 for the transpose of a "
+                "times b (the last two axes if not given)",
             )
         },
     ),
     "tensordot": Operation(
         "a product over several axes",
         inputs=("a", "b"),
-        options={"axes": Option(_integers, "how many axes to sum over", 2)},
+        options={"axes": Option(_integers, "number of axes to sum over", 2)},
     ),
     "dot": Operation(
-        "inner product of two vectors; of other arrays (--out), as NumPy's dot has it",
+        "inner product of two vectors; for other arrays (--out), as NumPy's dot",
         inputs=("a", "b"),
         results=(),
         is_array=lambda inputs: any(one.ndim != 1 for one in inputs),
@@ -336,7 +343,7 @@ OPERATIONS: dict[str, Operation] = {
     "rfft": Operation("Fourier transform of real elements", options=_LINE),
     "irfft": Operation("inverse of rfft", options=_LINE),
     "hfft": Operation(
-        "Fourier transform of a Hermitian signal, of which half is there", options=_LINE
+        "Fourier transform of a Hermitian signal, given by half of its elements", options=_LINE
     ),
     "ihfft": Operation("inverse of hfft", options=_LINE),
     "fft2": Operation("Fourier transform along two axes", options=_AXES),
@@ -348,23 +355,23 @@ OPERATIONS: dict[str, Operation] = {
     "rfftn": Operation("Fourier transform of real elements along several axes", options=_AXES),
     "irfftn": Operation("inverse of rfftn", options=_AXES),
     "cholesky": Operation("the Cholesky factor of a positive definite matrix"),
-    "lu": Operation("LU factors, and the permutation", results=("p", "l", "u")),
+    "lu": Operation("LU factors and the permutation", results=("p", "l", "u")),
     "lu_factor": Operation("LU factors in one matrix, and the pivots", results=("lu", "piv")),
     "solve": Operation("solve linear equations", inputs=("a", "b"), results=("x",)),
     "lu_solve": Operation(
-        "solve linear equations with what lu_factor has made",
+        "solve linear equations with the factors from lu_factor",
         inputs=("lu", "piv", "b"),
         results=("x",),
         options={
-            "trans": Option(int, "0: a x = b; 1: with a transposed; 2: and conjugate", 0),
+            "trans": Option(int, "0: a x = b; 1: transpose of a; 2: conjugate transpose of a", 0),
         },
         positional=_lu_solve,
     ),
     "cho_solve": Operation(
-        "solve linear equations with what cholesky has made",
+        "solve linear equations with the factor from cholesky",
         inputs=("c", "b"),
         results=("x",),
-        options={"upper": Option(None, "the factor is the upper triangle, not the lower one")},
+        options={"upper": Option(None, "the factor is an upper triangle, not a lower one")},
         positional=_cho_solve,
     ),
     "qr": Operation("QR factors of a tall matrix", results=("q", "r")),
@@ -372,24 +379,26 @@ OPERATIONS: dict[str, Operation] = {
     "sort": Operation("sort along an axis", options=_SORTED),
     "argsort": Operation("indices that would sort", options=_SORTED),
     "unique": Operation(
-        "the different elements, or sub-arrays, in ascending order",
+        "the distinct elements, or sub-arrays, in ascending order",
         options={
-            "axis": Option(int, "axis of sub-arrays, such as 0 for rows; elements if not given")
+            "axis": Option(
+                int, "axis of sub-arrays, such as 0 for rows (single elements if not given)"
+            )
         },
     ),
     "searchsorted": Operation(
-        "where values would have to be put into a sorted array",
+        "indices at which values would be inserted into a sorted array",
         inputs=("a", "v"),
         results=("places",),
         options={
-            "side": Option(str, "of equal elements", "left", ("left", "right")),
+            "side": Option(str, "side of equal elements", "left", ("left", "right")),
             "sorter": Option(
-                str, "file with indices that sort the array, which argsort makes", is_array=True
+                str, "file with the indices that sort the array, from argsort", is_array=True
             ),
         },
     ),
     "lstsq": Operation(
-        "the x for which |b - a x| is least",
+        "least squares: the x that minimizes |b - a x|",
         inputs=("a", "b"),
         results=(),
         names=("x", "residuals", "rank", "s"),
@@ -399,46 +408,46 @@ OPERATIONS: dict[str, Operation] = {
     "mean": _statistic("mean", **_DTYPE),
     "var": _statistic("variance", **_DDOF, **_DTYPE),
     "std": _statistic("standard deviation", **_DDOF, **_DTYPE),
-    "min": _statistic("least element"),
+    "min": _statistic("smallest element"),
     "max": _statistic("largest element"),
-    "ptp": _statistic("largest less least"),
+    "ptp": _statistic("difference of the largest and the smallest element"),
     "any": _statistic("whether any element is not zero"),
     "all": _statistic("whether no element is zero"),
-    "argmin": _statistic("index of the first least element"),
+    "argmin": _statistic("index of the first smallest element"),
     "argmax": _statistic("index of the first largest element"),
-    "nanvar": _statistic("variance, NaN left out", **_DDOF, **_DTYPE),
-    "nansum": _statistic("sum, NaN left out", **_DTYPE),
-    "nanprod": _statistic("product, NaN left out", **_DTYPE),
-    "nanmean": _statistic("mean, NaN left out", **_DTYPE),
-    "nanstd": _statistic("standard deviation, NaN left out", **_DDOF, **_DTYPE),
-    "nanmin": _statistic("least element, NaN left out"),
-    "nanmax": _statistic("largest element, NaN left out"),
+    "nanvar": _statistic("variance, ignoring NaN", **_DDOF, **_DTYPE),
+    "nansum": _statistic("sum, ignoring NaN", **_DTYPE),
+    "nanprod": _statistic("product, ignoring NaN", **_DTYPE),
+    "nanmean": _statistic("mean, ignoring NaN", **_DTYPE),
+    "nanstd": _statistic("standard deviation, ignoring NaN", **_DDOF, **_DTYPE),
+    "nanmin": _statistic("smallest element, ignoring NaN"),
+    "nanmax": _statistic("largest element, ignoring NaN"),
     "median": _statistic("median"),
     "percentile": _statistic("percentile", q=Option(_numbers, "such as 50, or 10,90", 50.0)),
     "quantile": _statistic("quantile", q=Option(_numbers, "such as 0.5, or 0.1,0.9", 0.5)),
-    "nanargmin": _statistic("index of the first least element, NaN left out"),
-    "nanargmax": _statistic("index of the first largest element, NaN left out"),
-    "nanmedian": _statistic("median, NaN left out"),
+    "nanargmin": _statistic("index of the first smallest element, ignoring NaN"),
+    "nanargmax": _statistic("index of the first largest element, ignoring NaN"),
+    "nanmedian": _statistic("median, ignoring NaN"),
     "nanpercentile": _statistic(
-        "percentile, NaN left out", q=Option(_numbers, "such as 50, or 10,90", 50.0)
+        "percentile, ignoring NaN", q=Option(_numbers, "such as 50, or 10,90", 50.0)
     ),
     "nanquantile": _statistic(
-        "quantile, NaN left out", q=Option(_numbers, "such as 0.5, or 0.1,0.9", 0.5)
+        "quantile, ignoring NaN", q=Option(_numbers, "such as 0.5, or 0.1,0.9", 0.5)
     ),
     "cumsum": Operation("running sum", options=_RUNNING),
     "cumprod": Operation("running product", options=_RUNNING),
     "nancumsum": Operation("running sum, NaN as zero", options=_RUNNING),
     "nancumprod": Operation("running product, NaN as one", options=_RUNNING),
-    "count_nonzero": _statistic("how many elements are not zero"),
+    "count_nonzero": _statistic("number of elements that are not zero"),
     "norm": Operation(
         "norm of a vector, or of a matrix",
         results=(),
         options={
             "ord": Option(
                 _order,
-                "which: a number, inf, -inf, fro or nuc; if not given the 2-norm of all elements",
+                "order: a number, inf, -inf, fro or nuc (2-norm of all elements if not given)",
             ),
-            "axis": Option(_integers, "axis of vectors, or two of matrices"),
+            "axis": Option(_integers, "axis of vectors, or two axes of matrices"),
             **_KEEPDIMS,
         },
     ),
@@ -447,7 +456,7 @@ OPERATIONS: dict[str, Operation] = {
         results=(),
         options={
             "what": Option(
-                _names, "which, such as mean,std,min,max (the default), nanmean, argmax"
+                _names, "names, such as mean,std,min,max (the default), nanmean, argmax"
             ),
             **_AXIS,
             **_KEEPDIMS,
@@ -456,13 +465,15 @@ OPERATIONS: dict[str, Operation] = {
         out=False,
     ),
     "histogram": Operation(
-        "how many elements lie in each interval",
+        "number of elements in each interval",
         results=(),
         out=False,
         names=("counts", "edges"),
         options={
-            "bins": Option(int, "how many intervals", 10),
-            "range": Option(_numbers, "where the first begins and the last ends, such as 0,1"),
+            "bins": Option(int, "number of intervals", 10),
+            "range": Option(
+                _numbers, "start of the first and end of the last interval, such as 0,1"
+            ),
             "density": Option(
                 None, "divide by the number of elements and the width of the interval"
             ),
@@ -471,8 +482,8 @@ OPERATIONS: dict[str, Operation] = {
         call=_histogram,
     ),
     "bincount": Operation(
-        "how often each whole number occurs",
+        "number of occurrences of each integer",
         results=(),
-        options={"minlength": Option(int, "the least number of counts"), **_COUNTED},
+        options={"minlength": Option(int, "minimum number of counts"), **_COUNTED},
     ),
 }

@@ -1,4 +1,4 @@
-"""What commands print: documents, and a progress bar."""
+"""Output of commands: JSON documents and the progress bar."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Bar", "print_json"]
 
 
 def print_json(document: Any) -> None:
-    """One JSON document."""
+    """Print one JSON document."""
     print(json.dumps(_plain(document), indent=2, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: numbers that it lacks, and all else, are text."""
+    """Convert a value to JSON types; non-finite numbers and other types become text."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if value is None or isinstance(value, str | bool | int):

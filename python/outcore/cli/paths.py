@@ -1,8 +1,8 @@
 """
-``outcore info | ls | verify``: what there is on the disk, of one path or several.
+Show and verify arrays on disk, in one path or several: ``outcore info | ls | verify``.
 
-Idea. Each path is looked at on its own. One that fails is told on stderr, and the others are told all
-the same; the exit status is that of the worst (`outcore.cli.status`).
+Approach: each path is processed independently. An error in one goes to stderr, and the others are still
+processed; the exit status is the worst of them (`outcore.cli.status`).
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ __all__ = ["arguments"]
 
 
 def arguments(command: Callable[..., argparse.ArgumentParser], reads: Callable[..., None]) -> None:
-    """Add the commands."""
-    info = command("info", _info, "what arrays are, how they are stored, what reading them costs")
+    """Add the commands of this module."""
+    info = command("info", _info, "show shape, dtype and storage of arrays, and the cost of reads")
     reads(info, "paths", nargs="+", metavar="path")
-    listing = command("ls", _ls, "the arrays and groups in files or folders")
+    listing = command("ls", _ls, "list the arrays and groups in files or folders")
     listing.add_argument("paths", nargs="+", metavar="path")
-    listing.add_argument("--tree", action="store_true", help="draw them as a tree")
-    verify = command("verify", _verify, "read everything, list what is damaged")
+    listing.add_argument("--tree", action="store_true", help="print a tree")
+    verify = command("verify", _verify, "read all elements and list the damaged parts")
     verify.epilog = (
-        "Exit status: 0 everything is in order, 1 something is damaged, 2 the call makes no sense, 3 "
-        "nothing is damaged in what could be read, but something could not be opened or is not there."
+        "Exit status: 0 no damage, 1 damage found, 2 invalid call, 3 no damage in the parts that could "
+        "be read, but some files could not be opened or do not exist."
     )
     reads(verify, "paths", nargs="+", metavar="path")
 
 
 def _print(words: Any, told: list[Any], status: int) -> int:
-    """With --json one document: of one path what there is to say of it, of several a list."""
+    """Print one JSON document with --json: the result of a single path, or a list."""
     if words.json:
         print_json(told[0] if len(words.paths) == 1 else told)
     return status
@@ -109,7 +109,7 @@ def _verify(words: Any) -> int:
     return _print(words, *each(words.paths, look))
 
 
-# What there is to say of a path
+# Facts about a path
 
 
 def _entry(one: formats.Entry) -> dict[str, Any]:
@@ -125,12 +125,12 @@ def _entry(one: formats.Entry) -> dict[str, Any]:
 def _dtype_text(dtype: np.dtype[Any]) -> Any:
     if not dtype.names:
         return dtype.str
-    # NumPy has no list for fields in another order than that of their names.
+    # `descr` requires fields in the order of their offsets.
     return dtype.descr if in_order(dtype) is dtype else str(dtype)
 
 
 def _facts(path: str, options: dict[str, Any]) -> dict[str, Any] | list[formats.Entry]:
-    """Of an array; of a path that holds several what they are."""
+    """Return the facts about an array, or the entries of a path that holds several."""
     if not options and formats.split_path(path)[1] is None:
         entries = formats.ls(path)
         arrays = [e for e in entries if e.kind == "array"]
@@ -202,7 +202,7 @@ def _show(told: dict[str, Any] | list[formats.Entry]) -> None:
 
 
 def _accesses(array: DiskArray) -> dict[str, Any]:
-    """Accesses that people make: a row, a column, a chunk, all of it."""
+    """Return keys of common accesses: a row, a column, a chunk, the whole array."""
     middle = tuple(n // 2 for n in array.shape)
     found: dict[str, Any] = {}
     if array.ndim and array.size:
@@ -219,7 +219,7 @@ def _accesses(array: DiskArray) -> dict[str, Any]:
 
 
 def _on_disk(array: DiskArray) -> tuple[int, int]:
-    """Bytes that are stored of an array, and of the files or the store that it lies in."""
+    """Return the stored bytes of an array, and the bytes of the files or the store that contain it."""
     info, (outer, inner) = array.info, formats.split_path(array.path)
     whole = sum(map(_bytes_in, info.extra.get("files", (outer,))))
     whole += sum(map(_bytes_in, info.extra.get("parts", ())))
@@ -229,27 +229,27 @@ def _on_disk(array: DiskArray) -> tuple[int, int]:
         count = info.layout.source.nbytes
         stored = 0 if count is None else count()
     elif isinstance(info.layout.source, VirtualSource):
-        stored = 0  # all is in other arrays
+        stored = 0  # all elements are stored in other arrays
     else:
         stored = _bytes_in(info.layout.source.root)
     return stored, whole
 
 
 def _bytes_in(path: str) -> int:
-    """Of a file, or of all files in a folder."""
+    """Return the size of a file, or of all files in a folder."""
     with durable.os_errors("looking at", path):
         if not os.path.isdir(path):
             return os.stat(path).st_size
     found = 0
     for folder, _, names in os.walk(path):
         for name in names:
-            with contextlib.suppress(FileNotFoundError):  # somebody else is at work
+            with contextlib.suppress(FileNotFoundError):  # another process has removed it
                 found += os.lstat(os.path.join(folder, name)).st_size
     return found
 
 
 def _report_of(array: DiskArray, key: Any) -> Report | dict[str, str]:
-    """What an access would do, or why nobody would make it."""
+    """Return the report of an access, or the error that rejects it."""
     try:
         return array.explain(key)
     except SectionError as error:

@@ -1,9 +1,9 @@
 """
-``outcore run OPERATION``, ``outcore jobs`` and ``outcore resume``: computations on files.
+Run computations on files: ``outcore run OPERATION``, ``outcore jobs`` and ``outcore resume``.
 
-Idea. Each operation is a command of its own, made from the table in `outcore.cli.operations`; options
-that all have (memory, restart, what the new file is like) are said once. Under mpiexec all ranks come
-here, and share the work.
+Approach: each operation is a command made from the table in `outcore.cli.operations`; the options that
+all share (memory, restart, storage of the result) are defined once. Under mpiexec all ranks run these
+commands and share the work.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["OperationParser", "arguments"]
 
 
 class OperationParser(argparse.ArgumentParser):
-    """The parser of an operation, which gets its arguments when it is chosen."""
+    """Parser of an operation, which adds its arguments only when the operation is chosen."""
 
     operation: Operation
 
@@ -41,16 +41,16 @@ class OperationParser(argparse.ArgumentParser):
         _fill(self, self.operation)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As that of any parser, when it has its arguments."""
+        """Add the arguments, then parse as any parser does."""
         self.fill()
         return super().parse_known_args(_joined(args, self.operation), namespace)
 
 
 def _joined(args: Sequence[str], operation: Operation) -> list[str]:
     """
-    Words in which values that begin with a minus stand in one word with their option.
+    Join each value that begins with a minus to its option, as ``--option=value``.
 
-    Argparse takes ``-2,-1`` and ``-inf`` for options, though not ``-1``.
+    Argparse takes ``-2,-1`` and ``-inf`` for options, but not ``-1``.
     """
     named = {f"--{name}" for name, option in operation.options.items() if option.read is not None}
     joined: list[str] = []
@@ -75,22 +75,20 @@ def arguments(command: Callable[..., argparse.ArgumentParser], reads: Callable[.
         )
         one.operation = operation
 
-    left = command("jobs", _jobs, "jobs in a folder that were interrupted, and what they left")
+    left = command("jobs", _jobs, "list interrupted jobs in a folder, and the files they left")
     left.add_argument("folder", nargs="?", default=".")
-    left.add_argument("--clean", action="store_true", help="remove them with all that they left")
-    going = command(
-        "resume", _resume, "go on with all jobs in a folder that were interrupted", together=True
-    )
+    left.add_argument("--clean", action="store_true", help="remove these jobs and all their files")
+    going = command("resume", _resume, "resume all interrupted jobs in a folder", together=True)
     going.add_argument("folder", nargs="?", default=".")
 
 
 def _fill(parser: argparse.ArgumentParser, operation: Operation) -> None:
-    """The arguments of an operation."""
+    """Add the arguments of an operation."""
     for name in operation.inputs:
-        text = "file, file.h5::/group/name, or Zarr folder that is read"
+        text = "input: file, file.h5::/group/name, or Zarr folder"
         parser.add_argument(name, metavar=name.upper(), help=text)
     for name in operation.results:
-        text = "where to; the suffix tells the format"
+        text = "path of the result; its suffix determines the format"
         parser.add_argument(name, metavar=name.upper(), help=text)
     for name, option in operation.options.items():
         if option.read is None:
@@ -110,13 +108,15 @@ def _fill(parser: argparse.ArgumentParser, operation: Operation) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="option to open inputs with, such as dtype=f4 or shape=100,200 for raw files",
+        help="option for opening the inputs, such as dtype=f4 or shape=100,200 for raw files",
     )
-    budget = "budget of this run, such as 512MiB"
+    budget = "memory budget, such as 512MiB"
     parser.add_argument("--memory", metavar="BYTES", default=argparse.SUPPRESS, help=budget)
-    parser.add_argument("--explain", action="store_true", help="tell what it would do, and stop")
-    parser.add_argument("--progress", action="store_true", help="a progress bar also if piped")
-    quiet = "no progress bar, no notes: errors alone, and numbers that were asked for"
+    parser.add_argument("--explain", action="store_true", help="report the cost, and stop")
+    parser.add_argument(
+        "--progress", action="store_true", help="show a progress bar even if output is piped"
+    )
+    quiet = "no progress bar and no notes: print only errors and the requested numbers"
     parser.add_argument("-q", "--quiet", action="store_true", default=argparse.SUPPRESS, help=quiet)
     parser.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document"
@@ -124,9 +124,9 @@ def _fill(parser: argparse.ArgumentParser, operation: Operation) -> None:
 
 
 def _fill_results(parser: argparse.ArgumentParser, operation: Operation) -> None:
-    """What the new files are like."""
+    """Add the options of the new files."""
     if not operation.results:
-        parser.add_argument("--out", metavar="PATH", help="write the result there")
+        parser.add_argument("--out", metavar="PATH", help="write the result to PATH")
     for name, text in (
         ("format", "name of the new format"),
         ("order", "C or F"),
@@ -136,8 +136,8 @@ def _fill_results(parser: argparse.ArgumentParser, operation: Operation) -> None
     ):
         needed = name in operation.required
         parser.add_argument(f"--{name}", help=f"of the result: {text}", required=needed)
-    parser.add_argument("--resume", action="store_true", help="go on after an interruption")
-    parser.add_argument("--overwrite", action="store_true", help="replace results that are there")
+    parser.add_argument("--resume", action="store_true", help="resume an interrupted run")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing results")
 
 
 def _run(words: Any) -> int:
@@ -148,7 +148,7 @@ def _run(words: Any) -> int:
     if to:
         how["out"] = to[0] if outs and len(outs) == 1 else to
     ranks = Ranks.of(world(), f"outcore run {words.operation}")
-    # A rank that cannot open them must not leave the others waiting.
+    # If one rank cannot open them, the other ranks must not wait for it.
     with ExitStack() as opened:
         arrays, others = ranks.together(lambda: _opened(words, run, opened))
         started = time.monotonic()
@@ -171,13 +171,13 @@ def _run(words: Any) -> int:
 def _opened(
     words: Any, run: Operation, opened: ExitStack
 ) -> tuple[list[outcore.DiskArray], dict[str, outcore.DiskArray]]:
-    """The inputs, and what options name; all are closed with the stack."""
+    """Open the inputs and the arrays that options name; the stack closes all of them."""
     how = parse_options(words.set)
     inputs = [
         opened.enter_context(outcore.open(getattr(words, name), **how)) for name in run.inputs
     ]
     paths = {name: getattr(words, name) for name, option in run.options.items() if option.is_array}
-    # What --set says is true of the inputs: a file of weights has a dtype of its own.
+    # --set applies to the inputs only: a file of weights has its own dtype.
     return inputs, {
         name: opened.enter_context(outcore.open(path))
         for name, path in paths.items()
@@ -186,7 +186,7 @@ def _opened(
 
 
 def _how(words: Any, run: Operation) -> dict[str, Any]:
-    """What all operations take."""
+    """Return the keyword arguments that all operations share."""
     how: dict[str, Any] = {} if words.memory is None else {"memory": words.memory}
     if words.explain:
         how["explain"] = True
@@ -211,7 +211,7 @@ def _given(
     inputs: Sequence[outcore.DiskArray],
     others: Mapping[str, outcore.DiskArray],
 ) -> tuple[str, Sequence[Any], dict[str, Any]]:
-    """The name of the function, and its arguments without and with a keyword."""
+    """Return the name of the function, its positional arguments and its keyword arguments."""
     if run.is_array(inputs) and words.out is None and not words.explain:
         raise UsageError(
             f"{words.operation} of shapes {' and '.join(str(one.shape) for one in inputs)} is an array, "
@@ -316,7 +316,7 @@ _STATES = {
 def _resume(words: Any) -> int:
     with Bar("resuming", quiet=words.quiet or words.json) as bar:
         complete = jobs.resume(words.folder, progress=bar, comm=world())
-    # The first rank looks, so that all end with the same status.
+    # The first rank checks, so that all ranks end with the same status.
     left = Ranks.of(world(), "outcore resume").told(lambda: _left(words.folder))
     if words.json:
         print_json({"folder": words.folder, "complete": complete, "left": left})
@@ -338,7 +338,7 @@ def _resume(words: Any) -> int:
 
 
 def _left(folder: str) -> list[dict[str, Any]]:
-    """Jobs that nobody has gone on with; temporary arrays are none."""
+    """Return jobs that `resume` did not continue, without temporary arrays."""
     found = [
         one for one in jobs.unfinished(folder) if one.call is None and one.state != "resumable"
     ]
@@ -350,7 +350,7 @@ def _left(folder: str) -> list[dict[str, Any]]:
 
 
 def _reason(one: dict[str, Any]) -> str:
-    """Why `resume` does not go on with a job, and who does."""
+    """Explain why `resume` cannot continue a job, and what can."""
     if one["state"] == "left":
         return f"{one['path']} is damaged: {_STATES['left']}"
     return (

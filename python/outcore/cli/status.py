@@ -1,8 +1,9 @@
 """
-How commands end: what is said of an error, and the exit status.
+Print errors and choose the exit status of a command.
 
-Idea. An error has a stable code; the code says whether something is damaged, was asked wrongly, or could
-not be looked at. Of several paths the worst counts, as with the tools of GNU.
+Approach: each error has a stable code, which determines whether something is damaged, the call was
+invalid, or the operation was not possible. Among several paths the worst status counts, as with the GNU
+tools.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ T = TypeVar("T")
 DONE, DAMAGED, MISUSED, UNSEEN = range(4)
 INTERRUPTED, UNREAD = 128 + signal.SIGINT, 128 + signal.SIGPIPE
 STATUS = """exit status:
-  0  done; what was looked at is in order
-  1  damage: stored elements, or what a file says of them, cannot be read
-  2  wrong use: an option, a section or a name that makes no sense
-  3  it could not be done or looked at: no such file, no permission,
-     what outcore does not know, too little memory or disk
+  0  done; no damage found
+  1  damage: stored elements, or their description in a file, cannot be read
+  2  wrong use: an invalid option, section or name
+  3  it could not be done or checked: no such file, no permission,
+     an unsupported file, too little memory or disk space
   130 interrupted
-of several paths the first of 1, 2 and 3 that one of them ends with"""
+for several paths: 1 if any path ends with it, otherwise 2, otherwise 3"""
 
-#: What stored elements, and the headers and tables that say where they are, are found to be.
+#: Codes of damaged elements, and of damaged headers and tables that locate them.
 DAMAGE = frozenset(
     (
         "bad-header",
@@ -65,9 +66,9 @@ DAMAGE = frozenset(
         "hdf5-refused",
     )
 )
-# Another option would do.
+# Codes of errors that another option would avoid.
 _MISUSE = frozenset(("already-exists", "bad-compression", "cannot-keep"))
-#: Of a part of an array that `verify` met: nobody knows whether it is damaged.
+#: Codes of parts of an array that `verify` could not read: they may be damaged or not.
 NOT_READ = frozenset(
     (
         "cannot-open",
@@ -80,7 +81,7 @@ NOT_READ = frozenset(
     )
 )
 
-# Messages name the arguments of Python; what they are called here.
+# Messages name Python arguments; these are the options to use instead, by error code.
 _HERE = {
     "already-exists": "--overwrite",
     "bad-cast": "--casting unsafe",
@@ -89,12 +90,12 @@ _HERE = {
     "raw-needs-dtype": "--set dtype=f4 --set shape=100,200",
     "unknown-format": "--format NAME, or --set format=NAME of what is read",
 }
-# And these by their words.
+# Options to use instead, by the Python argument in the message.
 _WORDS = {"resume=True": "--resume", "skip=True": "--skip"}
 
 
 def say(message: str, error: BaseException | None = None) -> None:
-    """To stderr: what happened, and how to go on."""
+    """Print a message to stderr, with notes of the error and the options of the command line."""
     if sys.stderr is None:
         return
     told = []
@@ -106,8 +107,8 @@ def say(message: str, error: BaseException | None = None) -> None:
 
 
 def failed(error: OutcoreError) -> int:
-    """Say what went wrong; the exit status of it."""
-    # Ranks raise one error together; its cause says what would help.
+    """Print an error and return its exit status."""
+    # All ranks raise the same `CollectiveError`; its cause determines the next step.
     cause = error.__cause__ if isinstance(error, CollectiveError) else None
     reason = cause if isinstance(cause, OutcoreError) else error
     here = f" (here: {_HERE[reason.code]})" if reason.code in _HERE else ""
@@ -122,7 +123,7 @@ def _status_of(error: OutcoreError) -> int:
 
 
 def worst(statuses: Iterable[int]) -> int:
-    """Of several paths: damage counts most, then what was asked wrongly."""
+    """Return the status of several paths: damage first, then an invalid call."""
     found = set(statuses)
     return next((status for status in (DAMAGED, MISUSED, UNSEEN) if status in found), DONE)
 
@@ -131,19 +132,19 @@ def each(
     paths: Sequence[str], look: Callable[[str], tuple[T, int]]
 ) -> tuple[list[T | dict[str, Any]], int]:
     """
-    Look at several paths: one that fails does not hide the others.
+    Process several paths; an error in one does not stop the others.
 
     Parameters
     ----------
     paths
-        Of a single one, what fails is raised.
+        Paths to process. If there is only one, its error is raised.
     look
-        Gives what there is to say of a path, and the exit status.
+        Function that returns the result for a path, and its exit status.
 
     Returns
     -------
     list, int
-        What was said of each, of a path that failed its error; and the exit status of all.
+        Result of each path, or its error, and the exit status of all.
     """
     told: list[T | dict[str, Any]] = []
     statuses = []
@@ -154,7 +155,7 @@ def each(
             if len(paths) == 1:
                 raise
             if sys.stdout is not None:
-                sys.stdout.flush()  # in the order of the paths, where both go to one place
+                sys.stdout.flush()  # keep the order of the paths if both streams go to one place
             status = failed(error)
             told.append({"path": path, "error": {"code": error.code, "message": error.message}})
         else:

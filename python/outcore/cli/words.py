@@ -1,10 +1,10 @@
 """
-Words of the command line: sections, options, lengths.
+Parse sections, options and lengths that are typed on the command line.
 
-Problem. What is typed is text; sections and options are values, and nobody wants `eval` between them.
-Idea. The grammar is Python's, read by `ast`; of its trees only integers, slices and a little arithmetic
-are computed.
-Invariants. Nothing that is typed runs as code. What makes no sense is a `UsageError`.
+Problem: arguments arrive as text, but sections and options are Python values; `eval` would run code.
+Approach: the grammar is Python's, parsed by `ast`; only integers, slices and a little arithmetic are
+evaluated.
+Invariants: text from the command line never runs as code. Invalid text raises `UsageError`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-# Arguments of `open` and `verify` that a command is told in its own words, or not at all.
+# Arguments of `open` and `verify` that have an option of their own, or that a command does not accept.
 _NOT_TO_SET = ("comm", "hints", "mode", "path", "progress")
 
 
 def parse_section(text: str, **names: int) -> Any:
     """
-    A key for indexing from text: integers, slices, ``...``, ``None``; brackets may be left out.
+    Convert text into an index key: integers, slices, ``...`` and ``None``; brackets are optional.
 
-    Integers may be computed from those with `names`, by ``+ - * // %`` and parentheses.
+    With `names`, integers may be expressions of these names with ``+ - * // %`` and parentheses.
 
     >>> parse_section("[100:200, ::3]")
     (slice(100, 200, None), slice(None, None, 3))
@@ -71,7 +71,7 @@ def _index(node: ast.expr, names: Mapping[str, int]) -> Any:
 
 
 def _whole(node: ast.expr, names: Mapping[str, int]) -> int:
-    """Compute an integer: nothing but numbers, names and arithmetic that cannot run away."""
+    """Evaluate an integer: only numbers, names and arithmetic that cannot grow without bound."""
     value: int | None = None
     if isinstance(node, ast.Constant) and type(node.value) is int:
         value = node.value
@@ -88,7 +88,7 @@ def _whole(node: ast.expr, names: Mapping[str, int]) -> int:
 
 
 def parse_options(settings: Sequence[str]) -> dict[str, Any]:
-    """``["dtype=f4", "shape=100,200"]`` as keyword arguments."""
+    """Convert ``["dtype=f4", "shape=100,200"]`` into keyword arguments."""
     options = parse_named(settings, "set")
     for name in options:
         if not name.isidentifier():
@@ -104,7 +104,7 @@ def parse_options(settings: Sequence[str]) -> dict[str, Any]:
 
 def parse_named(settings: Sequence[str], option: str) -> dict[str, Any]:
     """
-    Names and values, as Python writes them; what it does not know is text.
+    Convert ``name=value`` items into a dict; a value is a Python literal, otherwise text.
 
     >>> parse_named(["units=K", "scale=0.5", "levels=[1, 2]"], "attr")
     {'units': 'K', 'scale': 0.5, 'levels': [1, 2]}
@@ -119,7 +119,7 @@ def parse_named(settings: Sequence[str], option: str) -> dict[str, Any]:
 
 
 def literal(value: str) -> Any:
-    """A value as Python writes it; else the text itself."""
+    """Return the value of a Python literal, or the text itself if it is not one."""
     try:
         return ast.literal_eval(value)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -127,7 +127,7 @@ def literal(value: str) -> Any:
 
 
 def parse_lengths(text: str | None, name: str) -> Any:
-    """``"100,200"`` as integers; None for None."""
+    """Convert ``"100,200"`` into integers; return None for None."""
     if text is None:
         return None
     if not re.fullmatch(r"-?[0-9]+([,x]-?[0-9]+)*", text):
