@@ -1,8 +1,8 @@
 """
-Packages for kinds of problems, built on the floors below.
+Packages for kinds of problems, built on the lower layers.
 
-| file | holds |
+| file | contents |
 |---|---|
 | `unstructured/` | meshes: partitions, translation tables, schedules of edges, loops over edges |
-| `placement/` | arrays divided over ranks on disk: in one file, a file for each rank, in partitions |
+| `placement/` | arrays divided over ranks on disk: in one file, one file per rank, in partitions |
 """

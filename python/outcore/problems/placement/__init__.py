@@ -1,15 +1,15 @@
 """
-Placement of out-of-core arrays: in one file, in a file for each rank, or partitioned over memories.
+Placement of out-of-core arrays: in one file, in one file per rank, or partitioned over memories.
 
     making        create, open, copy
-    array         `PlacedArray`: slabs, and what ranks do together
+    array         `PlacedArray`: slabs, and collective methods
     local         sections of the local array
-    shift         boundary elements of neighbours, three ways
+    shift         boundary elements of neighbours, by three methods
     whole         sections of the whole array: reading, multicast, copies
-    partitions    loops of all ranks over what fits their memories together
+    partitions    collective loops over partitions that fit the memories of all ranks
     slabs         loops of one rank
     part          a rank's part of a global file, as an array
-    overlap       which elements of which rank are whose ghosts
+    overlap       elements of other ranks in a rank's overlap area
     files  keys   the manifest of local files; keys of a local array
 
 Reference: PASSION report, sections 4.1.2 and 4.2.

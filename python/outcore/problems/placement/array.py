@@ -1,19 +1,20 @@
 """
-Out-of-core arrays of many ranks, in one of three placements: `PlacedArray`.
+`PlacedArray`: out-of-core arrays of many ranks, in one of three placements.
 
-Problem. An array that does not fit in the memory of all ranks is divided over them by a distribution.
-Its elements may lie in one file, or in one for each rank; a program should be written once.
-Idea. Every rank has a *local array*, with an overlap area if it is asked for. It reads and writes
-sections of it, and walks through it in slabs. Where the elements are is the placement's affair:
+Problem: an array that does not fit in the memory of all ranks is divided over them by a distribution.
+Its elements may be stored in one file, or in one file per rank; a program should work with both.
+Approach: every rank has a *local array*, with an overlap area if requested. It reads and writes sections
+of the local array, and iterates over it in slabs. The placement determines where the elements are
+stored:
 
     global        one file; the local array is the pieces of a distribution in it
-    local         a file for each rank, with its overlap area; `shift_all` refreshes that
-    partitioned   one file; all ranks read a partition of it together, divided over their memories
+    local         one file per rank, with its overlap area; `shift_all` refreshes that
+    partitioned   one file; all ranks read partitions of it collectively, divided over their memories
 
-Invariants. Elements are equal in every placement. What one rank alone may fail at is agreed on by all
-in methods that end in ``_all``. Elements of other ranks change only by `shift_all` (local), or are read
-where their owner has them (global, partitioned): between a write of the owner and the next `shift_all`
-ghosts may be old or new.
+Invariants: elements are equal in every placement. All ranks agree on the outcome of methods that end in
+``_all``, so a failure on one rank is raised on all. Elements of other ranks are updated by `shift_all`
+(local), or read from the owner's location (global, partitioned): between a write by the owner and the
+next `shift_all`, ghosts may be old or new.
 
 Reference: PASSION report, sections 4.1.2 and 4.2 (Tables 1 and 2).
 """
@@ -45,20 +46,21 @@ __all__ = ["PlacedArray"]
 
 class PlacedArray(LocalArray):
     """
-    An array on disk that is divided over ranks: one rank's view of it.
+    One rank's view of an array on disk that is divided over ranks.
 
     Made by `outcore.create_placed` and `outcore.open_placed`. Each rank has a *local array* (the
-    report's out-of-core local array), which has the shape ``local_shape`` and is read and written by
-    sections. Methods that end in ``_all`` are collective; so is a loop over `slabs` under partitioned
+    report's out-of-core local array) with the shape ``local_shape``, and reads and writes sections of
+    it. Methods that end in ``_all`` are collective; so is a loop over `slabs` under partitioned
     placement.
 
     Notes
     -----
-    The Local Placement, Global Placement and Partitioned In-core Models (PASSION report, section 4.1.2).
+    The placements are the Local Placement, Global Placement and Partitioned In-core Models (PASSION
+    report, section 4.1.2).
 
     Examples
     --------
-    One program for every placement: each rank adds up its rows, and writes what it has found.
+    The same program for every placement: each rank writes its rows, then sums them.
 
     >>> import numpy as np, outcore
     >>> from outcore.testing.sim import SimWorld
@@ -82,41 +84,42 @@ class PlacedArray(LocalArray):
         self, *, halo: Any = None, axis: int | None = None, rows: int | None = None
     ) -> Iterator[Slab]:
         """
-        Walk through the local array in slabs, reading the next one meanwhile.
+        Iterate over the local array in slabs, reading the next one in the background.
 
-        Collective under partitioned placement: every rank walks through all of it, in step. Else each
-        rank walks for itself.
+        Collective under partitioned placement: all ranks iterate over the whole array in step. Otherwise
+        each rank iterates independently.
 
         Parameters
         ----------
         halo
-            How many elements around its own a slab has, as `ghosts` of `create_placed` says; at most
-            these under local placement, which has no others. By default these. 0 on CYCLIC axes.
+            Number of elements around the own elements of a slab, in the form of `ghosts` of
+            `create_placed`. Local placement: at most the widths of the overlap area. Must be 0 on CYCLIC
+            axes. Default: `ghosts`.
         axis
-            Along which slabs follow each other. By default the slowest one in the file; under
-            partitioned placement the slowest that is not divided, if there is one.
+            Axis along which slabs follow each other. Default: the axis that varies slowest in the file;
+            under partitioned placement, the slowest axis that is not divided, if there is one.
         rows
-            Rows of a slab along `axis`, without its halo; under partitioned placement of a partition. By
-            default what a quarter of the memory budget holds, and at most 16 MiB.
+            Number of rows of a slab (under partitioned placement: of a partition) along `axis`, without
+            its halo. Default: as many as fit a quarter of the memory budget, and at most 16 MiB.
 
         Returns
         -------
         iterator of Slab
-            ``data``, with its halo, is valid until the loop goes on.
+            Slabs whose ``data``, halo included, is valid until the next iteration.
 
         Raises
         ------
         UsageError
             ``bad-blocks``: a halo, an axis or a number of rows that is not possible.
         BudgetError
-            There is no memory for two slabs of one row.
+            The memory budget does not hold two slabs of one row.
         CollectiveError
-            On all ranks, under partitioned placement, if one of them failed.
+            On all ranks, under partitioned placement: a rank failed.
 
         Notes
         -----
-        Memory: two slabs and their halos, in the budget. Elements that a slab shares with the one before
-        are copied, not read again. A loop reads ahead, so write what it computes to another array.
+        Memory: two slabs and their halos, in the budget. Elements that a slab shares with the previous
+        one are copied, not read again. The loop reads ahead, so write its results to another array.
 
         ``PASSION_read_with_reuse`` and prefetching (sections 4.5.2 and 4.5.3).
 
@@ -157,7 +160,9 @@ class PlacedArray(LocalArray):
         return loop(self.path, self.handle.part, windows, along, self.handle.disk.order, made)
 
     def _window(self, box: Key, widths: list[tuple[int, int]]) -> Window:
-        """What a slab of own elements reads of the local array with its overlap area."""
+        """
+        Return the section of the local array, overlap area included, that a slab of own elements reads.
+        """
         section, inner = [], []
         for part, lead, n, (before, behind) in zip(
             box, self.handle.lead, self.handle.whole_shape, widths, strict=True
@@ -185,23 +190,23 @@ class PlacedArray(LocalArray):
 
     def write_slab(self, slab: Slab, value: Any) -> None:
         """
-        Write the own elements of a slab, of this array or of another one that is divided alike.
+        Write the own elements of a slab, of this array or of another one with the same distribution.
 
         Collective under partitioned placement: every rank writes its part of each partition.
 
         Parameters
         ----------
         slab
-            Of `slabs`, of an array of the same shape and distribution.
+            Slab from `slabs` of an array with the same shape and distribution.
         value
-            Broadcast to the shape of ``slab.own`` and cast to `dtype` as NumPy does.
+            Value, broadcast to the shape of ``slab.own`` and cast to `dtype` as NumPy does.
 
         Raises
         ------
         UsageError
-            ``bad-value``: the slab is of a partitioned array, this one has a file for each rank.
+            ``bad-value``: the slab is from a partitioned array, and this array has one file per rank.
         CollectiveError
-            On all ranks, under partitioned placement, if one of them failed.
+            On all ranks, under partitioned placement: a rank failed.
 
         Examples
         --------
@@ -247,39 +252,40 @@ class PlacedArray(LocalArray):
         for section, place in slab.pieces:
             self.handle.disk.write(section, values[place])
 
-    # Together
+    # Collective methods
 
     def shift_all(self, method: Way = "auto", *, explain: bool = False) -> Shift:
         """
-        Bring the boundary elements of the neighbours into the overlap area. Collective.
+        Copy the boundary elements of the neighbours into the overlap area. Collective.
 
-        Elements that ranks have written before the call are seen by all after it. Under global and
-        partitioned placement ghosts are read where their owner has them, so nothing has to be moved.
+        After the call, all ranks see elements that any rank wrote before it. Under global and
+        partitioned placement ghosts are read from the owner's location, so nothing is copied.
 
         Parameters
         ----------
         method
-            ``"direct"``: each rank reads the files of its neighbours; ``"out-of-core"``: a collective
-            read, as much at a time as there is memory for; ``"in-core"``: whole local arrays are read
-            and ghosts exchanged between memories. ``"auto"``: what is estimated to take least.
+            ``"direct"``: each rank reads the files of its neighbours. ``"out-of-core"``: a collective
+            read, in rounds that fit the available memory. ``"in-core"``: whole local arrays are read,
+            and ghosts are exchanged between memories. ``"auto"``: the method with the lowest estimated
+            time.
         explain
-            Only tell what would be done.
+            Whether to only report the plan.
 
         Returns
         -------
         Shift
-            The way that was taken, why, and what each was estimated to take.
+            Chosen method, the reason, and the estimated time of each method.
 
         Raises
         ------
         UsageError
-            ``bad-option``: no such method, or one that is not possible.
+            ``bad-option``: the method does not exist or is not possible.
         CollectiveError
-            On all ranks, if any rank failed, or called something else. Overlap areas are then undefined.
+            On all ranks: a rank failed, or made a different call. Overlap areas are then undefined.
 
         Notes
         -----
-        Memory: a quarter of what is free of the budget, the whole local array if ``"in-core"``.
+        Memory: a quarter of the free budget; the whole local array for ``"in-core"``.
         ``PASSION_oc_shift`` (sections 4.2.1 and 4.3, Table 3).
 
         Examples
@@ -316,35 +322,35 @@ class PlacedArray(LocalArray):
         """
         Read a section of the whole array on every rank, each byte once from disk. Collective.
 
-        Each rank may ask for a section of its own. If all ask for the same one it is read by the ranks
-        that have it, and sent to all others.
+        The ranks may request different sections. If all request the same one, the ranks that have it
+        read it and send it to the others.
 
         Parameters
         ----------
         key
-            Integers, slices and ``...``: of the whole array.
+            Integers, slices and ``...`` that index the whole array.
         out
-            Where to; by default a new array.
+            Array to fill. Default: a new array.
 
         Returns
         -------
         numpy.ndarray or scalar
-            As NumPy gives.
+            Same result as NumPy indexing.
 
         Raises
         ------
         CollectiveError
-            On all ranks, if any rank failed, or called something else.
+            On all ranks: a rank failed, or made a different call.
         SectionError
-            As the cause: the key is none for the array.
+            As the cause: the key is not valid for the array.
 
         Notes
         -----
-        Memory: a new result is the caller's; slots as for `CollectiveArray.read_all`. With `out` and a
-        key that drops or makes axes the section is held once more, counted.
+        Memory: a new result belongs to the caller; slots as for `CollectiveArray.read_all`. With `out`
+        and a key that removes or adds axes, a second copy of the section is held and counted.
 
-        With the same section on all ranks the ``PASSION_oc_multicast`` of the report (section 4.2.1,
-        Table 2).
+        With the same section on all ranks, this is ``PASSION_oc_multicast`` of the report (section
+        4.2.1, Table 2).
 
         Examples
         --------
@@ -364,26 +370,26 @@ class PlacedArray(LocalArray):
 
     def multicast_all(self, key: Any, target: DiskArray) -> None:
         """
-        Bring a section of the whole array to a file of every rank. Collective.
+        Copy a section of the whole array to a file of every rank. Collective.
 
         Parameters
         ----------
         key
-            Integers, slices and ``...``, of the whole array; on all ranks the same.
+            Integers, slices and ``...`` that index the whole array; the same on all ranks.
         target
-            An array on disk of this rank alone, with the shape of ``array[key]``, open for writing.
+            Array on disk with the shape of ``array[key]``, open for writing, used by this rank alone.
 
         Raises
         ------
         CollectiveError
-            On all ranks, if any rank failed (also if the shape is another one), or called something
-            else. What targets hold is then undefined.
+            On all ranks: a rank failed, also because of a wrong shape, or made a different call. The
+            contents of the targets are then undefined.
 
         Notes
         -----
-        In slabs, as many as the memory budget asks for; each byte is read once from disk by all ranks
-        together. `read_global_all` brings it to memory. ``PASSION_oc_multicast`` (section 4.2.1, Table
-        2).
+        The section is copied in as many slabs as the memory budget requires; the ranks read each byte
+        once from disk, collectively. Use `read_global_all` to read it into memory.
+        ``PASSION_oc_multicast`` (section 4.2.1, Table 2).
 
         Examples
         --------
@@ -405,27 +411,27 @@ class PlacedArray(LocalArray):
 
     def in_core_all(self, *, ghosts: bool = True) -> DistArray:
         """
-        The whole array in the memories of the ranks. Collective.
+        Read the whole array into the memories of the ranks. Collective.
 
         Parameters
         ----------
         ghosts
-            Whether its overlap area comes as well, as it is on disk.
+            Whether to include the overlap area, as stored on disk.
 
         Returns
         -------
         DistArray
-            Of the same distribution, with the elements of this rank.
+            Array with the same distribution and the elements of this rank.
 
         Raises
         ------
         CollectiveError
-            On all ranks, if any rank failed.
+            On all ranks: a rank failed.
 
         Notes
         -----
-        The memory is the caller's, and not counted in the memory budget: as much as the local array,
-        with its overlap area if that comes.
+        The result needs as much memory as the local array, with its overlap area if included. It belongs
+        to the caller and is not counted in the memory budget.
 
         Examples
         --------
@@ -452,12 +458,12 @@ class PlacedArray(LocalArray):
 
     def flush_all(self) -> None:
         """
-        Make what all ranks have written durable. Collective.
+        Make the writes of all ranks durable. Collective.
 
         Raises
         ------
         CollectiveError
-            On all ranks, if the disk of any of them refused.
+            On all ranks: the disk of a rank reported an error.
 
         Examples
         --------
@@ -477,10 +483,10 @@ class PlacedArray(LocalArray):
 
     def close(self) -> None:
         """
-        Wait for what was started, and close the files of this rank. Not collective; twice does nothing.
+        Wait for pending requests, and close the files of this rank. Closing twice does nothing.
 
-        Other ranks may still read them: call `flush_all`, or any other collective, before files are
-        removed or replaced.
+        Not collective. Other ranks may still read the files: call `flush_all`, or any other collective
+        method, before removing or replacing them.
 
         Examples
         --------

@@ -1,10 +1,10 @@
 """
-Make, open and copy placed arrays; all ranks together.
+Make, open and copy placed arrays, collectively.
 
-Problem. Some files are made by one rank for all, others by each rank for itself; a rank that fails must
-not leave the others waiting, or a name for half an array.
-Idea. The steps alternate: what one rank does, or each does for itself, then an agreement. A copy is
-filled under another name, or without a manifest, and gets its name at the end.
+Problem: one rank makes some files for all, and each rank makes others for itself. If a rank fails, the
+others must not wait for it, and no incomplete array may have a name.
+Approach: steps by one rank, or by each rank for itself, alternate with agreements of all ranks. A copy
+is filled under another name, or without a manifest, and gets its name at the end.
 
 Reference: PASSION report, section 4.2.1 (`PASSION_oc_file_map`, Table 2).
 """
@@ -56,12 +56,13 @@ from outcore.ranks.transport import transport as join
 
 __all__ = ["copy_placed", "create_placed", "open_placed"]
 
-# In the folder of a local placement until it has its manifest: its files are nobody's then.
+# Lock file in the folder of a local placement until the manifest exists; its files belong to no array
+# until then.
 UNFINISHED = "placement.unfinished"
 _OURS = re.compile(r"rank-[0-9]{4,}\.npy")
-# Seconds that somebody who lists jobs may have the journal.
+# Seconds to wait while another process that lists jobs holds the journal.
 _PATIENCE = 0.5
-# So often a note that somebody else removes meanwhile is made again.
+# Number of attempts to make a note that another process removes concurrently.
 _TRIES = 5
 _PLACEMENTS = ("global", "local", "partitioned")
 Path = str | os.PathLike[str]
@@ -81,49 +82,50 @@ def create_placed(
     **options: Any,
 ) -> PlacedArray:
     """
-    Make an array on disk that is divided over ranks, of zeros. Collective.
+    Create an array of zeros on disk that is divided over ranks. Collective.
 
     Parameters
     ----------
     path
-        Its name. Global and partitioned placement: as for `outcore.create`, of any format. Local
-        placement: of a folder, which gets a manifest.
+        Path of the array. Global and partitioned placement: as for `outcore.create`, in any format.
+        Local placement: path of a folder for the manifest.
     distribution
-        Which rank has which elements.
+        Distribution of the elements over the ranks.
     dtype
         Type of the elements, of fixed size.
     placement
-        ``"global"``: one file, each rank reads and writes its part; ``"local"``: a file for each rank,
-        with its overlap area; ``"partitioned"``: one file, all ranks read partitions of it together.
+        ``"global"``: one file; each rank reads and writes its part. ``"local"``: one file for each rank,
+        with its overlap area. ``"partitioned"``: one file; all ranks read partitions of it collectively.
     ghosts
         Widths of the overlap area, as for `DistArray`.
     comm
-        The ranks: a communicator of mpi4py, or a transport; by default there is only one.
+        Ranks: a communicator of mpi4py, or a transport. Default: this process alone.
     where
-        Local placement: the folder of each rank's file, as `outcore.disk_map` gives it; by default that
+        Folder of each rank's file, for local placement, as from `outcore.disk_map`. Default: the folder
         of the manifest.
     order
-        ``"C"`` or ``"F"``: of the file, or of each of them.
+        Order of the elements in each file: ``"C"`` or ``"F"``.
     overwrite
-        Replace an existing array of that name.
+        Whether to replace an existing array with this path.
     options
-        Global and partitioned placement: as for `outcore.create` (``chunks``, ``compression``, ...).
+        Options of `outcore.create` (``chunks``, ``compression``, ...), for global and partitioned
+        placement.
 
     Returns
     -------
     PlacedArray
-        Open for reading and writing.
+        Array, open for reading and writing.
 
     Raises
     ------
     DistributionError
         On all ranks, ``bad-grid``: the distribution is for another number of ranks.
     CollectiveError
-        On all ranks, if any rank failed, or called something else.
+        On all ranks: a rank failed, or made a different call.
 
     Notes
     -----
-    Takes no memory of the budget. The models of section 4.1.2 of the PASSION report.
+    Uses no memory of the budget. The placements are the models of section 4.1.2 of the PASSION report.
 
     Examples
     --------
@@ -162,7 +164,7 @@ def _made(
     options: dict[str, Any],
     call: Callable[..., PlacedArray],
 ) -> PlacedArray:
-    """An array whose local files have no manifest yet: its folder is nobody else's until `held` ends."""
+    """Create an array whose local files have no manifest yet; `held` locks its folder until it ends."""
     name = one_name(path)
     pairs: list[tuple[int, int]] = []
     manifests: list[Manifest] = []
@@ -188,7 +190,7 @@ def _made(
         return [number_of(repr((*meant, files)))]
 
     def begin() -> list[int]:
-        """What there is goes when all ranks mean the same."""
+        """Replace the existing array, after all ranks have agreed on the arguments."""
         if group.rank == 0 and placement == "local":
             held.enter_context(_room(name, overwrite, where or ()))
         elif group.rank == 0:
@@ -236,19 +238,19 @@ def _made(
 
 
 def _take_back(file: str) -> None:
-    """Remove the file of this rank, of an array that could not be made."""
+    """Remove this rank's file of an array that could not be made."""
     with contextlib.suppress(OSError):
         os.unlink(file)
 
 
 def _taken_back(group: Transport) -> None:
-    """Wait until all ranks have removed theirs; the first one removes the folder then."""
-    with contextlib.suppress(CollectiveError):  # the first error is the one to tell
+    """Wait until all ranks have removed their files; then the first rank removes the folder."""
+    with contextlib.suppress(CollectiveError):  # report only the first error
         together(group, "create_placed", lambda: [], lambda: "the end of create_placed", same=0)
 
 
 def _name(group: Transport, made: PlacedArray) -> None:
-    """Give local files their manifest."""
+    """Write the manifest of local files."""
 
     def write() -> list[int]:
         if group.rank == 0:
@@ -283,38 +285,39 @@ def open_placed(
     Parameters
     ----------
     path
-        Of any array, in any format; or of the folder of one with local placement.
+        Path of an array in any format, or of the folder of an array with local placement.
     distribution
-        Which rank has which elements. Of local placement the manifest says it, and it is left out, or
-        the same.
+        Distribution of the elements over the ranks. Local placement: omit it, or pass the distribution
+        in the manifest.
     mode
         ``"r"`` or ``"r+"``.
     placement
-        ``"global"`` (the default) or ``"partitioned"``; of local placement left out, or ``"local"``.
+        ``"global"`` (the default) or ``"partitioned"``. Local placement: omit it, or pass ``"local"``.
     ghosts
-        Widths of the overlap area. Of local placement the manifest says it.
+        Widths of the overlap area. Local placement: given by the manifest.
     comm
-        As for `create_placed`.
+        Ranks: a communicator of mpi4py, or a transport. Default: this process alone.
     where
-        Folders of files, of an array with local placement that was made with files in other folders than
-        its own, and was moved or copied since.
+        Folders of the files of an array with local placement that was made with files in other folders,
+        and moved or copied since.
     options
-        As for `outcore.open`.
+        Options of `outcore.open`.
 
     Returns
     -------
     PlacedArray
-        The array.
+        Opened array.
 
     Raises
     ------
     DistributionError
-        ``bad-grid``, ``bad-distribution``: for another number of ranks, or another shape.
+        ``bad-grid``, ``bad-distribution``: the distribution is for another number of ranks or another
+        shape.
     FormatError
-        ``bad-metadata``: a manifest that makes no sense, or a file of a rank that is another one;
-        ``names-outside``: a manifest that names files in other folders than where the array was made.
+        ``bad-metadata``: a manifest is invalid, or the file of a rank belongs to another array;
+        ``names-outside``: a manifest names files in other folders than the one where the array was made.
     CollectiveError
-        On all ranks, if any rank failed, or called something else.
+        On all ranks: a rank failed, or made a different call.
 
     Examples
     --------
@@ -442,31 +445,32 @@ def copy_placed(
     Parameters
     ----------
     source
-        The array; all its ranks call this.
+        Array to copy; all its ranks make this call.
     path, placement, ghosts, where, order, options
-        Of the copy, as for `create_placed`.
+        Properties of the copy, as for `create_placed`.
     distribution
-        Of the copy, on as many ranks; by default that of `source`.
+        Distribution of the copy over the same number of ranks. Default: the distribution of `source`.
     overwrite
-        Replace what is there; else that is refused.
+        Whether to replace an existing file or array at `path`.
 
     Returns
     -------
     PlacedArray
-        The copy, open for reading and writing; its overlap areas are filled.
+        Copy, open for reading and writing, with filled overlap areas.
 
     Raises
     ------
     CollectiveError
-        On all ranks, if any rank failed, or meant or called something else; there is nothing new at
-        `path` then. Its cause may be `AlreadyExistsError`: there is something at `path`, and no
-        `overwrite`; or `DistributionError` (``bad-distribution``): a distribution of another shape.
+        On all ranks: a rank failed, or made a different call; then nothing new exists at `path`. Its
+        cause may be `AlreadyExistsError` (`path` exists, and `overwrite` is false), or
+        `DistributionError` (``bad-distribution``: the distribution has another shape).
 
     Notes
     -----
-    In slabs within the memory budget; each byte of `source` is read once for each slab that wants it,
-    and what other ranks' slabs want at the same time is read once for all of them. The copy is durable
-    before it has its name. ``PASSION_oc_file_map`` (section 4.2.1, Table 2).
+    The array is copied in slabs within the memory budget. Each byte of `source` is read once for each
+    slab that needs it; if slabs of other ranks need it at the same time, it is read once for all of
+    them. The copy is durable before it gets its name. This is ``PASSION_oc_file_map`` (section 4.2.1,
+    Table 2).
 
     Examples
     --------
@@ -542,7 +546,7 @@ def copy_placed(
             made.close()
             return []
 
-        # All have closed it before it gets its name.
+        # All ranks close the copy before it gets its name.
         together(group, "copy_placed", close, lambda: "the end of a copy", same=0)
 
         def publish() -> list[int]:
@@ -556,7 +560,7 @@ def copy_placed(
 
 @contextlib.contextmanager
 def _announced(place: Place) -> Iterator[None]:
-    """Hold the journal of a copy: it says what a kill leaves, and nobody else makes that meanwhile."""
+    """Hold the journal of a copy: it lists the files that a kill leaves, and excludes other writers."""
     journal = journal_of(place.journal, patience=_PATIENCE)
     try:
         if journal.job is not None and journal.done:
@@ -581,15 +585,15 @@ def _announced(place: Place) -> Iterator[None]:
         try:
             yield
         finally:
-            # Nobody goes on with a copy that failed. What cannot be removed stays in the list of jobs:
-            # only this rank comes here, and the others do not wait for it any more.
+            # A failed copy is not resumed. Files that cannot be removed stay in the list of jobs,
+            # without an error: only this rank runs this code, and the others no longer wait for it.
             with contextlib.suppress(OSError, OutcoreError):
                 place.discard()
                 journal.remove()
 
 
 def _opened(path: Path, mode: str, options: dict[str, Any]) -> DiskArray:
-    """The file of a global placement, by this rank alone: collectives take plain arrays, too."""
+    """Open the file of a global placement on this rank alone; collective calls accept plain arrays."""
     known = {name: value for name, value in options.items() if name == "format"}
     opened: DiskArray = outcore.open(path, cast(Any, mode), **known)
     return opened
@@ -614,7 +618,7 @@ def _checked(
 
 
 def _all_or_none(group: Transport, work: Callable[[], list[int]], opened: list[Any]) -> None:
-    """Let each rank do its part; what it opened is closed if any of them failed."""
+    """Run one step on each rank; if any rank fails, close what the ranks have opened."""
     try:
         together(group, "create_placed", work, lambda: "create_placed", same=0)
     except BaseException:
@@ -624,7 +628,7 @@ def _all_or_none(group: Transport, work: Callable[[], list[int]], opened: list[A
 
 
 def _files(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ...]:
-    """Names of the files of all ranks, as the manifest has them."""
+    """Return the names of the files of all ranks, as stored in the manifest."""
     if where is None:
         return tuple(map(file_name, range(ranks)))
     if len(where) != ranks:
@@ -645,7 +649,7 @@ def _files(name: str, where: Sequence[Path] | None, ranks: int) -> tuple[str, ..
 
 @contextlib.contextmanager
 def _room(name: str, overwrite: bool, where: Sequence[Path]) -> Iterator[None]:
-    """A folder for the manifest, without one, which is the caller's alone; what had the name goes."""
+    """Prepare and lock the folder of a manifest; an existing array there is removed."""
     note = os.path.join(name, UNFINISHED)
     with durable.os_errors("making", name), contextlib.ExitStack() as stack:
         there = os.path.lexists(name)
@@ -657,7 +661,7 @@ def _room(name: str, overwrite: bool, where: Sequence[Path]) -> Iterator[None]:
         os.makedirs(name, exist_ok=True)
         new, fd = _held(note, name)
         stack.callback(os.close, fd)
-        # Once more: who had it before may have finished an array.
+        # Check again: the process that held the lock before may have finished an array.
         if is_local(name):
             try:
                 if not overwrite:
@@ -667,10 +671,10 @@ def _room(name: str, overwrite: bool, where: Sequence[Path]) -> Iterator[None]:
                 if new:
                     os.unlink(note)
                 raise
-            # Who fails on the way leaves files without a manifest: they are still known as ours.
+            # Files left by a failure here have no manifest, but are still recognised as ours.
             old.remove()
         for file in os.listdir(name):
-            if _OURS.fullmatch(file):  # left by somebody who was interrupted
+            if _OURS.fullmatch(file):  # left by an interrupted process
                 os.unlink(os.path.join(name, file))
         kept = stack.pop_all()
     with kept:
@@ -686,14 +690,14 @@ def _room(name: str, overwrite: bool, where: Sequence[Path]) -> Iterator[None]:
 
 
 def _refuse_foreign(name: str) -> None:
-    """Refuse to take a folder that has files of somebody else in it."""
+    """Raise `UsageError` if a folder contains files that do not belong to an array."""
     there = os.listdir(name) if os.path.isdir(name) else [name]
     if there and UNFINISHED not in there:
         raise _foreign(name)
 
 
 def _held(note: str, name: str) -> tuple[bool, int]:
-    """The note that an array is being made, locked; and whether it was made now."""
+    """Lock the note that an array is being made; return whether it is new, and its file descriptor."""
     for _ in range(_TRIES):
         new = not os.path.lexists(note)
         made = open_side_file(note, make=True)

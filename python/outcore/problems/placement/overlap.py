@@ -1,14 +1,13 @@
 """
-Which elements of which rank lie in the overlap area of a rank.
+Find the elements of other ranks in the overlap area of a rank.
 
-Problem. Before an iteration every rank needs the boundary elements of its neighbours, which lie in the
-files of these. Who has them, and where?
-Idea. An axis with ghosts is divided into blocks, so what a rank has along it is one range; the overlap
-of a rank is what its ranges with ghosts share with the ranges of others without. Along the other axes
-two ranks have the same elements, or none in common.
-
-Invariants. The overlap areas of a rank are disjoint, and their union is what it has with ghosts and not
-without. Pure: each rank can ask for any other's.
+Problem: before an iteration every rank needs the boundary elements of its neighbours, which are in the
+neighbours' files. Their owners and positions must be known.
+Approach: an axis with ghosts is divided into blocks, so a rank has one range along it. The overlap of a
+rank is the intersection of its ranges with ghosts and the ranges of other ranks without ghosts. Along
+the other axes two ranks have the same elements, or none in common.
+Invariants: the overlap areas of a rank are disjoint, and their union is its range with ghosts minus its
+range without. The functions are pure, so each rank can compute the overlap of any other.
 
 Reference: PASSION report, section 4.3 and Figure 6.
 """
@@ -29,15 +28,15 @@ Widths = list[tuple[int, int]]
 @dataclass(frozen=True, slots=True)
 class Overlap:
     """
-    Elements that one rank has as ghosts and another one owns.
+    Elements that are ghosts of one rank and belong to another.
 
     Parameters
     ----------
     owner
-        The rank that owns them.
+        Rank that owns the elements.
     there, here
-        Where they are in the local array of the owner, and in that of the rank with the ghosts; both
-        with their overlap areas. Slices of plain integers without a step.
+        Sections of the elements in the local array of the owner, and in the local array of the rank with
+        the ghosts, both with overlap areas. Slices of plain integers without a step.
     """
 
     owner: int
@@ -47,21 +46,21 @@ class Overlap:
 
 def overlaps(distribution: Distribution, rank: int, widths: Widths) -> list[Overlap]:
     """
-    The overlap area of a rank, in parts that one rank owns each.
+    Return the overlap area of a rank, as one part for each owner.
 
     Parameters
     ----------
     distribution
-        Which rank has which elements; BLOCK or general blocks along axes with ghosts.
+        Distribution, with BLOCK or general blocks along axes with ghosts.
     rank
-        The rank that has the ghosts.
+        Rank that has the ghosts.
     widths
-        A pair (before, behind) per axis; empty if there are none.
+        Pair (before, behind) per axis; empty if there are no ghosts.
 
     Returns
     -------
     list of Overlap
-        In the order of owners. Empty if `rank` has no elements.
+        Parts in the order of owners. Empty if `rank` has no elements.
 
     Examples
     --------
@@ -79,7 +78,7 @@ def overlaps(distribution: Distribution, rank: int, widths: Widths) -> list[Over
     mine = _bounds(distribution, rank, widths)
     choices = []
     for axis, where in enumerate(place):
-        # Only along divided axes with ghosts does another coordinate have elements of the overlap.
+        # Other coordinates have elements of the overlap only along divided axes with ghosts.
         divided = along.get(axis)
         moves = divided is not None and any(widths[divided])
         choices.append(range(grid.shape[axis]) if moves else (where,))
@@ -107,14 +106,14 @@ def overlaps(distribution: Distribution, rank: int, widths: Widths) -> list[Over
 
 
 def _axes_of_grid(distribution: Distribution) -> dict[int, int]:
-    """The axis of the array that each axis of the grid divides."""
+    """Map each axis of the grid to the axis of the array that it divides."""
     return {axis: d for d, axis in enumerate(distribution.arguments.axes) if axis is not None}
 
 
 def _bounds(
     distribution: Distribution, rank: int, widths: Widths
 ) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Along each axis with ghosts: first element and end of what a rank owns, and with its ghosts."""
+    """Return begin and end along each axis with ghosts: of the owned range, and with ghosts."""
     bounds = []
     owned, _ = distribution.core.pieces(rank, widths, False)
     whole, _ = distribution.core.pieces(rank, widths, True)
@@ -138,7 +137,7 @@ def _near(
     widths: Widths,
     place: tuple[int, ...],
 ) -> itertools.product[tuple[int, ...]]:
-    """Coordinates of the ranks that can own something of the overlap: along each axis by itself."""
+    """Return the coordinates of ranks that can own elements of the overlap, found axis by axis."""
     near: list[list[int]] = []
     for axis, coordinates in enumerate(choices):
         if len(coordinates) == 1:

@@ -1,17 +1,17 @@
 """
-Shift: bring the boundary elements of neighbours into the overlap areas of local array files.
+Copy the boundary elements of neighbours into the overlap areas of local array files.
 
-Problem. At the end of an iteration each rank needs the elements around its own, which other ranks have
-changed in files of their own.
-Idea. Three ways. `direct`: each rank reads the files of its neighbours (the report's direct file access
-method). `out-of-core`: a collective read of all these sections, so that each file is read by one rank,
-as much at a time as the budget allows, and elements travel (the two-phase method). `in-core`: where
-whole local arrays fit in memory, each rank reads its own in one piece, ghosts are exchanged between
-memories, and written; that pays where boundaries are single elements of rows and the disk would bring
-all of the file for them. All ranks take the way whose slowest rank is estimated to end first.
-
-Invariants. No rank reads before all have written, and none returns before all have read: a program that
-goes on changes nothing that others still want. Overlap areas are written by their own rank alone.
+Problem: at the end of an iteration each rank needs the elements around its own, which other ranks have
+changed in their own files.
+Approach: there are three methods. `direct`: each rank reads the files of its neighbours (the report's
+direct file access method). `out-of-core`: one collective read of all these sections, so that each file
+is read by one rank, in rounds that fit the budget, and elements are sent (the two-phase method).
+`in-core`: if whole local arrays fit in memory, each rank reads its own array in one request, the ranks
+exchange ghosts between memories, and write them. This is faster if boundaries are single elements of
+rows, for which the disk would transfer the whole file anyway. All ranks use the method whose slowest
+rank has the lowest estimated time.
+Invariants: no rank reads before all have written, and none returns before all have read, so a program
+that continues changes nothing that others still need. Only its own rank writes an overlap area.
 
 Reference: PASSION report, section 4.3 and Table 3 (`PASSION_oc_shift`).
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SHIFTS", "Shift", "Way", "shift"]
 
-#: How elements come into overlap areas.
+#: Method of filling overlap areas.
 Way = Literal["auto", "direct", "out-of-core", "in-core"]
 SHIFTS = ("direct", "out-of-core", "in-core")
 
@@ -49,18 +49,18 @@ SHIFTS = ("direct", "out-of-core", "in-core")
 @dataclass(frozen=True)
 class Shift:
     """
-    What a shift did, or would do.
+    Report of a shift that was done or planned.
 
     Parameters
     ----------
     method, why
-        The way all ranks take, and the reason in one sentence.
+        Method that all ranks use, and the reason in one sentence.
     seconds
-        What each way is estimated to take on the slowest rank; a way that is not possible is left out.
+        Estimated time of each possible method on the slowest rank.
     elements
-        In the overlap area of this rank.
+        Number of elements in the overlap area of this rank.
     rounds
-        How often ranks read and write, because of the memory budget.
+        Number of rounds of reading and writing that the memory budget requires.
     """
 
     method: str
@@ -77,7 +77,7 @@ class Shift:
 
 
 def shift(array: Placed, method: Way, *, dry: bool) -> Shift:
-    """Do it, or tell what would be done; see `PlacedArray.shift_all`. Collective."""
+    """Shift, or report the plan; see `PlacedArray.shift_all`. Collective."""
     files: dict[int, DiskArray] = {}
     mine: list[Overlap] = []
     cost: dict[str, int] = {}
@@ -122,26 +122,26 @@ def shift(array: Placed, method: Way, *, dry: bool) -> Shift:
 
 
 def _room(item: int) -> int:
-    """Bytes that elements on their way may take on this rank: those of one element at least."""
+    """Return the bytes available for elements in transfer on this rank: at least one element."""
     held, budget, _ = _core.memory_state()
     return max((budget - held) // 4, item)
 
 
 def choose(slowest: dict[str, int], method: str) -> tuple[str, str]:
     """
-    The way to take, and why.
+    Return the method to use, and the reason.
 
     Parameters
     ----------
     slowest
-        Nanoseconds of each way that is possible, on the slowest rank.
+        Nanoseconds of each possible method on the slowest rank.
     method
-        What was asked for.
+        Requested method.
 
     Raises
     ------
     UsageError
-        ``bad-option``: the way that was asked for is not possible.
+        ``bad-option``: the requested method is not possible.
 
     Examples
     --------
@@ -164,13 +164,13 @@ def choose(slowest: dict[str, int], method: str) -> tuple[str, str]:
 def _costs(
     array: Placed, mine: list[Overlap], files: dict[int, DiskArray], room: int
 ) -> dict[str, int]:
-    """Nanoseconds of each way on this rank."""
+    """Return the nanoseconds of each possible method on this rank."""
     item = array.dtype.itemsize
     travels = sum(_elements(one.here) for one in mine) * item
     owned = array.disk
     stored = sum(_took(owned, one.here, write=True) for one in mine)
     reads = sum(_took(files[one.owner], one.there) for one in mine)
-    # Ranks that read one file at once wait for each other: of all who read it one reads it then.
+    # If several ranks read one file at the same time they wait for each other; two-phase reads it once.
     costs = {
         "direct": reads + stored,
         "out-of-core": _given(array) + stored + int(2 * travels / assumed_costs.MEMORY_RATE * 1e9),
@@ -184,7 +184,7 @@ def _costs(
 
 
 def _given(array: Placed) -> int:
-    """Nanoseconds to read once what other ranks want of this one's file."""
+    """Return the nanoseconds to read once the elements of this rank's file that other ranks need."""
     return sum(_took(array.disk, key) for key in array.boundary())
 
 
@@ -235,7 +235,7 @@ def _in_core(array: Placed, mine: list[Overlap]) -> None:
 
 
 def _round(array: Placed, method: str, part: list[Overlap], files: dict[int, DiskArray]) -> None:
-    """Bring a part of the overlap area of each rank. Collective."""
+    """Fill a part of the overlap area of each rank. Collective."""
     got: list[NDArray[Any]] = []
     with ExitStack() as held:
 
@@ -255,7 +255,7 @@ def _round(array: Placed, method: str, part: list[Overlap], files: dict[int, Dis
         if method != "direct":
             nothing = tuple(slice(0, 0) for _ in array.shape)
             asked = [(files[one.owner], one.there) for one in part]
-            # A rank that has an array in its list helps the others to read it.
+            # A rank that lists its array helps the others to read it.
             found = read_all([(array.disk, nothing), *asked], comm=array.group)
             got.extend(found[1:])
         _agree(array, store)
@@ -266,7 +266,7 @@ def _agree(array: Placed, work: Any) -> None:
 
 
 def _rounds(mine: list[Overlap], item: int, room: int) -> list[list[Overlap]]:
-    """The overlap area in parts of at most `room` bytes each, or of one element."""
+    """Split the overlap area into parts of at most `room` bytes each, or one element."""
     most = max(room // item, 1)
     parts: list[list[Overlap]] = [[]]
     free = most
@@ -288,7 +288,7 @@ def _rounds(mine: list[Overlap], item: int, room: int) -> list[list[Overlap]]:
 
 
 def _halves(one: Overlap) -> tuple[Overlap, Overlap]:
-    """Two parts of an overlap, cut across its longest axis."""
+    """Split an overlap into two parts across its longest axis."""
     lengths = [part.stop - part.start for part in one.here]
     axis = max(range(len(lengths)), key=lengths.__getitem__)
     half = lengths[axis] // 2

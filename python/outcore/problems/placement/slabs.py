@@ -1,14 +1,14 @@
 """
-Loops over the slabs of a local array: read ahead, with what neighbouring slabs share read once.
+Loop over the slabs of a local array, reading ahead, and reading shared elements once.
 
-Problem. A rank computes on a local array that does not fit in its memory: slab by slab, each with a halo
-of its neighbours, while the next one is read. The program should not know in which placement it lies.
-Idea. A slab is a range of the local array along one axis. A placement says which section of its own
-index space that is, halo included, and that space is an array for the executor of schedules: a loop is
-a schedule of one load a step. Rows that a slab shares with the one before are taken from it, not read.
-
-Invariants. At most three slabs exist at once, all counted in the memory budget. A slab is the caller's
-until he asks for the next one. Own elements of slabs tile the local array.
+Problem: a rank computes on a local array that does not fit in its memory, slab by slab, each with a halo
+of neighbouring elements, while the next slab is read. The program should not depend on the placement.
+Approach: a slab is a range of the local array along one axis. A placement maps it, halo included, to a
+section of its own index space, and that space is an array for the executor of schedules: a loop is a
+schedule with one load per step. Rows that a slab shares with the previous one are copied from it, not
+read.
+Invariants: at most three slabs exist at a time, all counted in the memory budget. A slab is valid until
+the caller requests the next one. The own elements of slabs tile the local array.
 
 Reference: PASSION report, sections 4.5.2 (prefetching) and 4.5.3 (data reuse), Figure 14; the in-core
 local array (ICLA) of section 4.1.2.
@@ -34,21 +34,21 @@ __all__ = ["Slab", "Window", "check_rows", "loop", "only_slab", "rows_of"]
 
 #: Copies of a slab: one that the caller has, one that is read, one to come.
 COPIES = 2
-# A larger slab is read no faster, and should still be in the processor's cache when it is used.
+# Larger slabs are not read faster, and a slab should still be in the processor's cache when it is used.
 _LARGEST = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """
-    What one step of a loop reads.
+    Section that one step of a loop reads.
 
     Parameters
     ----------
     section
-        Of the index space of the placement, halo included; slices of plain integers.
+        Section of the index space of the placement, halo included; slices of plain integers.
     inner
-        Where the own elements are in it.
+        Position of the own elements in the section.
     """
 
     section: Key
@@ -56,28 +56,28 @@ class Window:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what is read."""
+        """Shape of the section."""
         return tuple(part.stop - part.start for part in self.section)
 
 
 @dataclass(frozen=True, slots=True)
 class Slab:
     """
-    A piece of a rank's local array, in memory.
+    Piece of a rank's local array, in memory.
 
     Parameters
     ----------
     number
-        Which of the loop it is, from 0.
+        Number of the slab in the loop, from 0.
     data
-        Its elements, halo included. Valid until the loop goes on.
+        Elements, halo included. Valid until the next iteration.
     inner
-        Where the own elements are in `data`: a key.
+        Key of the own elements in `data`.
     pieces
-        The own elements as sections of the whole array, each with its place in ``data[inner]``.
+        Own elements as sections of the whole array, each with its position in ``data[inner]``.
     local
-        The own elements in the local array, counted without its overlap area; None under partitioned
-        placement, where slabs have no place in one.
+        Section of the own elements in the local array without its overlap area; None under partitioned
+        placement, where slabs have no such section.
     """
 
     number: int
@@ -89,7 +89,7 @@ class Slab:
     @property
     def own(self) -> NDArray[Any]:
         """
-        The own elements: the view ``data[inner]``.
+        Own elements: the view ``data[inner]``.
 
         Examples
         --------
@@ -104,7 +104,7 @@ class Slab:
     @property
     def indices(self) -> tuple[NDArray[np.int64], ...]:
         """
-        Where the own elements lie in the whole array: an array of indices (int64) per axis.
+        Indices of the own elements in the whole array: one int64 array per axis.
 
         They broadcast to the shape of `own`, as those of `numpy.ogrid` do.
 
@@ -126,7 +126,7 @@ class Slab:
 
 def rows_of(room: int, other: int, halo: int) -> int:
     """
-    How many rows a slab has: as many as `room` bytes hold, with the rows of its halo.
+    Return the number of rows of a slab, halo included in its memory.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def rows_of(room: int, other: int, halo: int) -> int:
     other
         Bytes of one row.
     halo
-        Rows of the halo, on both sides together.
+        Number of halo rows, on both sides together.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def rows_of(room: int, other: int, halo: int) -> int:
 
 def check_rows(rows: int | None) -> int:
     """
-    Return the rows of a slab that a caller asks for, or 0 if it leaves the choice to the loop.
+    Return the requested number of rows of a slab, or 0 if the loop chooses it.
 
     Parameters
     ----------
@@ -174,12 +174,12 @@ def check_rows(rows: int | None) -> int:
 
 def only_slab(disk: DiskArray) -> Iterator[Slab]:
     """
-    Iterate over the only slab of an array without axes.
+    Yield the only slab of an array without axes.
 
     Parameters
     ----------
     disk
-        The array.
+        Array without axes.
     """
     yield Slab(0, np.asarray(disk.read()), (), [((), ())], ())
 
@@ -199,19 +199,19 @@ def loop(
     Parameters
     ----------
     name
-        Of the array, for people.
+        Name of the array, for display.
     array
-        The index space of the placement.
+        Index space of the placement.
     windows
-        What each step reads. A window may begin within the one before, along `axis`.
+        Window of each step. A window may begin within the previous one, along `axis`.
     axis
-        Along which windows follow each other.
+        Axis along which windows follow each other.
     order
-        Of the slabs in memory.
+        Order of the slabs in memory.
     made
-        Makes a slab of its number and of what was read.
+        Function that makes a slab from its number and the data.
     take
-        Takes the memory of all blocks, when the loop begins.
+        Function that allocates the memory of all blocks when the loop begins.
     """
     if not windows:
         return
@@ -249,11 +249,11 @@ def _step(windows: list[Window], axis: int, number: int) -> Step:
     place[axis] = slice(shared, window.shape[axis])
     rest[axis] = slice(key[axis].start + shared, key[axis].stop)
     reuse = (Reuse(0, tuple(here), 0, tuple(there)),)
-    # Also if nothing is left to load: of a collective read every rank makes each call.
+    # Load even an empty section: in a collective read, every rank must make each call.
     return Step(block, (Load(0, tuple(rest), 0, tuple(place)),), reuses=reuse)
 
 
 def _follows(before: Key, key: Key, axis: int) -> bool:
-    """Whether a section begins within the one before, and is the same along all other axes."""
+    """Return whether a section begins within the previous one and is the same along all other axes."""
     others = all(a == b for d, (a, b) in enumerate(zip(before, key, strict=True)) if d != axis)
     return others and before[axis].start <= key[axis].start < before[axis].stop

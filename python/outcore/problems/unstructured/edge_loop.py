@@ -1,15 +1,14 @@
 """
-Loops over the edges of an unstructured problem whose nodes and edges do not fit in memory.
+Run loops over the edges of an unstructured problem whose nodes and edges do not fit in memory.
 
-Problem. ``x[edges[:, 0]] += f(y[edges[:, 1]])`` and its like: a kernel in NumPy that works on a mesh in
-memory should work on one that is not, with the same result.
-Idea. An `EdgeSchedule` says which edges and nodes each block has. A step of the loop loads these, the
-data by gathers, and calls the kernel, which adds to zeros. What it has added to the block's own nodes is
-put into the arrays on disk; the executor of all schedules loads the next block meanwhile, and stores
-behind.
-
-Invariants. Each node is stored once, by its owner; a kernel sees the values from before the loop. The
-bits of a result depend neither on budget nor on blocks, partition, ranks, or on where arrays are.
+Problem: a NumPy kernel such as ``x[edges[:, 0]] += f(y[edges[:, 1]])``, written for a mesh in memory,
+should work unchanged on a larger mesh and give the same result.
+Approach: an `EdgeSchedule` lists the edges and nodes of each block. Each step of the loop loads these,
+gathers their data, and calls the kernel, which adds to zeros. Contributions to the block's own nodes are
+added to the arrays on disk. The executor of all schedules loads the next block and stores the last one
+while the kernel runs.
+Invariants: each node is stored once, by its owner; a kernel sees the values from before the loop. The
+bits of a result do not depend on budget, blocks, partition, ranks or the location of arrays.
 
 Reference: PASSION report, section 4.4.3, Figure 7 and Table 5 (`oc_get_partition`, `oc_gather`,
 `oc_scatter`).
@@ -61,7 +60,7 @@ from outcore.ranks.ranks import Ranks
 
 __all__ = ["Kernel", "edge_loop"]
 
-#: Called with the edges of a block in local numbers, and by name with the rows of all arrays.
+#: Function called with the edges of a block in local numbers, and with the rows of all arrays by name.
 Kernel = Callable[..., None]
 
 
@@ -83,59 +82,64 @@ def edge_loop(
     Run a kernel on the edges of an unstructured problem, with data on nodes and edges larger than
     memory.
 
+    Collective if `comm` is given.
+
     Parameters
     ----------
     edges
-        Integers of shape (m, k): the nodes of each edge; or an `EdgeSchedule`, for several loops over
-        the same edges. What is on disk may be larger than memory.
+        Nodes of each edge: integers of shape (m, k), as a path, a `DiskArray` or an array in memory. An
+        `EdgeSchedule` can be used for several loops over the same edges. Arrays on disk may be larger
+        than memory.
     reads
-        Arrays that the kernel reads, a row for each node, by name. Paths, `DiskArray` or arrays in
-        memory.
+        Arrays that the kernel reads, by name, with one row for each node: paths, `DiskArray` or arrays
+        in memory.
     updates
-        Arrays that it adds to, a row for each node, by name: a path, a `DiskArray` that is open for
-        writing, or a NumPy array, which is changed in place. ``(array, "min")`` or ``(array, "max")``:
-        the least or greatest contribution is kept, instead of the sum.
+        Arrays that the kernel adds to, by name, with one row for each node: a path, a `DiskArray` open
+        for writing, or a NumPy array, which is changed in place. ``(array, "min")`` or ``(array,
+        "max")`` keeps the smallest or largest contribution instead of the sum.
     kernel
-        Called as ``kernel(edges, **arrays)``, once for each block of nodes that has edges. `edges` is
-        int32 of shape (e, k), in local numbers. Of `reads` it gets the rows that these number, of
-        `edge_data` a row for each edge, both read-only. Of `updates` it gets zeros (of ``"min"`` and
-        ``"max"`` the greatest and the least number), as many rows, to which it adds contributions, as by
-        `numpy.add.at` (`numpy.minimum.at`). It returns nothing.
+        Function called as ``kernel(edges, **arrays)``, once for each block of nodes that has edges.
+        `edges` is int32 of shape (e, k), in local numbers. It gets the rows of `reads` that these
+        numbers refer to, and one row of `edge_data` for each edge, both read-only. For `updates` it gets
+        the same number of rows filled with zeros (for ``"min"`` and ``"max"``: the largest and the
+        smallest number), to which it adds contributions, as with `numpy.add.at` (`numpy.minimum.at`). It
+        returns nothing.
     edge_data
-        Arrays that the kernel reads, a row for each edge, by name.
+        Arrays that the kernel reads, by name, with one row for each edge.
     nodes
-        How many nodes there are; by default as many as the arrays have rows.
+        Number of nodes. Default: the number of rows of the arrays.
     partition
-        Of the nodes. By default blocks are neighbouring numbers. It changes what has to be read, never a
-        result.
+        Partition of the nodes. It changes what is read, never the result. Default: blocks of consecutive
+        numbers.
     updated
-        Columns of `edges` whose nodes the kernel adds to; by default all. What it adds to others is
-        lost.
+        Columns of `edges` whose nodes the kernel adds to; contributions to other nodes are dropped.
+        Default: all.
     resume
-        The loop can go on after a kill: the same call does so, on any number of ranks. `edges` is an
-        `EdgeSchedule` that is kept in a folder, and `updates` are on disk. They do not change until all
-        new rows are durable, in files beside them; so nothing is added twice.
+        Whether the same call can resume the loop after a kill, on any number of ranks. Then `edges` must
+        be an `EdgeSchedule` saved in a folder, and `updates` must be on disk. They do not change until
+        all new rows are durable in separate files, so nothing is added twice.
     comm
-        A communicator of mpi4py, or a transport: its ranks share the blocks. Collective then; `updates`
-        are on disk, and an `EdgeSchedule` is one that each rank has opened.
+        Communicator of mpi4py, or a transport, whose ranks share the blocks. Then `updates` must be on
+        disk, and each rank must have opened the `EdgeSchedule`, if one is given.
 
     Raises
     ------
     UsageError
-        ``shape-mismatch``: an array has not one row for each node (edge). ``bad-out``: an array is read
-        and updated, updated twice, or cannot be written. ``bad-function``: the kernel returned
-        something. ``bad-option``, ``bad-dtype``, ``bad-value``, and as `edge_schedule`. ``other-job``,
-        ``half-replaced``: an interrupted loop has left new rows of what is updated, and this call is not
-        the one that goes on with it.
+        ``shape-mismatch``: an array does not have one row for each node (edge). ``bad-out``: an array is
+        read and updated, updated twice, or cannot be written. ``bad-function``: the kernel returned
+        something. ``bad-option``, ``bad-dtype``, ``bad-value``, and the errors of `edge_schedule`.
+        ``other-job``, ``half-replaced``: an interrupted loop has left new rows of an array of `updates`,
+        and this call does not resume it.
     SectionError
-        ``index-out-of-bounds``: an edge names a node that is not there. Nothing was changed.
+        ``index-out-of-bounds``: an edge names a node that does not exist. Nothing was changed.
     BudgetError
-        The blocks do not fit half of the memory budget; a schedule made with more ``bytes_per_node`` has
-        smaller ones.
+        The blocks do not fit half of the memory budget; a schedule made with a larger ``bytes_per_node``
+        has smaller blocks.
     UnsupportedError
-        ``unsupported-feature``: ranks update an array in memory, or a loop that can go on does.
+        ``unsupported-feature``: `updates` holds an array in memory, and several ranks or ``resume=True``
+        are used.
     CollectiveError
-        With `comm`, on all ranks: a rank failed, or called something else.
+        With `comm`, on all ranks: a rank failed, or made a different call.
 
     Notes
     -----
@@ -145,27 +149,26 @@ def edge_loop(
         kernel(edges, x=added, **reads)  # on all edges, in their order
         x += added
 
-    for every budget, partition and number of ranks, if the kernel works on each edge by itself and adds
-    what belongs to one node in the order of the edges. `numpy.add.at` does, and so does `numpy.bincount`
-    with weights; a kernel that calls either several times, once for each end of the edges, does as well.
-    Every edge of a block's nodes is in that block, so one between blocks is worked on by each, and what
-    it adds to nodes of others is dropped there.
+    for every budget, partition and number of ranks, if the kernel processes each edge independently and
+    adds the contributions to one node in the order of the edges. `numpy.add.at` does, and so does
+    `numpy.bincount` with weights; a kernel may also call either several times, once for each end of the
+    edges. A block contains every edge of its nodes, so each block processes the edges it shares with
+    other blocks, and drops their contributions to nodes of others.
 
-    Arrays that the kernel reads are read as they were before the loop. If it raises, blocks before have
-    been stored and others not: begin again with copies of `updates`, or take ``resume=True``, with which
-    they have not changed. That takes one more file for each of `updates`, as large, which is written,
-    and copied at the end; every few seconds what was written is flushed. A loop that has ended leaves
-    nothing behind: called again, it is another one, and adds again. While rows are copied at the end
-    `updates` are half old and half new, and a call that does not complete them is refused.
+    The kernel reads arrays as they were before the loop. If it raises, earlier blocks have been stored
+    and others not: start again with copies of `updates`, or use ``resume=True``, which leaves them
+    unchanged. This needs another file of the same size for each of `updates`, which is written and
+    copied at the end; written data is flushed every few seconds. A completed loop leaves nothing behind:
+    the next call is a new loop and adds again. While rows are copied at the end, `updates` are half old
+    and half new, and only a call that completes the copy is accepted.
 
-    What several ranks update in chunks is kept in such files, too, without a journal, and so are arrays
-    with codecs if there are several blocks: a chunk has nodes of several of them, and is encoded once,
-    by one.
+    Chunked arrays that several ranks update also use such files, without a journal, and so do arrays
+    with codecs if there are several blocks: a chunk has nodes of several blocks, and is encoded once.
 
-    While a kernel runs, the next block is read and the last one written in the background. Half of the
-    memory budget is taken. Edges without a schedule are inspected first (`edge_schedule`), into memory
-    or temporary arrays on disk, by all ranks together. Writes are as those of `DiskArray`:
-    `DiskArray.flush` makes them durable.
+    While a kernel runs, the next block is read and the previous one written in the background. The loop
+    uses half of the memory budget. All ranks first inspect edges without a schedule (`edge_schedule`),
+    into memory or temporary arrays on disk. Writes behave as those of `DiskArray`: `DiskArray.flush`
+    makes them durable.
 
     References
     ----------
@@ -198,7 +201,7 @@ def edge_loop(
             _kept(stack, loop, schedule, share)
         else:
             ranks.together(lambda: refuse_interrupted(loop.updates))
-            # Ranks, or blocks, have rows of the same chunks.
+            # Several ranks, or several blocks, have rows of the same chunks.
             shared = [one.is_shared(ranks.size, schedule.blocks) for one in loop.updates]
             staged = [n for n, is_shared in enumerate(shared) if is_shared]
             into = [loop.updates[n] for n in staged]
@@ -214,7 +217,7 @@ def edge_loop(
 
 
 def _kept(stack: contextlib.ExitStack, loop: _Loop, schedule: EdgeSchedule, share: Share) -> None:
-    """A loop that can go on after a kill."""
+    """Run a loop that can be resumed after a kill."""
     ranks = share.ranks
     plan = loop.plan(schedule, range(len(loop.updates)))
     loop.refuse_large(plan, schedule)
@@ -234,37 +237,43 @@ def _kept(stack: contextlib.ExitStack, loop: _Loop, schedule: EdgeSchedule, shar
 
 
 def _told(edges: Source | EdgeSchedule) -> str:
-    """Edges, for a comparison between ranks: schedules whose blocks differ have different numbers."""
+    """
+    Describe edges for a comparison between ranks.
+
+    Schedules with different blocks have different checksums.
+    """
     if isinstance(edges, EdgeSchedule):
         return f"{edges!r} ({zlib.crc32(edges.tables.blocks.tobytes()):08x})"
     return "edges without a schedule"
 
 
 def _order(schedule: EdgeSchedule) -> NDArray[np.int64]:
-    """Blocks in the order of steps: those of each rank of a hierarchical partition follow each other."""
+    """Return the blocks in the order of steps, by rank of a hierarchical partition."""
     return np.argsort(schedule.tables.blocks[:, -1], kind="stable")
 
 
 def _share(plan: Schedule, schedule: EdgeSchedule, ranks: Ranks) -> range:
     """
-    The steps of this rank.
+    Return the steps of this rank.
 
-    Parts of a hierarchical partition for as many ranks say whose they are, so that all ranks work on the
-    same first-level part at a time, which fits in their memory together (the report's partitioned
-    in-core model). Else ranks have neighbouring blocks of about equally many edges.
+    If a hierarchical partition is made for this number of ranks, it assigns its parts to the ranks. All
+    ranks then process the same first-level part at a time, which fits in their combined memory (the
+    report's partitioned in-core model). Otherwise each rank gets consecutive blocks with about the same
+    number of edges.
     """
     if schedule.ranks == ranks.size:
         owners = np.sort(schedule.tables.blocks[:, -1])
         begin, end = np.searchsorted(owners, (ranks.rank, ranks.rank + 1))
         return range(int(begin), int(end))
     mine = range(0)
-    for shares in divided(plan, ranks.size, lambda step: step.work):  # once: steps do not wait
+    # one iteration: steps do not wait
+    for shares in divided(plan, ranks.size, lambda step: step.work):
         mine = shares[ranks.rank]
     return mine
 
 
 class _Loop:
-    """The arguments of one call."""
+    """Arguments of one call."""
 
     def __init__(
         self,
@@ -298,11 +307,11 @@ class _Loop:
 
     @property
     def node_bytes(self) -> int:
-        """Bytes of a row of all arrays on nodes."""
+        """Bytes of one row of all arrays on nodes."""
         return sum(one.row * one.dtype.itemsize for one in [*self.reads, *self.updates])
 
     def told(self) -> str:
-        """The arrays, for a comparison between ranks."""
+        """Describe the arrays for a comparison between ranks."""
         return ", ".join(
             f"{one.name}: {describe(one.table)} {one.combine}"
             for one in [*self.updates, *self.reads, *self.edge_data]
@@ -317,7 +326,7 @@ class _Loop:
         updated: Sequence[int] | None,
         ranks: Ranks,
     ) -> EdgeSchedule:
-        """The schedule that was given, or one of these edges, which the first rank makes."""
+        """Return the given schedule, or make one for these edges."""
         if isinstance(edges, EdgeSchedule):
             if partition is not None or updated is not None or nodes not in (None, edges.nodes):
                 raise UsageError(
@@ -327,7 +336,7 @@ class _Loop:
                 )
             return edges
         count = int(self.updates[0].table.shape[0]) if nodes is None else nodes
-        self._check_rows(self.updates + self.reads, count, "node")  # before edges are walked over
+        self._check_rows(self.updates + self.reads, count, "node")  # before reading the edges
 
         def made(out: str | None) -> EdgeSchedule:
             return edge_schedule(
@@ -349,12 +358,12 @@ class _Loop:
         return stack.enter_context(made(folder))
 
     def check(self, schedule: EdgeSchedule) -> None:
-        """Refuse arrays that do not fit the schedule."""
+        """Raise `UsageError` if arrays do not fit the schedule."""
         self._check_rows(self.updates + self.reads, schedule.nodes, "node")
         self._check_rows(self.edge_data, schedule.edges, "edge")
 
     def refuse_memory(self, ranks: Ranks, edges: Any, *, resume: bool) -> None:
-        """Refuse what several ranks, or a loop that is to go on after a kill, would not find."""
+        """Raise an error if other ranks or a resumed loop could not find the arrays."""
         for one in self.updates:
             if one.in_memory and (resume or ranks.size > 1):
                 who = "a loop that can go on" if resume else "ranks"
@@ -370,7 +379,7 @@ class _Loop:
             )
 
     def refuse_large(self, plan: Schedule, schedule: EdgeSchedule) -> None:
-        """Refuse blocks that do not fit."""
+        """Raise `BudgetError` if blocks do not fit."""
         if plan.held > room():
             raise too_small(
                 f"the largest block of {schedule!r}",
@@ -392,13 +401,13 @@ class _Loop:
 
     def plan(self, schedule: EdgeSchedule, staged: Sequence[int] = ()) -> Schedule:
         """
-        The loop as a schedule: a step for each block.
+        Build the schedule of the loop, with one step for each block.
 
-        New rows of the `staged` ones of `updates` go to arrays of their own, which are its last ones.
+        New rows of the `staged` ones of `updates` go to separate arrays, the last ones of the schedule.
 
-        Its arrays are the local edges, then those of `edge_data` by the numbers of edges, then `reads`
-        and `updates` by the index. Blocks of a step stand in that order; behind them what the kernel
-        adds to.
+        Its arrays are the local edges, then `edge_data` indexed by the numbers of edges, then `reads`
+        and `updates` indexed by the nodes. The blocks of a step have the same order, followed by the
+        arrays that the kernel adds to.
         """
         table = schedule.tables.blocks
         edges, own, off, space = (table[:, n] for n in range(4))
@@ -412,7 +421,7 @@ class _Loop:
         buffers = [Buffer(most_edges * columns, np.dtype(np.int32), copies=2)]
         buffers += [Buffer(most_edges * one.row, one.dtype, copies=2) for one in self.edge_data]
         buffers += [Buffer(most_rows * one.row, one.dtype, copies=2) for one in self.reads]
-        # One is read, one is with the kernel, one is written.
+        # Three copies: one is read, one is used by the kernel, one is written.
         buffers += [Buffer(most_own * one.row, one.dtype, copies=3) for one in self.updates]
         buffers += [Buffer(most_rows * one.row, one.dtype) for one in self.updates]
 
@@ -432,7 +441,7 @@ class _Loop:
             shapes += [(all_rows, *one.tail) for one in self.updates]
             first = len(sections) - len(self.updates)
             stored = range(first, len(sections))
-            # Without edges nothing is read, and what the kernel would add is nothing.
+            # Without edges nothing is read, and there are no contributions.
             loaded = range(len(sections)) if count else stored
             return Step(
                 tuple(Block(n, shape) for n, shape in enumerate(shapes)),
@@ -446,7 +455,7 @@ class _Loop:
         return Schedule("edge_loop", told, tuple(buffers), schedule.blocks, make, (self.compute,))
 
     def arrays(self, schedule: EdgeSchedule, rows: Sequence[Any] = ()) -> list[Any]:
-        """The arrays of the plan, with those for new rows."""
+        """Return the arrays of the plan, including those for new rows."""
         return [
             schedule.tables.local,
             *(Indirect(one.table, schedule.tables.numbers) for one in self.edge_data),
@@ -463,7 +472,7 @@ class _Loop:
         done: Steps | None = None,
         stored: Callable[[int], object] = lambda number: None,
     ) -> None:
-        """Do some steps, but for those that are done."""
+        """Run some steps, except completed ones."""
         if len(steps):
             arrays, before = self.arrays(schedule, rows), Steps() if done is None else done
             with (
@@ -473,7 +482,7 @@ class _Loop:
                 run.finish()
 
     def compute(self, blocks: Sequence[NDArray[Any]], *_: Any) -> None:
-        """Call the kernel on a block, and put what it has added into the rows of its own nodes."""
+        """Call the kernel on a block, and combine its contributions with the rows of own nodes."""
         edges, *data = blocks
         count = len(self.updates)
         before, added = data[-2 * count : -count], data[-count:]

@@ -1,23 +1,20 @@
 """
-Schedules of edge loops: what each block of nodes needs, found once and used for every variable and step.
+Inspect the edges of a mesh once, for loops over them with any variable and any step.
 
-Problem. In a loop over edges, a node gets contributions from edges that stand anywhere in the file. If
-each edge is worked on once, a node between two parts gets a partial sum from each; floating-point sums
-then depend on how the problem was cut.
-Idea. The owner of a node computes all of it: a block of nodes works on every edge that has one of them,
-so edges between blocks are worked on by each of these, and what they contribute to nodes of other blocks
-is left to the owners of those. Nothing is combined across blocks, and each node gets its contributions
-in the order of the edges. Blocks are parts of a partition, or of the numbering, cut until they fit in
-memory. The rest is inspection: edges by block in local numbers, and for each block the nodes that it has
-to read.
-
-Invariants. Each node is in one block. A block has all edges that update its nodes, in the order of their
-numbers.
-Local numbers below `own` are those of the block's own nodes.
+Problem: in a loop over edges, a node gets contributions from edges anywhere in the file. If each edge is
+processed once, a node between two parts gets a partial sum from each part, and floating-point sums then
+depend on how the problem was cut.
+Approach: the owner of a node computes its whole sum. A block of nodes processes every edge that has one
+of them, so several blocks process the edges between them, and each drops the contributions to nodes of
+other blocks. Nothing is combined across blocks, and each node gets its contributions in the order of the
+edges. Blocks are parts of a partition, or of the numbering, cut until they fit in memory. The inspection
+then finds the edges of each block in local numbers, and the nodes that each block reads.
+Invariants: each node is in one block. A block has all edges that update its nodes, in the order of their
+numbers. Local numbers below `own` are those of the block's own nodes.
 
 Reference: PASSION report, sections 4.4.2 and 4.4.3 and Table 5 (`oc_gen_pal`, `oc_localize`,
-`oc_gen_schedule`). Edges that are computed by several owners: the overlap of unstructured meshes, as in
-D. J. Mavriplis, "Three dimensional unstructured multigrid for the Euler equations", AIAA paper 91-1549.
+`oc_gen_schedule`). Edges computed by several owners are the overlap of unstructured meshes, as in D. J.
+Mavriplis, "Three dimensional unstructured multigrid for the Euler equations", AIAA paper 91-1549.
 """
 
 from __future__ import annotations
@@ -62,38 +59,38 @@ from outcore.ranks.ranks import Ranks
 __all__ = ["EdgeSchedule", "edge_schedule"]
 
 _KIND = "edge-schedule"
-#: Bytes of an edge's element while it is localized: itself, masks, sorted, unique, local.
+#: Bytes per element of an edge during localization: element, masks, sorted, unique, local.
 _LOCALIZED = 80
-#: This part of the room is for the edges that are localized at a time.
+#: Divisor of the memory share: one part is for the edges localized at a time.
 _PIECE = 4
-#: Bytes of a node of a block beside its data, while the block is localized: its index, sorted, ranks.
+#: Bytes per node of a block during localization, in addition to its data: index, sorted, ranks.
 _NODE = 64
 #: Local numbers are int32.
 _MOST = 2**31 - 1
-#: Columns of the table of blocks: edges, own nodes, nodes of others, room for those in the index, and
-#: the rank in whose part of a hierarchical partition it lies, else 0.
+#: Columns of the table of blocks: edges, own nodes, nodes of other blocks, space for these in the index,
+#: and the rank that owns it in a hierarchical partition, else 0.
 _EDGES, _OWN, _OFF, _SPACE, _RANK = range(5)
 
 
 class _Order(Protocol):
-    """An order of nodes in which blocks are intervals: a `PartOrder`, or that of their numbers."""
+    """Order of nodes in which blocks are intervals: a `PartOrder`, or the order of node numbers."""
 
     @property
     def begins(self) -> NDArray[np.int64]:
-        """Where parts begin, which no block crosses."""
+        """Positions at which parts begin; no block crosses them."""
 
     def positions(self, indices: NDArray[Any]) -> NDArray[np.int64]:
-        """Where nodes stand."""
+        """Return the positions of nodes."""
 
     def at(self, begin: int, end: int) -> NDArray[np.int64]:
-        """Nodes in an interval."""
+        """Return the nodes in an interval of positions."""
 
     def elements_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Nodes anywhere."""
+        """Return the nodes at any positions."""
 
 
 class _ByNumber:
-    """The order of their numbers."""
+    """Order of node numbers."""
 
     def __init__(self, nodes: int) -> None:
         self.begins = np.array([0, nodes], np.int64)
@@ -115,13 +112,13 @@ class EdgeTables(NamedTuple):
     Parameters
     ----------
     local
-        Edges by block, in local numbers of nodes: int32.
+        Edges by block, in local node numbers: int32.
     numbers
         Numbers of these edges.
     index
-        Nodes that each block reads, its own first.
+        Nodes that each block reads, its own nodes first.
     blocks
-        Of each block: edges, own nodes, nodes of others, room in `index`, rank.
+        Edges, own nodes, nodes of other blocks, space in `index` and rank of each block.
     """
 
     local: Table
@@ -132,12 +129,12 @@ class EdgeTables(NamedTuple):
 
 class EdgeSchedule(Released):
     """
-    What `outcore.edge_loop` needs of a mesh; made by `outcore.edge_schedule`, or opened.
+    Schedule of a mesh for `outcore.edge_loop`; made by `outcore.edge_schedule`, or opened.
 
     Notes
     -----
-    Arrays, in memory or on disk: edges by block in local numbers (int32), their numbers, and for each
-    block the nodes that it reads, its own first (int64).
+    Its arrays, in memory or on disk, are the edges by block in local numbers (int32), their numbers, and
+    the nodes that each block reads, its own nodes first (int64).
 
     Examples
     --------
@@ -159,75 +156,76 @@ class EdgeSchedule(Released):
         folder: str | None = None,
     ) -> None:
         self._nodes, self._edges, self._ranks = nodes, edges, ranks
-        #: Its arrays, for `outcore.edge_loop`.
+        #: Arrays of the schedule, for `outcore.edge_loop`.
         self.tables = EdgeTables(local, numbers, index, np.asarray(blocks[...], np.int64))
         #: Folder in which the schedule was saved, or None.
         self.folder = folder
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return self._nodes
 
     @property
     def edges(self) -> int:
-        """How many edges there are."""
+        """Number of edges."""
         return self._edges
 
     @property
     def columns(self) -> int:
-        """How many nodes an edge has."""
+        """Number of nodes of an edge."""
         return int(self.tables.local.shape[1])
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are. A kernel is called once for each that has edges."""
+        """Number of blocks. A kernel is called once for each block that has edges."""
         return len(self.tables.blocks)
 
     @property
     def ranks(self) -> int:
         """
-        For how many ranks its partition is, if that is hierarchical, else 1.
+        Number of ranks of a hierarchical partition, else 1.
 
-        So many ranks work on the same part of the first level at a time.
+        This many ranks process the same part of the first level at a time.
         """
         return self._ranks
 
     @property
     def edges_of_blocks(self) -> NDArray[np.int64]:
         """
-        Edges of each block: int64, shape (blocks,).
+        Number of edges of each block: int64, shape (blocks,).
 
-        Their sum, over `edges`, is how often an edge is worked on.
+        Their sum divided by `edges` is the average number of times that an edge is processed.
         """
         return self.tables.blocks[:, _EDGES].copy()
 
     @property
     def nodes_of_blocks(self) -> NDArray[np.int64]:
-        """Own nodes of each block, and nodes of others that it reads: int64, shape (blocks, 2)."""
+        """Numbers of own nodes and of other nodes that each block reads: int64, shape (blocks, 2)."""
         return self.tables.blocks[:, [_OWN, _OFF]].copy()
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Self:
         """
-        What ``edge_schedule(..., out=folder)`` made.
+        Open a schedule that ``edge_schedule(..., out=folder)`` has saved.
 
         Parameters
         ----------
         folder
-            The folder.
+            Folder of the schedule.
 
         Returns
         -------
         EdgeSchedule
-            Arrays that fit an eighth of the memory budget are read, others stay on disk.
+            Schedule whose arrays are in memory if they fit an eighth of the memory budget, otherwise on
+            disk.
 
         Raises
         ------
         NotFoundError
-            The folder keeps none that is complete.
+            The folder contains no complete schedule.
         FormatError
-            What it keeps contradicts itself, or is of a later version.
+            The saved schedule is inconsistent, or from a later version.
 
         Notes
         -----
@@ -275,7 +273,7 @@ class EdgeSchedule(Released):
         return found
 
     def identity(self) -> dict[str, Any]:
-        """Return what distinguishes a saved schedule from others: its manifest, written last."""
+        """Return path, time and size of the manifest, which identify a saved schedule."""
         path = os.path.realpath(os.path.join(str(self.folder), f"{_KIND}.json"))
         with durable.os_errors("looking at", path):
             found = os.stat(path)
@@ -283,7 +281,7 @@ class EdgeSchedule(Released):
 
     def close(self) -> None:
         """
-        Release its arrays; temporary ones go away. Closing twice does nothing.
+        Release the arrays and delete temporary ones. Closing twice does nothing.
 
         Examples
         --------
@@ -312,64 +310,67 @@ def edge_schedule(
     comm: outcore.Communicator | outcore.Transport | None = None,
 ) -> EdgeSchedule:
     """
-    Find once what a loop over edges needs, for `outcore.edge_loop`.
+    Make a schedule of the edges of a mesh, for `outcore.edge_loop`.
+
+    Collective if `comm` is given.
 
     Parameters
     ----------
     edges
-        Integers of shape (m, k): the nodes that each edge joins (k = 2), or that a cell has. A path, a
-        `DiskArray` or an array in memory; it may be larger than memory.
+        Nodes of each edge (k = 2) or cell: integers of shape (m, k), as a path, a `DiskArray` or an
+        array in memory. They may be larger than memory.
     nodes
-        How many nodes there are.
+        Number of nodes.
     partition
-        Of the nodes: parts become blocks, cut further where they do not fit in memory. If it has levels
-        for as many ranks as share a loop, each has its own part of every first-level part. By default
-        blocks are neighbouring numbers. It changes what has to be read, never a result.
+        Partition of the nodes. Its parts become blocks, which are cut further if they do not fit in
+        memory. If it has levels for the number of ranks that share a loop, each rank has its own part of
+        every first-level part. The partition changes what is read, never a result. Default: blocks of
+        consecutive numbers.
     updated
-        Columns of `edges` whose nodes kernels add to; by default all. A matrix in coordinates (row,
-        column) has ``updated=[0]``: each of its elements is then worked on once, by the owner of the
-        row. What a kernel adds to nodes of other columns is lost.
+        Columns of `edges` whose nodes kernels add to; contributions to nodes of other columns are
+        dropped. For a matrix in coordinates (row, column), use ``updated=[0]``: each element is then
+        processed once, by the owner of its row. Default: all.
     bytes_per_node
-        Bytes that a row of all arrays on nodes takes which loops will use together. Blocks are cut so
-        that two of them fit half of the present memory budget.
+        Bytes per node of all arrays on nodes that a loop uses together. Blocks are cut so that two of
+        them fit half of the current memory budget.
     bytes_per_edge
-        The same of arrays on edges.
+        Bytes per edge of all arrays on edges that a loop uses together.
     out
-        A folder that keeps it, for `EdgeSchedule.open`. By default arrays of it that fit an eighth of
-        the memory budget are in memory, others are temporary arrays on disk.
+        Folder in which the schedule is saved, for `EdgeSchedule.open`. By default, its arrays are in
+        memory if they fit an eighth of the memory budget, otherwise they are temporary arrays on disk.
     comm
-        A communicator of mpi4py, or a transport: its ranks share the work, and each opens the result.
-        Collective then; of several ranks `out` is needed, a folder that all of them see, and each has
-        opened the `partition`.
+        Communicator of mpi4py, or a transport, whose ranks share the work; each rank opens the result.
+        With several ranks, `out` is required and must be a folder that all ranks see, and each rank must
+        have opened the `partition`.
 
     Returns
     -------
     EdgeSchedule
-        For any number of loops.
+        Schedule for any number of loops.
 
     Raises
     ------
     UsageError
-        ``bad-shape``, ``bad-dtype``: edges that are no table of integers; ``bad-partition``: a partition
-        of another number of elements; ``bad-value``.
+        ``bad-shape``, ``bad-dtype``: the edges are not a table of integers; ``bad-partition``: the
+        partition has another number of elements; ``bad-value``.
     SectionError
-        ``index-out-of-bounds``: an edge names a node that is not there; the message says which edge.
+        ``index-out-of-bounds``: an edge names a node that does not exist; the message names the edge.
     BudgetError
         All edges of a single node do not fit, or a slab of 64 edges does not.
     CollectiveError
-        With `comm`, on all ranks: a rank failed, or called something else.
+        With `comm`, on all ranks: a rank failed, or made a different call.
 
     Notes
     -----
-    Equal arguments and budgets give equal schedules, on any number of ranks; of several the least budget
-    counts. Without `comm` it is not collective. With it each rank walks over its part of the edges, what
-    is counted is added up, and each localizes blocks of about as many edges as others. Tables that all
-    need are temporary files then, 16 bytes for each node of a partition and 8 k for each edge of a
-    block, in ``OUTCORE_SCRATCH`` or beside `out`.
+    Equal arguments and budgets give equal schedules, on any number of ranks; with several ranks the
+    smallest budget counts. With `comm`, each rank reads its share of the edges, the counts are summed,
+    and each rank localizes blocks with about the same number of edges. Tables that all ranks need are
+    then temporary files in ``OUTCORE_SCRATCH`` or next to `out`: 16 bytes for each node of a partition
+    and 8 k for each edge of a block.
 
-    A few passes are made over the edges: one or more to count, until all blocks fit, and one to
-    distribute. It keeps 4 k + 8 bytes for each edge of each block that it touches, 8 for each node, and
-    8 for each time that an edge of a block names a node of another one.
+    The edges are read a few times: once or more to count, until all blocks fit, and once to distribute.
+    The schedule stores 4 k + 8 bytes for each edge in each block that it touches, 8 for each node, and 8
+    for each time that an edge of a block names a node of another block.
 
     References
     ----------
@@ -420,7 +421,7 @@ def edge_schedule(
 
 
 def _say(folder: str | os.PathLike[str], blocks: NDArray[np.int64], words: dict[str, int]) -> None:
-    """The arrays in a folder are complete."""
+    """Write the table of blocks and the manifest, after the other arrays are complete."""
     path = in_folder(folder, "blocks")
     with contextlib.closing(new_table(blocks.shape, np.int64, path=path)) as kept:
         kept[...] = blocks
@@ -429,7 +430,7 @@ def _say(folder: str | os.PathLike[str], blocks: NDArray[np.int64], words: dict[
 
 
 def _columns(updated: Sequence[int] | None, columns: int) -> list[int]:
-    """Columns that are updated, each once."""
+    """Return the updated columns, sorted and each once."""
     if updated is None:
         return list(range(columns))
     found = sorted({operator.index(column) for column in updated})
@@ -442,7 +443,7 @@ def _columns(updated: Sequence[int] | None, columns: int) -> list[int]:
 
 
 class _Making:
-    """One inspection."""
+    """State of one inspection."""
 
     def __init__(
         self,
@@ -456,8 +457,8 @@ class _Making:
     ) -> None:
         self.edges, self.nodes, self.order, self.share = edges, nodes, order, share
         columns = int(edges.shape[1])
-        # Two blocks of edges and of data on them. Of nodes, what is updated is read, held, written and
-        # added to at once.
+        # Two blocks of edges and their data are in memory. Updated rows of nodes are read, used, written
+        # and added to at the same time, so each counts four times.
         self.edge_cost = 2 * (4 * columns + edge)
         self.node_cost = 4 * node + _NODE
 
@@ -465,19 +466,19 @@ class _Making:
             return all_owners(owners[:, updated])
 
         self.groups = Groups(edges, nodes, order.positions, self.owner, choose, share)
-        #: Positions at which blocks begin, and one past the last.
+        #: Positions at which blocks begin, followed by the end of the last one.
         self.begins = np.unique(order.begins)
         self.counts, self.others = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
     def owner(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The blocks of positions."""
+        """Return the blocks of positions."""
         found: NDArray[np.int64] = np.searchsorted(self.begins, positions, side="right") - 1
         return found
 
     def cut(self) -> None:
-        """Find blocks that fit, and count their edges."""
+        """Cut blocks until they fit, and count their edges."""
         limit = self.share.room - self.share.room // _PIECE
-        # A first guess, so that few passes do: edges in proportion to nodes.
+        # A first guess, to save passes: the number of edges is proportional to the number of nodes.
         share = self.edges.shape[0] / max(self.nodes, 1) * self.edge_cost + self.node_cost
         self.divide(np.diff(self.begins) * share / limit)
         while True:
@@ -498,7 +499,7 @@ class _Making:
             self.divide(np.where(heavy, np.maximum(1.25 * cost / limit, 2.0), 1.0))
 
     def divide(self, pieces: NDArray[np.float64]) -> None:
-        """Cut each block into at least so many."""
+        """Cut each block into at least `pieces` blocks."""
         own = np.diff(self.begins)
         number = np.minimum(np.ceil(pieces).astype(np.int64), own)
         total = int(np.maximum(number, 1).sum())
@@ -511,7 +512,7 @@ class _Making:
         self.begins = np.concatenate([*begins, self.begins[-1:]])
 
     def schedule(self, out: str | os.PathLike[str] | None, levels: int) -> EdgeSchedule | None:
-        """Distribute edges, and localize block by block; None where several ranks have made it."""
+        """Distribute edges and localize block by block; return None if several ranks share the work."""
         share = self.share
         if out is not None:
             folder = out
@@ -554,7 +555,7 @@ class _Making:
     def _localize_all(
         self, positions: Table, local: Table, index: Table, blocks: NDArray[np.int64]
     ) -> None:
-        """Each rank those in whose middles its part of the edges lies."""
+        """Localize the blocks whose middle lies in this rank's share of the edges."""
         ends = blocks[:, _EDGES].cumsum()
         places = np.r_[0, (blocks[:, _OWN] + blocks[:, _SPACE]).cumsum()]
         owner = (2 * ends - blocks[:, _EDGES]) * self.share.size // max(2 * int(ends[-1:].sum()), 1)
@@ -575,9 +576,10 @@ class _Making:
         self, positions: Table, local: Table, begin: int, end: int, first: int, last: int
     ) -> NDArray[np.int64]:
         """
-        Put edges of a block into local numbers; the nodes of other blocks that they name, ascending.
+        Convert the edges of a block to local numbers, and return the nodes of other blocks, ascending.
 
-        In pieces: a block has as many edges as a loop has room for, which needs less for each.
+        The work is done in pieces, because a block has as many edges as fit in memory for a loop, which
+        needs less memory for each edge.
         """
         rows = max(self.share.room // _PIECE // (_LOCALIZED * int(self.edges.shape[1])), 64)
         away = np.empty(0, np.int64)

@@ -1,14 +1,13 @@
 """
-Edges grouped by the part that works on them: counted in one pass, distributed in another.
+Group edges by the part that processes them: one pass counts, another distributes.
 
-Problem. Edges are stored in any order, and a partition wants its own ones together, though neither edges
-nor the table of where nodes live fits in memory.
-Idea. One pass over the edges counts how many each group has, so that its place in the result is known.
-The second pass writes them there, slab by slab: those of a slab that go to one group are neighbours
-there. Ranks share both passes.
-
-Invariants. Within a group edges stand in the order of their numbers. A group's edges follow from its
-owners alone, so budgets, slabs and ranks change nothing.
+Problem: edges are stored in any order, and a partition needs its own edges together, but neither the
+edges nor the table of the owners of nodes fits in memory.
+Approach: one pass over the edges counts those of each group, which determines the position of each group
+in the result. A second pass writes the edges there, slab by slab; edges of a slab that belong to one
+group are neighbours in the result. Ranks share both passes.
+Invariants: within a group, edges are in the order of their numbers. The edges of a group depend on its
+owners alone, not on budgets, slabs or ranks.
 
 Reference: PASSION report, section 4.4.2 (an indirection array element is assigned to the partition that
 has most of what it requires) and Table 5 (`oc_gen_pal`).
@@ -29,18 +28,19 @@ from outcore.problems.unstructured.tables import Table, check_indices, rows_in, 
 
 __all__ = ["Groups", "all_owners", "most_owners"]
 
-#: From the owners of each edge's elements, (r, k), to rows and the group of each, ascending by row.
+#: Function from the owners of each edge's elements, (r, k), to rows and the group of each, ascending by
+#: row.
 Choose = Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 
 def most_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """
-    Each edge once: to the group that owns most of its elements, the lowest of several.
+    Assign each edge to the group that owns most of its elements; ties go to the lowest group.
 
     Parameters
     ----------
     owners
-        Of each element of some edges: (r, k).
+        Owner of each element of some edges: shape (r, k).
     """
     times = np.zeros(owners.shape, np.int64)
     for column in range(owners.shape[1]):
@@ -51,16 +51,16 @@ def most_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[n
 
 def all_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """
-    Each edge once to every group that owns one of its elements.
+    Assign each edge once to every group that owns one of its elements.
 
     Parameters
     ----------
     owners
-        Of each element of some edges: (r, k).
+        Owner of each element of some edges: shape (r, k).
     """
     if owners.shape[1] == 1:
         return np.arange(len(owners)), owners[:, 0]
-    if owners.shape[1] == 2:  # most meshes: no sort
+    if owners.shape[1] == 2:  # most meshes: no sort needed
         one, other = owners[:, 0], owners[:, 1]
         differ = one != other
         rows = np.repeat(np.arange(len(owners)), 1 + differ)
@@ -77,26 +77,27 @@ def all_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np
 
 class Groups:
     """
-    Edges by groups.
+    Edges by group.
 
     Parameters
     ----------
     edges
         Integers of shape (m, k).
     elements
-        How many elements there are; others are refused.
+        Number of elements; larger indices raise an error.
     values
-        What is kept of elements: their numbers, or where they are. Applied to each slab.
+        Function, applied to each slab, that returns the values to store for elements: their numbers or
+        their positions.
     owner
-        The group that owns each of these values.
+        Function that returns the group that owns each of these values.
     choose
-        Which groups work on an edge.
+        Function that returns the groups that process an edge.
     share
-        The ranks that walk over the edges together.
+        Ranks that read the edges together.
 
     Notes
     -----
-    The caller has reserved `Share.room` bytes, of which a slab and what is computed with it take half.
+    The caller has reserved `Share.room` bytes; a slab and the results computed from it use half of them.
     """
 
     def __init__(
@@ -118,13 +119,14 @@ class Groups:
 
     def count(self, groups: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """
-        One pass: how many edges each group has, and how many times these name elements of others; of all
-        ranks together.
+        Count the edges of each group, and their references to elements of other groups, over all ranks.
+
+        This reads the edges once.
 
         Parameters
         ----------
         groups
-            How many groups there are.
+            Number of groups.
         """
         counts, others = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
         for low, _, slab in slabs(self._edges, self._slab, self._begin, self._end):
@@ -139,19 +141,19 @@ class Groups:
 
     @property
     def begins(self) -> NDArray[np.int64]:
-        """Where each group begins in the tables, and one past the last; known after `count`."""
+        """Position at which each group begins, and the end of the last; valid after `count`."""
         return self._placing.begins
 
     def distribute(self, values: Table, numbers: Table) -> None:
         """
-        One pass: the edges of each group, together.
+        Write the edges of each group together; this reads the edges once.
 
         Parameters
         ----------
         values
-            Gets what is kept of each edge: shape (begins[-1], k).
+            Table that receives the values of each edge: shape (begins[-1], k).
         numbers
-            Gets the number of each edge: shape (begins[-1],).
+            Table that receives the number of each edge: shape (begins[-1],).
         """
         for low, _, slab in slabs(self._edges, self._slab, self._begin, self._end):
             kept = self._values(slab)
@@ -163,7 +165,7 @@ class Groups:
         self._share.barrier()
 
     def tables(self) -> tuple[Table, Table]:
-        """Tables for `distribute`."""
+        """Make the tables for `distribute`."""
         size = int(self.begins[-1])
         return (
             self._share.table((size, self._columns), np.int64),

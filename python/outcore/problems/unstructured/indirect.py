@@ -1,13 +1,13 @@
 """
-Rows of an array by their indices: gather, scatter, and an array seen through indices on disk.
+Gather and scatter rows of an array by index, and access an array through indices on disk.
 
-Problem. A partition wants rows that lie anywhere in a file, and an executor of schedules knows sections.
-Idea. Row `i` of an `Indirect` is row ``index[i]`` of its base, and `index` is a table. A section of it
-is read by a gather and written by a scatter, in the background like any other; so a loop over partitions
-is a schedule of sections, and the executor that there is runs it.
-
-Invariants. A gather reads in the order of the file, whatever the order of the indices. A scatter writes
-the rows that it names and touches no others; a row that is named twice gets the later value.
+Problem: a partition needs rows from anywhere in a file, but the executor of schedules handles only
+sections.
+Approach: row `i` of an `Indirect` is row ``index[i]`` of its base, where `index` is a table. A section
+of it is read by a gather and written by a scatter, in the background like any other section. So a loop
+over partitions is a schedule of sections, and the existing executor runs it.
+Invariants: a gather reads in the order of the file, whatever the order of the indices. A scatter writes
+only the rows that it names; a row that is named twice gets the later value.
 
 Reference: PASSION report, Table 5 (`oc_get_partition`, `oc_gather`, `oc_scatter`).
 """
@@ -29,19 +29,19 @@ from outcore.problems.unstructured.tables import Table
 
 __all__ = ["THREADS", "Indirect", "gather", "in_pieces", "scatter", "scratch"]
 
-#: Gathers and scatters that are done at once, at most: threads of `outcore.base.requests`.
+#: Maximum number of concurrent gathers and scatters: threads of `outcore.base.requests`.
 THREADS = 4
-#: Bytes that an index takes while rows are gathered or scattered: itself here, addresses in the core.
+#: Bytes per index during a gather or scatter: the index here, and addresses in the core.
 _EACH, _IN_CORE = 8, 48
 
 
 def scratch() -> int:
-    """Bytes of the indices of a piece; what the core takes beside them it counts itself."""
+    """Return the bytes of the indices of a piece; the core counts its own memory."""
     return int(outcore.memory()) // 64
 
 
 def in_pieces(rows: int, each: int = 0) -> Iterator[slice]:
-    """So many rows cut into pieces that are gathered at a time, with `each` more bytes of a row."""
+    """Return slices of `rows` rows that are gathered at a time, with `each` additional bytes per row."""
     piece = max(scratch() // (_EACH + _IN_CORE + each), 64)
     return (slice(low, min(low + piece, rows)) for low in range(0, rows, piece))
 
@@ -53,11 +53,11 @@ def gather(array: Table, indices: NDArray[Any], out: NDArray[Any]) -> None:
     Parameters
     ----------
     array
-        A `DiskArray` or `InMemory`.
+        `DiskArray` or `InMemory`.
     indices
-        Of shape (r,), in range, in any order.
+        Row numbers of shape (r,), in range, in any order.
     out
-        Of shape (r, ...), of the dtype of `array`.
+        Array of shape (r, ...) with the dtype of `array`.
     """
     if isinstance(array, InMemory):
         out[...] = array.data[indices]
@@ -72,11 +72,11 @@ def scatter(array: Table, indices: NDArray[Any], values: NDArray[Any]) -> None:
     Parameters
     ----------
     array
-        A `DiskArray` or `InMemory`.
+        `DiskArray` or `InMemory`.
     indices
-        Of shape (r,), in range, in any order.
+        Row numbers of shape (r,), in range, in any order.
     values
-        Of shape (r, ...).
+        Rows to write, of shape (r, ...).
     """
     if isinstance(array, InMemory):
         array.data[indices] = values
@@ -86,20 +86,21 @@ def scatter(array: Table, indices: NDArray[Any], values: NDArray[Any]) -> None:
 
 class Indirect:
     """
-    An array whose row `i` is row ``index[i]`` of another one.
+    Array whose row `i` is row ``index[i]`` of another array.
 
     Parameters
     ----------
     base
-        A `DiskArray` or `InMemory`.
+        `DiskArray` or `InMemory`.
     index
-        A table of integers; only the parts of it that are asked for are read.
+        Table of integers; only the requested parts of it are read.
 
     Notes
     -----
-    What a schedule needs of an array (`outcore.arrays.schedule.OnDisk`): sections are read and written
-    in the background. Whoever runs it reserves `scratch` for each of the threads that do it (`THREADS`):
-    a request that asked for it by itself could be refused while others wait for memory.
+    It has the interface that a schedule needs of an array (`outcore.arrays.schedule.OnDisk`): sections
+    are read and written in the background. The caller of the schedule reserves `scratch` for each of the
+    `THREADS` threads. If each request reserved its own memory, it could fail while others wait for
+    memory.
     """
 
     info = None
@@ -109,18 +110,18 @@ class Indirect:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As many rows as there are indices."""
+        """Shape with one row for each index."""
         return (int(self._index.shape[0]), *self._base.shape[1:])
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the base."""
+        """Dtype of the base."""
         found: np.dtype[Any] = self._base.dtype
         return found
 
     @property
     def path(self) -> str:
-        """That of the base."""
+        """Path of the base."""
         return str(self._base.path)
 
     def iread(self, key: Section, *, out: NDArray[Any]) -> IORequest[Any]:
@@ -148,11 +149,11 @@ class Indirect:
         assert all(part == slice(0, n) for part, n in whole), "sections have whole rows"
 
     def _rows(self, section: slice, some: slice) -> NDArray[Any]:
-        """Which rows of the base some rows of a section are."""
+        """Return the rows of the base for some rows of a section."""
         first = section.start + some.start
         found: NDArray[Any] = self._index[first : section.start + some.stop]
         rows = self._base.shape[0]
-        # Negative numbers would be taken for others, counted from the end.
+        # NumPy would count negative numbers from the end.
         if found.size and not (int(found.min()) >= 0 and int(found.max()) < rows):
             raise FormatError(
                 f"{self._index.path!r} names rows {int(found.min())} to {int(found.max())} at "

@@ -1,13 +1,12 @@
 """
 Partition allocation lists, and the edges of one part in local numbers.
 
-Problem. An edge joins elements by their numbers in the whole problem. Whoever computes on a part wants
-the edges of that part, and places in the memory that holds its elements.
-Idea. An edge goes to the part that has most of its elements. There, the part's own elements have places
-0 to m - 1 by their offsets; behind them stand the elements of other parts that its edges need, each
-once.
-
-Invariants. Every edge is in one part; ties go to the lowest. Equal partitions give equal lists.
+Problem: an edge joins elements by their numbers in the whole problem. A computation on one part needs
+the edges of that part, with element numbers that refer to the part's own memory.
+Approach: an edge belongs to the part that has most of its elements. The part's own elements have local
+numbers 0 to m - 1, in the order of their offsets; after them come the elements of other parts that its
+edges need, each once.
+Invariants: every edge is in one part; ties go to the lowest part. Equal partitions give equal lists.
 
 Reference: PASSION report, section 4.4.2 and Table 5 (`oc_gen_pal`, `oc_localize`, `oc_gather`,
 `oc_scatter`).
@@ -43,30 +42,30 @@ __all__ = ["COMBINE", "AllocationList", "Combine", "LocalEdges"]
 
 Combine = Literal["add", "min", "max"]
 
-#: How contributions to one element are put together.
+#: Functions that combine contributions to one element.
 COMBINE: dict[str, Any] = {"add": np.add, "min": np.minimum, "max": np.maximum}
 
 
 @dataclass(frozen=True, eq=False)
 class LocalEdges:
     """
-    The edges of one part, in local numbers; made by `AllocationList.localize`.
+    Edges of one part in local numbers; made by `AllocationList.localize`.
 
     Parameters
     ----------
     part
         Number of the part.
     edges
-        Local numbers of their elements: int64, of shape (e, k). Numbers below ``members.size`` are the
-        part's own elements, the others those of `off`.
+        Local numbers of the elements of each edge: int64, shape (e, k). Numbers below ``members.size``
+        are the part's own elements, the others are the elements in `off`.
     numbers
         Number of each edge in the whole problem, ascending: shape (e,).
     members
-        The part's own elements, ascending: shape (m,).
+        Elements of the part, ascending: shape (m,).
     off
         Elements of other parts that the edges need, ascending, each once: shape (f,).
     off_part, off_offset
-        Where each of these is: part and offset in it.
+        Part of each element in `off`, and its offset in that part.
 
     Examples
     --------
@@ -90,28 +89,28 @@ class LocalEdges:
 
     def gather(self, array: Any) -> NDArray[Any]:
         """
-        What the edges need of an array: own elements, then those of other parts.
+        Read the rows of an array that the edges need: own elements, then elements of other parts.
 
         Parameters
         ----------
         array
-            A `DiskArray` or NumPy array, a row for each element of the problem.
+            `DiskArray` or NumPy array with one row for each element of the problem.
 
         Returns
         -------
         numpy.ndarray
-            Of shape (m + f, ...): the caller's memory.
+            New array of shape (m + f, ...).
 
         Raises
         ------
         UsageError
             ``shape-mismatch``: the array has too few rows.
         StorageError, BudgetError
-            As reading it raises.
+            Reading the array raised it.
 
         Notes
         -----
-        Not collective. Read in the order of the file (`oc_get_partition` and `oc_gather`).
+        Not collective. Rows are read in the order of the file (`oc_get_partition` and `oc_gather`).
 
         Examples
         --------
@@ -131,29 +130,28 @@ class LocalEdges:
 
     def scatter(self, array: Any, values: NDArray[Any], combine: Combine = "add") -> None:
         """
-        Put contributions of the edges into an array.
+        Combine contributions of the edges with the rows of an array.
 
         Parameters
         ----------
         array
-            A `DiskArray` that is open for writing, or a NumPy array.
+            `DiskArray` open for writing, or NumPy array, with one row for each element of the problem.
         values
-            Of shape (m + f, ...), in local numbers.
+            Contributions of shape (m + f, ...), in local numbers.
         combine
-            ``"add"``, ``"min"`` or ``"max"``: what becomes of what is there and what comes.
+            How a contribution is combined with the stored value: ``"add"``, ``"min"`` or ``"max"``.
 
         Raises
         ------
         UsageError
             ``bad-option``, ``shape-mismatch``, ``read-only``.
         StorageError, BudgetError
-            As reading and writing raise.
+            Reading or writing the array raised it.
 
         Notes
         -----
-        Not collective, and not atomic: who scatters from several parts does so one after the other. Sums
-        of floating-point numbers depend on that order; `outcore.edge_loop` gives sums that depend on
-        nothing.
+        Not collective, and not atomic: scatter from several parts one after another. Floating-point sums
+        depend on that order; the sums of `outcore.edge_loop` do not.
 
         Examples
         --------
@@ -203,30 +201,31 @@ class LocalEdges:
 
 class AllocationList(Released):
     """
-    Which edges belong to which part: a partition allocation list.
+    Partition allocation list: the edges of each part.
 
     Parameters
     ----------
     edges
-        Integers of shape (m, k): the elements that each edge joins (k = 2), or a cell has. A path, a
-        `DiskArray` or an array in memory; it may be larger than memory.
+        Elements of each edge (k = 2) or cell: integers of shape (m, k), as a path, a `DiskArray` or an
+        array in memory. They may be larger than memory.
     table
-        Where the elements are.
+        Translation table of the elements.
 
     Raises
     ------
     UsageError
-        ``bad-shape``, ``bad-dtype``: edges that are no table of integers.
+        ``bad-shape``, ``bad-dtype``: the edges are not a table of integers.
     SectionError
-        ``index-out-of-bounds``: an edge names an element that is not there; the message says which edge.
+        ``index-out-of-bounds``: an edge names an element that does not exist; the message names the
+        edge.
     BudgetError
         A slab of 64 edges does not fit half of the memory budget.
 
     Notes
     -----
-    Not collective. An edge belongs to the part that has most of its elements, the lowest of several. Two
-    passes over the edges are made, and 8 (k + 1) bytes are kept for each edge, in memory as far as an
-    eighth of the memory budget holds them, else in temporary arrays on disk, which go away with the
+    Not collective. An edge belongs to the part that has most of its elements; ties go to the lowest
+    part. The edges are read twice, and 8 (k + 1) bytes are stored for each edge: in memory if they fit
+    an eighth of the memory budget, otherwise in temporary arrays on disk, which are deleted with the
     list.
 
     References
@@ -261,17 +260,17 @@ class AllocationList(Released):
 
     @property
     def parts(self) -> int:
-        """How many parts there are."""
+        """Number of parts."""
         return self._begins.size - 1
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many edges each part has: int64, shape (parts,)."""
+        """Number of edges of each part: int64, shape (parts,)."""
         return np.diff(self._begins)
 
     def edges(self, part: SupportsIndex) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """
-        The edges of a part.
+        Return the edges of a part.
 
         Parameters
         ----------
@@ -281,14 +280,14 @@ class AllocationList(Released):
         Returns
         -------
         edges : numpy.ndarray
-            Numbers of their elements in the whole problem: int64, shape (counts[part], k).
+            Numbers of their elements in the whole problem: new int64 array of shape (counts[part], k).
         numbers : numpy.ndarray
-            Number of each edge, ascending. Both are the caller's memory.
+            Number of each edge, ascending: new array.
 
         Raises
         ------
         SectionError
-            ``index-out-of-bounds``: there is no such part.
+            ``index-out-of-bounds``: the part does not exist.
 
         Examples
         --------
@@ -303,7 +302,7 @@ class AllocationList(Released):
 
     def localize(self, part: SupportsIndex) -> LocalEdges:
         """
-        The edges of a part in local numbers, and the elements of other parts that they need.
+        Return the edges of a part in local numbers, and the elements of other parts that they need.
 
         Parameters
         ----------
@@ -313,12 +312,12 @@ class AllocationList(Released):
         Returns
         -------
         LocalEdges
-            NumPy arrays: the caller's memory.
+            Edges and elements as new NumPy arrays.
 
         Raises
         ------
         SectionError
-            ``index-out-of-bounds``: there is no such part.
+            ``index-out-of-bounds``: the part does not exist.
         BudgetError
             The part's edges do not fit half of the memory budget: make more parts.
 
@@ -361,7 +360,7 @@ class AllocationList(Released):
 
     def close(self) -> None:
         """
-        Release the list; what is on disk goes away. Closing twice does nothing.
+        Release the list and delete its arrays on disk. Closing twice does nothing.
 
         Examples
         --------

@@ -1,12 +1,11 @@
 """
-The arrays of a loop over edges: those that the kernel reads, and those that it adds to.
+Check the arrays of an edge loop: those that the kernel reads, and those that it adds to.
 
-Problem. A loop takes paths, open arrays and arrays in memory, and updates some of them in place; an
-array that is read and updated, or updated twice, would make the result depend on how the loop is cut.
-Idea. Each is opened, given its name, and compared with the others before anything is moved.
-
-Invariants. What is updated can be written to, and is used in no other way. Handles that were opened here
-are closed with the stack of the call.
+Problem: a loop accepts paths, open arrays and arrays in memory, and updates some of them in place. If an
+array is read and updated, or updated twice, the result would depend on how the loop is cut.
+Approach: each array is opened, named, and compared with the others before any data is transferred.
+Invariants: an updated array is writable, and has no other use. Handles opened here are closed with the
+stack of the call.
 
 Reference: PASSION report, section 4.4.3, Figure 7.
 """
@@ -33,7 +32,7 @@ from outcore.problems.unstructured.tables import Table, native
 
 __all__ = ["Operand", "neutral", "refuse_shared", "to_read", "to_update"]
 
-#: Steps that are taken to find out whether two arrays in memory share an element.
+#: Maximum number of steps for deciding whether two arrays in memory share an element.
 _WORK = 10**6
 
 
@@ -47,7 +46,7 @@ class Operand:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of its rows in memory."""
+        """Dtype of its rows in memory."""
         return native(self.table.dtype)
 
     @property
@@ -57,7 +56,7 @@ class Operand:
 
     @property
     def row(self) -> int:
-        """Elements of a row."""
+        """Number of elements of a row."""
         return int(np.prod(self.tail, dtype=np.int64))
 
     @property
@@ -67,9 +66,9 @@ class Operand:
 
     def is_shared(self, ranks: int, blocks: int) -> bool:
         """
-        Whether parts of it that are stored whole have rows of several ranks, or of several blocks.
+        Return whether parts that are stored whole have rows of several ranks or several blocks.
 
-        A chunk that has codecs would be decoded and encoded for each block that has one of its nodes.
+        A chunk with codecs would be decoded and encoded for each block that has one of its nodes.
         """
         if self.in_memory:
             return False
@@ -80,13 +79,13 @@ class Operand:
 
 
 def to_read(stack: contextlib.ExitStack, arrays: Mapping[str, Source]) -> list[Operand]:
-    """Arrays that are read."""
+    """Open the arrays that the kernel reads."""
     tables = stack.enter_context(opened(*arrays.values()))
     return [Operand(name, table) for name, table in zip(arrays, tables, strict=True)]
 
 
 def to_update(stack: contextlib.ExitStack, name: str, what: Any) -> Operand:
-    """An array that is updated, and how."""
+    """Open an array that the kernel updates, with its way to combine."""
     array, combine = what if isinstance(what, tuple) else (what, "add")
     if combine not in COMBINE:
         raise UsageError(
@@ -121,7 +120,7 @@ def to_update(stack: contextlib.ExitStack, name: str, what: Any) -> Operand:
 
 
 def neutral(one: Operand) -> Any:
-    """What changes nothing when it is combined."""
+    """Return the value that changes nothing when it is combined."""
     if one.combine == "add":
         return 0
     if one.dtype.kind == "f":
@@ -131,7 +130,7 @@ def neutral(one: Operand) -> Any:
 
 
 def refuse_shared(updates: Sequence[Operand], others: Sequence[Operand]) -> None:
-    """Refuse what is updated and used otherwise, too: a kernel would see new values or old ones."""
+    """Raise `UsageError` if an updated array has another use: a kernel would see old or new values."""
     for n, one in enumerate(updates):
         for other in [*updates[:n], *others]:
             if _same(one.table, other.table):
@@ -144,11 +143,11 @@ def refuse_shared(updates: Sequence[Operand], others: Sequence[Operand]) -> None
 
 def _same(a: Table, b: Table) -> bool:
     if isinstance(a, InMemory) and isinstance(b, InMemory):
-        work: Any = _WORK  # NumPy's types know no number
+        work: Any = _WORK  # NumPy's type stubs do not accept a number
         try:
             return bool(np.shares_memory(a.data, b.data, max_work=work))
         except np.exceptions.TooHardError:
-            return True  # strides that nobody knows what to think of
+            return True  # undecided: assume that they do
     if isinstance(a, InMemory) or isinstance(b, InMemory):
         return False
     return bool(os.path.realpath(a.path) == os.path.realpath(b.path))

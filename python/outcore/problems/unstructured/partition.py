@@ -1,15 +1,15 @@
 """
-Partitions: which part each element of an unstructured problem belongs to, and how that is decided.
+Divide the elements of an unstructured problem into parts.
 
-Problem. The nodes of a mesh, or the atoms of a molecule, do not fit in memory, and the order in which
-they are numbered says little of which are used together.
-Idea. They are divided into parts of equal weight whose elements lie near each other. A part fits in the
-memory of a process (N-partitioning, the report's model for local placement); or parts of a first level
-fit in that of all ranks together, and each has one part for each rank (hierarchical partitioning, its
-partitioned in-core model). A partition is a value: the number of each element's part.
-
-Invariants. Equal input gives equal partitions: on any budget, on any rank, from memory or from disk.
-Parts are numbered so that those of a first-level part follow each other.
+Problem: the nodes of a mesh, or the atoms of a molecule, do not fit in memory, and nearby numbers need
+not belong to elements that are used together.
+Approach: elements are divided into parts of equal weight whose elements lie near each other. Either a
+part fits in the memory of a process (N-partitioning, the report's model for local placement), or parts
+of a first level fit in the memory of all ranks together, and each contains one part for each rank
+(hierarchical partitioning, its partitioned in-core model). A partition stores the part number of each
+element.
+Invariants: equal input gives equal partitions, with any budget, on any rank, from memory or from disk.
+The parts of a first-level part have consecutive numbers.
 
 Reference: Choudhary et al., "PASSION: Parallel And Scalable Software for Input-Output", section 4.4.1
 and Table 5 (`oc_gen_partition`).
@@ -65,40 +65,40 @@ Method = Literal["rcb", "hilbert", "metis"]
 
 _METHODS = ("rcb", "hilbert", "metis")
 _KIND = "partition"
-#: Parts are int32.
+#: Part numbers are int32.
 _MOST = 2**31 - 1
 
 
 class Partition(Released):
     """
-    Which part each element belongs to; made by `outcore.partition`, `Partition.blocks` or `open`.
+    Part number of each element; made by `outcore.partition`, `Partition.blocks` or `open`.
 
     Parameters
     ----------
     part
-        Part of each element: integers of shape (n,), a NumPy array or a `DiskArray`.
+        Part of each element: integers of shape (n,), as a NumPy array or a `DiskArray`.
     parts
-        How many parts there are; some may be empty.
+        Number of parts; some may be empty.
     method
-        How it was made, for people.
+        Name of the method that made it, for display.
     levels
-        ``(k, ranks)`` if it is hierarchical: part ``i * ranks + r`` is that of rank `r` in first-level
-        part `i`.
+        ``(k, ranks)`` for a hierarchical partition: part ``i * ranks + r`` belongs to rank `r` in
+        first-level part `i`.
 
     Raises
     ------
     SectionError
-        ``index-out-of-bounds``: a number in `part` is none of a part.
+        ``index-out-of-bounds``: a number in `part` is not the number of a part.
     UsageError
-        ``bad-dtype``, ``bad-shape``, ``bad-partition``: `part` is no line of integers, or there is no
-        part.
+        ``bad-dtype``, ``bad-shape``, ``bad-partition``: `part` is not a line of integers, or there are
+        no parts.
     BudgetError
-        The counts of so many parts do not fit the memory budget.
+        The counts of all parts do not fit the memory budget.
 
     Notes
     -----
-    Not collective. `part` is walked over once, to count; that takes 16 bytes for each part, and half of
-    the memory budget at most for slabs. It is not copied.
+    Not collective. `part` is read once, to count, and not copied. This uses 16 bytes for each part, and
+    at most half of the memory budget for slabs.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class Partition(Released):
         method: str = "given",
         levels: tuple[int, int] | None = None,
     ) -> None:
-        #: The part of each element, in memory or on disk.
+        #: Part of each element, in memory or on disk.
         self.table: Table = as_table(part, "the parts of elements")
         self._parts = _count(parts, "parts")
         self._method, self._levels = method, _levels(levels, self._parts)
@@ -138,25 +138,25 @@ class Partition(Released):
     @classmethod
     def blocks(cls, elements: int, parts: int) -> Self:
         """
-        Parts of neighbouring indices.
+        Return a partition into parts of consecutive indices.
 
         Parameters
         ----------
         elements
-            How many elements there are.
+            Number of elements.
         parts
-            How many parts; their sizes differ by at most one.
+            Number of parts; their sizes differ by at most one.
 
         Returns
         -------
         Partition
-            Its `part` takes 4 bytes for each element, on disk if an eighth of the budget does not hold
-            it.
+            Partition whose `part` uses 4 bytes for each element, on disk if it does not fit an eighth of
+            the budget.
 
         Raises
         ------
         UsageError
-            ``bad-partition``: there is no part.
+            ``bad-partition``: there are no parts.
 
         Examples
         --------
@@ -170,7 +170,7 @@ class Partition(Released):
             rows = rows_in(room(), 32, "parts")
             for low in range(0, elements, rows):
                 high = min(low + rows, elements)
-                # Middles, as in all other ways; 2 n parts may pass 2^63.
+                # Use the middles of elements, as all other methods do; 2 n parts may exceed 2^63.
                 middle = 2 * np.arange(low, high, dtype=np.int64) + 1
                 if 2 * elements * parts < 2**63:
                     table[low:high] = middle * parts // (2 * elements)
@@ -178,7 +178,7 @@ class Partition(Released):
                     table[low:high] = [int(m) * parts // (2 * elements) for m in middle]
         return cls(value_of(table), parts, method="blocks")
 
-    # What it is
+    # Properties
 
     @property
     def part(self) -> NDArray[Any] | DiskArray:
@@ -188,37 +188,37 @@ class Partition(Released):
 
     @property
     def parts(self) -> int:
-        """How many parts there are."""
+        """Number of parts."""
         return self._parts
 
     @property
     def elements(self) -> int:
-        """How many elements there are."""
+        """Number of elements."""
         return int(self.table.shape[0])
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many elements each part has: int64, shape (parts,)."""
+        """Number of elements of each part: int64, shape (parts,)."""
         return self._counts.copy()
 
     @property
     def method(self) -> str:
-        """How it was made: ``"rcb"``, ``"hilbert"``, ``"metis"``, ``"blocks"``, ``"given"``."""
+        """Method that made it: ``"rcb"``, ``"hilbert"``, ``"metis"``, ``"blocks"``, ``"given"``."""
         return self._method
 
     @property
     def levels(self) -> tuple[int, int] | None:
-        """``(k, ranks)`` of a hierarchical partition, else None."""
+        """``(k, ranks)`` of a hierarchical partition, otherwise None."""
         return self._levels
 
     @property
     def hierarchical(self) -> bool:
-        """Whether it has two levels."""
+        """Whether the partition has two levels."""
         return self._levels is not None
 
     def members(self, part: SupportsIndex) -> NDArray[np.int64]:
         """
-        The elements of a part.
+        Return the elements of a part.
 
         Parameters
         ----------
@@ -228,17 +228,17 @@ class Partition(Released):
         Returns
         -------
         numpy.ndarray
-            Their indices, ascending: int64, of shape (counts[part],). It is the caller's memory.
+            New array of their indices, ascending: int64, shape (counts[part],).
 
         Raises
         ------
         SectionError
-            ``index-out-of-bounds``: there is no such part.
+            ``index-out-of-bounds``: the part does not exist.
 
         Notes
         -----
-        Not collective. All of `part` is read: who asks for one part after the other makes a
-        `TranslationTable`, which reads what it gives.
+        Not collective. This reads all of `part`. To get the parts one after another, make a
+        `TranslationTable`, which reads only the elements that it returns.
 
         Examples
         --------
@@ -257,12 +257,14 @@ class Partition(Released):
 
     def first_level(self) -> Partition:
         """
-        The first level of a hierarchical partition: parts that fit in the memory of all ranks together.
+        Return the first level of a hierarchical partition, whose parts fit in the memory of all ranks
+        together.
 
         Returns
         -------
         Partition
-            Of ``levels[0]`` parts. Its `part` takes 4 bytes for each element, as that of `blocks`.
+            Partition into ``levels[0]`` parts. Its `part` uses 4 bytes for each element, as for
+            `blocks`.
 
         Raises
         ------
@@ -287,16 +289,16 @@ class Partition(Released):
                 table[low:high] = slab // self._levels[1]
         return Partition(value_of(table), self._levels[0], method=self._method)
 
-    # Its life
+    # Saving and opening
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """
-        Keep it in a folder: ``part.npy``, and ``partition.json``, which is written last.
+        Save the partition in a folder: ``part.npy``, then ``partition.json``.
 
         Parameters
         ----------
         folder
-            Made if it is not there. A partition that it keeps is replaced.
+            Folder, created if needed. A partition in it is replaced.
 
         Raises
         ------
@@ -305,7 +307,7 @@ class Partition(Released):
 
         Notes
         -----
-        Not collective: one rank saves it. Durable when it returns.
+        Not collective: one rank saves it. The files are durable when the call returns.
 
         Examples
         --------
@@ -339,24 +341,24 @@ class Partition(Released):
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Self:
         """
-        What `save` kept, or ``partition(..., out=folder)``.
+        Open a partition saved by `save` or ``partition(..., out=folder)``.
 
         Parameters
         ----------
         folder
-            The folder.
+            Folder of the partition.
 
         Returns
         -------
         Partition
-            In memory if `part` fits an eighth of the memory budget, else on disk.
+            Partition in memory if `part` fits an eighth of the memory budget, otherwise on disk.
 
         Raises
         ------
         NotFoundError
-            The folder keeps none that is complete.
+            The folder contains no complete partition.
         FormatError
-            What it keeps contradicts itself, or is of a later version.
+            The saved partition is inconsistent, or from a later version.
 
         Examples
         --------
@@ -377,7 +379,7 @@ class Partition(Released):
 
     def close(self) -> None:
         """
-        Release the file, if there is one; a temporary one goes away. Closing twice does nothing.
+        Close the file, if there is one, and delete it if it is temporary. Closing twice does nothing.
 
         Examples
         --------
@@ -393,7 +395,7 @@ class Partition(Released):
 
     @property
     def _each(self) -> int:
-        """Bytes of an element in a pass."""
+        """Bytes per element in a pass."""
         return 4 * int(self.table.dtype.itemsize) + 24
 
     def _rows(self) -> int:
@@ -401,7 +403,7 @@ class Partition(Released):
 
     @property
     def _held(self) -> int:
-        """Bytes that a pass takes."""
+        """Bytes that a pass uses."""
         return min(room(), self._each * self.elements)
 
     def _near(self) -> list[str]:
@@ -423,66 +425,70 @@ def partition(
     """
     Divide the elements of an unstructured problem into parts of equal weight.
 
+    Collective if `comm` is given.
+
     Parameters
     ----------
     coordinates
-        Where each element is: real numbers of shape (n, d), or (n,) on a line; a path, a `DiskArray` or
-        an array in memory. They may be larger than memory. With ``method="metis"`` only `n` counts,
-        which may be given instead.
+        Coordinates of each element: real numbers of shape (n, d), or (n,) on a line, as a path, a
+        `DiskArray` or an array in memory. They may be larger than memory. ``method="metis"`` uses only
+        `n`, which may be given instead.
     parts
-        How many parts. With more parts than elements some are empty.
+        Number of parts. If it exceeds the number of elements, some parts are empty.
     method
-        ``"rcb"``, recursive coordinate bisection: a set is cut across the longest side of its bounding
-        box, in proportion to the parts that each half becomes. ``"hilbert"``: the curve through all
-        points is cut into `parts` pieces. ``"metis"``: METIS cuts few `edges`, in memory.
+        ``"rcb"`` (recursive coordinate bisection) cuts a set across the longest side of its bounding
+        box, in proportion to the number of parts of each half. ``"hilbert"`` cuts the curve through all
+        points into `parts` pieces. ``"metis"`` cuts the graph of `edges` with METIS so that few of them
+        are cut, in memory.
     weights
-        Work of each element: shape (n,), finite, at least 0, not all 0. By default all are 1.
+        Work of each element: shape (n,), finite, at least 0, not all 0. Default: 1 for all.
     edges
-        For METIS: integers of shape (m, k); elements in a row are neighbours.
+        Edges for METIS: integers of shape (m, k); the elements of a row are neighbours.
     levels
-        ``(k, ranks)``: hierarchical. The elements are divided into `k` parts that fit in the memory of
-        all ranks together, and each of these into one part for each rank; ``k * ranks`` is `parts`.
+        ``(k, ranks)`` for a hierarchical partition: `k` parts that fit in the memory of all ranks
+        together, each divided into one part for each rank. ``k * ranks`` must equal `parts`.
     out
-        A folder that keeps it, as `Partition.save` does. By default it is in memory if 4 bytes for each
-        element fit an eighth of the memory budget, else a temporary array on disk.
+        Folder in which the partition is saved, as by `Partition.save`. By default it is in memory if 4
+        bytes for each element fit an eighth of the memory budget, otherwise a temporary array on disk.
     comm
-        A communicator of mpi4py, or a transport: its ranks share the work, and each opens the result.
-        Collective then; of several ranks `out` is needed, a folder that all of them see.
+        Communicator of mpi4py, or a transport, whose ranks share the work; each rank opens the result.
+        With several ranks, `out` is required and must be a folder that all ranks see.
 
     Returns
     -------
     Partition
-        int32 for each element.
+        Partition with one int32 for each element.
 
     Raises
     ------
     UsageError
-        ``bad-partition``, ``bad-shape``, ``bad-dtype``, ``shape-mismatch``,
-        ``missing-argument``; ``bad-coordinates`` and ``bad-weights`` name the element.
+        ``bad-partition``, ``bad-shape``, ``bad-dtype``, ``shape-mismatch``, ``missing-argument``;
+        ``bad-coordinates`` and ``bad-weights`` name the element.
     SectionError
-        ``index-out-of-bounds``: an edge names an element that is not there; the message says which.
+        ``index-out-of-bounds``: an edge names an element that does not exist; the message names the
+        edge.
     UnsupportedError
         ``needs-pymetis``: the package is not installed.
     BudgetError
-        A graph for METIS, or counters for so many parts, do not fit half of the memory budget.
+        A graph for METIS, or the counters of all parts, do not fit half of the memory budget.
     CollectiveError
-        With `comm`, on all ranks: a rank failed, or called something else.
+        With `comm`, on all ranks: a rank failed, or made a different call.
 
     Notes
     -----
     Equal arguments give equal partitions, on any rank, on any number of ranks and within any budget.
-    Without `comm` it is not collective. With it each rank walks through its part of the coordinates, and
-    counters are added up; as soon as there are as many sets as ranks, each has some of these whole, by
-    way of temporary files, in ``OUTCORE_SCRATCH`` or beside `out`, as large as coordinates and weights.
-    METIS works on one rank, while the others wait.
+    With `comm`, each rank reads its share of the coordinates, and counters are summed. As soon as there
+    are as many sets as ranks, each rank gets whole sets through temporary files in ``OUTCORE_SCRATCH``
+    or next to `out`, as large as coordinates and weights. METIS runs on one rank while the others wait.
 
-    Sizes differ by at most one, without weights. With weights, each cut lies where the middle of an
-    element's weight passes the wanted sum, so a cut is at most half an element off. Ties go by index.
-    Weights that are not integers are rounded to multiples of the largest over 2^60 / n.
+    Without weights, sizes differ by at most one. With weights, each cut lies where the middle of an
+    element's weight passes the target sum, so a cut is off by at most half an element. Ties go by index.
+    Weights that are not integers are rounded to multiples of the largest weight divided by 2^60 / n.
 
-    Half of the memory budget is taken. One pass looks for coordinates that are not finite, and measures
-    the box. What fits is then partitioned in one more; else bisection takes about four passes for each
-    level whose sets do not fit, and the curve three or four in all. Nothing is sorted on disk.
+    The call uses half of the memory budget. One pass checks that coordinates are finite, and measures
+    the bounding box. Coordinates that fit in memory are then partitioned in one more pass; otherwise
+    bisection needs about four passes for each level whose sets do not fit, and the curve three or four
+    in total. Nothing is sorted on disk.
 
     References
     ----------
@@ -551,7 +557,7 @@ def partition(
 
 
 def _told(inputs: Mapping[str, Table]) -> str:
-    """Arrays, for a comparison between ranks."""
+    """Describe the arrays for a comparison between ranks."""
     return ", ".join(f"{name} {describe(one)}" for name, one in inputs.items())
 
 
@@ -563,7 +569,7 @@ def _by_place(
     out: str | os.PathLike[str] | None,
     share: Share,
 ) -> Table:
-    """By coordinates."""
+    """Partition by coordinates."""
     memory = share.room
     with _core.Reservation("partition", memory):
         points = Points(inputs["coordinates"], inputs.get("weights"), memory // 3, share)
@@ -585,7 +591,7 @@ def _by_metis(
     out: str | os.PathLike[str] | None,
     share: Share,
 ) -> Table:
-    """By edges; the first rank alone."""
+    """Partition by edges, on the first rank only."""
     graphs.pymetis()  # before anything is read
     edges = inputs.get("edges")
     if edges is None:

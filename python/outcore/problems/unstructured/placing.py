@@ -1,13 +1,12 @@
 """
-Places of entries that are brought together by groups, slab by slab.
+Compute the positions of entries that are grouped slab by slab.
 
-Problem. Edges by part, elements by part, points by set: in a table that may be larger than memory, the
-entries of each group are to stand together, in their order.
-Idea. When it is known how many each group has, its place is. Entries of a slab go behind those that came
-before: of earlier slabs, and of lower ranks, whose rows are earlier ones.
-
-Invariants. Within a group entries stand in the order in which they came, so slabs and ranks change
-nothing. Each place is given once.
+Problem: a table that may be larger than memory should hold the entries of each group together, in their
+order: edges by part, elements by part, points by set.
+Approach: once the number of entries of each group is known, so is its position. Entries of a slab follow
+those that came before: entries of earlier slabs, and of lower ranks, whose rows are earlier.
+Invariants: within a group, entries keep their original order, so slabs and ranks change nothing. Each
+position is used once.
 """
 
 from __future__ import annotations
@@ -24,37 +23,37 @@ __all__ = ["Placing"]
 
 class Placing:
     """
-    The places of all entries.
+    Positions of all entries.
 
     Parameters
     ----------
     counts
-        How many entries of this rank each group will get.
+        Number of entries of this rank in each group.
     share
-        The ranks that have entries.
+        Ranks that have entries.
     """
 
     def __init__(self, counts: NDArray[np.int64], share: Share) -> None:
         before, total = share.sums(counts)
-        #: Where each group begins, and one past the last.
+        #: Position at which each group begins, followed by the end of the last one.
         self.begins: NDArray[np.int64] = np.r_[0, total.cumsum()]
         self._filled = self.begins[:-1] + before
 
     def places(self, group: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
         """
-        Where the next entries go.
+        Return the positions of the next entries.
 
         Parameters
         ----------
         group
-            Of each.
+            Group of each entry.
 
         Returns
         -------
         order, place : numpy.ndarray
-            Entry ``order[i]`` goes to ``place[i]``; places ascend.
+            Entry ``order[i]`` belongs at ``place[i]``; positions ascend.
         """
-        # Few groups are sorted in linear time.
+        # NumPy sorts 16-bit integers in linear time.
         few = group.astype(np.uint16) if self._filled.size <= 1 << 16 else group
         order = np.argsort(few, kind="stable")
         ordered = group[order]

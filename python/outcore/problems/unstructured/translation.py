@@ -1,13 +1,12 @@
 """
-Translation tables: where an element of a partitioned array is.
+Translation tables: the part and the offset of each element of a partitioned array.
 
-Problem. An element has a number in the whole problem; whoever has a partition wants its place in there.
-The table that says so has an entry for each element, and may be larger than memory.
-Idea. Elements are put in the order of their parts: first those of part 0, by their numbers, then those
-of part 1. One number, the position in that order, then says both part and offset, as parts begin where
-they begin. The inverse, the element at each position, is the list of members of all parts.
-
-Invariants. Both tables are permutations, inverse to each other. They follow from the partition alone.
+Problem: elements have numbers in the whole problem; with a partition, programs need their positions in
+it. A table of these positions has an entry for each element, and may be larger than memory.
+Approach: elements are ordered by part, then by number. The position of an element in that order
+determines both its part and its offset, because the begin of each part is known. The inverse, the
+element at each position, lists the members of all parts.
+Invariants: both tables are permutations, inverse to each other. They depend on the partition alone.
 
 Reference: PASSION report, section 4.4.2 and Table 5 (`oc_dereference`); R. Das, M. Uysal, J. Saltz,
 Y.-S. Hwang, "Communication optimizations for irregular scientific computations on distributed memory
@@ -40,21 +39,21 @@ from outcore.problems.unstructured.tables import (
 
 __all__ = ["PartOrder", "TranslationTable"]
 
-#: Bytes that an element takes in a pass: part, position, order, sorts.
+#: Bytes per element in a pass: part, position, order, sorts.
 _EACH = 96
 
 
 class PartOrder(Released):
     """
-    The order of elements by parts, then by their numbers: a permutation, and its inverse.
+    Order of elements by part, then by number: a permutation and its inverse.
 
     Parameters
     ----------
     partition
-        A `Partition`; it is read once here.
+        `Partition`, which is read once.
     share
-        The ranks that make it together, for as long as their inspection lasts; by default it is this
-        process's, for as long as it likes.
+        Ranks that make the order together; it lives as long as their inspection. Default: this process
+        alone, without such a limit.
     """
 
     def __init__(self, partition: Partition, share: Share | None = None) -> None:
@@ -74,7 +73,7 @@ class PartOrder(Released):
                 for _, _, slab in slabs(part, rows, begin, end):
                     mine += np.bincount(slab, minlength=partition.parts)
             placing = Placing(mine, share)
-            #: Position at which each part begins, and one past the last.
+            #: Position at which each part begins, followed by the end of the last one.
             self.begins = placing.begins
             for low, high, slab in slabs(part, rows, begin, end):
                 order, position = placing.places(slab)
@@ -85,25 +84,25 @@ class PartOrder(Released):
         share.barrier()
 
     def positions(self, indices: NDArray[Any]) -> NDArray[np.int64]:
-        """Where elements stand; the caller has checked them, and counted what they take."""
+        """Return the positions of elements; the caller has checked them and reserved the memory."""
         found = np.empty(indices.size, np.int64)
         gather(self._positions, indices.reshape(-1), found)
         shaped: NDArray[np.int64] = found.reshape(indices.shape)
         return shaped
 
     def at(self, begin: int, end: int) -> NDArray[np.int64]:
-        """Elements at some neighbouring positions."""
+        """Return the elements at consecutive positions."""
         found: NDArray[np.int64] = self._order[begin:end]
         return found
 
     def elements_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Elements at any positions."""
+        """Return the elements at any positions."""
         found = np.empty(positions.size, np.int64)
         gather(self._order, positions, found)
         return found
 
     def close(self) -> None:
-        """Release the tables; those on disk go away."""
+        """Release the tables and delete those on disk."""
         self._positions.close()
         self._order.close()
 
@@ -115,7 +114,7 @@ class TranslationTable(Released):
     Parameters
     ----------
     partition
-        A `Partition`; it is read once here, and not needed afterwards.
+        `Partition`, which is read once and not needed afterwards.
 
     Raises
     ------
@@ -124,9 +123,9 @@ class TranslationTable(Released):
 
     Notes
     -----
-    Not collective: equal partitions give equal tables on any rank. It takes 16 bytes for each element,
-    in memory as far as an eighth of the memory budget holds them (each of the two tables by itself),
-    else in temporary arrays on disk, which go away with it.
+    Not collective: equal partitions give equal tables on any rank. The two tables use 16 bytes for each
+    element. Each is in memory if it fits an eighth of the memory budget, otherwise in a temporary array
+    on disk, which is deleted with the object.
 
     References
     ----------
@@ -143,53 +142,54 @@ class TranslationTable(Released):
     """
 
     def __init__(self, partition: Partition) -> None:
-        #: Elements in the order of their parts.
+        #: Order of elements by part.
         self.order = PartOrder(partition)
 
     @property
     def parts(self) -> int:
-        """How many parts there are."""
+        """Number of parts."""
         return int(self.order.begins.size) - 1
 
     @property
     def elements(self) -> int:
-        """How many elements there are."""
+        """Number of elements."""
         return int(self.order.begins[-1])
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many elements each part has: int64, shape (parts,)."""
+        """Number of elements of each part: int64, shape (parts,)."""
         found: NDArray[np.int64] = np.diff(self.order.begins)
         return found
 
     def dereference(self, indices: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """
-        Part and offset of some elements.
+        Return the part and the offset of elements.
 
         Parameters
         ----------
         indices
-            Integers of any shape, in any order; elements may be named several times.
+            Integers of any shape, in any order, with repetitions.
 
         Returns
         -------
         part : numpy.ndarray
-            int32, of the shape of `indices`.
+            New int32 array with the shape of `indices`.
         offset : numpy.ndarray
-            int64: how many elements with lower numbers the part has. Both are the caller's memory.
+            Number of elements with lower indices in the part: new int64 array with the shape of
+            `indices`.
 
         Raises
         ------
         SectionError
-            ``index-out-of-bounds``: there is no such element; the message says which index at which
-            place.
+            ``index-out-of-bounds``: an element does not exist; the message names the index and its
+            position.
         UsageError
-            ``bad-dtype``: indices that are no integers.
+            ``bad-dtype``: the indices are not integers.
 
         Notes
         -----
-        Not collective. A table on disk is looked up in the order of the file: as many indices at a time
-        as fit half of the memory budget, and of those each part of the table is read once.
+        Not collective. A table on disk is read in the order of the file, with as many indices at a time
+        as fit half of the memory budget; for these, each part of the table is read once.
 
         Examples
         --------
@@ -217,7 +217,7 @@ class TranslationTable(Released):
 
     def members(self, part: SupportsIndex) -> NDArray[np.int64]:
         """
-        The elements of a part.
+        Return the elements of a part.
 
         Parameters
         ----------
@@ -227,16 +227,16 @@ class TranslationTable(Released):
         Returns
         -------
         numpy.ndarray
-            Their indices, ascending, which is by offset: int64. It is the caller's memory.
+            New int64 array of their indices, ascending, which is the order of their offsets.
 
         Raises
         ------
         SectionError
-            ``index-out-of-bounds``: there is no such part.
+            ``index-out-of-bounds``: the part does not exist.
 
         Notes
         -----
-        Not collective. Nothing but these is read.
+        Not collective. Only these elements are read.
 
         Examples
         --------
@@ -250,7 +250,7 @@ class TranslationTable(Released):
 
     def close(self) -> None:
         """
-        Release the tables; those on disk go away. Closing twice does nothing.
+        Release the tables and delete those on disk. Closing twice does nothing.
 
         Examples
         --------
