@@ -93,8 +93,8 @@ class PlacedArray(LocalArray):
         ----------
         halo
             Number of elements around the own elements of a slab, in the form of `ghosts` of
-            `create_placed`. Local placement: at most the widths of the overlap area. Must be 0 on CYCLIC
-            axes. Default: `ghosts`.
+            `create_placed`: at most the widths of the overlap area, except under partitioned placement.
+            Must be 0 on CYCLIC axes. Default: `ghosts`.
         axis
             Axis along which slabs follow each other. Default: the axis that varies slowest in the file;
             under partitioned placement, the slowest axis that is not divided, if there is one.
@@ -160,9 +160,7 @@ class PlacedArray(LocalArray):
         return loop(self.path, self.handle.part, windows, along, self.handle.disk.order, made)
 
     def _window(self, box: Key, widths: list[tuple[int, int]]) -> Window:
-        """
-        Return the section of the local array, overlap area included, that a slab of own elements reads.
-        """
+        """Return the section, overlap area included, that a slab of own elements reads."""
         section, inner = [], []
         for part, lead, n, (before, behind) in zip(
             box, self.handle.lead, self.handle.whole_shape, widths, strict=True

@@ -1,16 +1,15 @@
 """
-The files of a local placement: one for each rank, and a manifest that names them.
+Files of a local placement: one per rank, and a manifest that names them.
 
-Problem. Under local placement an array is as many files as there are ranks, in folders of several disks
-perhaps, and means nothing without the distribution that says which elements are where.
-Idea. Each file is an ordinary ``.npy`` of the rank's local array, overlap area included: any reader of
-NumPy files can look at it. A small text file, the manifest, has the shape, the type, the distribution
-and the paths. It is written last, in one step, when all files are there.
-
-Invariants. A folder without a manifest holds no array: what replaces another one removes its manifest
-first. A manifest is checked before it is believed: a file in its folder has the name of its rank, one in
-another folder the id of the array besides, and it lies where the array was made (`homes`), or where the
-user says.
+Problem: under local placement an array consists of one file per rank, possibly in folders on several
+disks. The files are useless without the distribution of the elements.
+Approach: each file is an ordinary ``.npy`` file of the rank's local array, overlap area included, so any
+reader of NumPy files can open it. A small text file, the manifest, contains the shape, the dtype, the
+distribution and the paths. It is written last, atomically, when all files exist.
+Invariants: a folder without a manifest contains no array; a call that replaces an array first removes
+its manifest. A manifest is checked before use: a file in its folder has the name of its rank; a file in
+another folder also has the id of the array in its name, and is in the folder where the array was made
+(`homes`) or in one that the user gives.
 
 The manifest (JSON, ``placement.json`` in the folder that has the name of the array)::
 
@@ -50,19 +49,19 @@ _KEY = "outcore-placement"
 
 def disk_map(folders: Sequence[str | os.PathLike[str]], ranks: int) -> tuple[str, ...]:
     """
-    Which folder each rank keeps its file in: ranks in turns on the disks.
+    Return the folder for each rank's file, assigning ranks to folders round-robin.
 
     Parameters
     ----------
     folders
-        One or more folders, each on a disk of its own if that is to help.
+        One or more folders; using a separate disk for each makes access faster.
     ranks
         Number of ranks.
 
     Returns
     -------
     tuple of str
-        The folder of each rank, to be given to `outcore.create_placed` as ``where=``.
+        Folder of each rank, for ``where=`` of `outcore.create_placed`.
 
     Raises
     ------
@@ -71,8 +70,8 @@ def disk_map(folders: Sequence[str | os.PathLike[str]], ranks: int) -> tuple[str
 
     Notes
     -----
-    Not collective; `folders` should be the same on all ranks. The ``PASSION_oc_disk_map`` of the PASSION
-    report (section 4.2.1, Table 2).
+    Not collective; `folders` should be the same on all ranks. This is ``PASSION_oc_disk_map`` of the
+    PASSION report (section 4.2.1, Table 2).
 
     Examples
     --------
@@ -89,27 +88,27 @@ def disk_map(folders: Sequence[str | os.PathLike[str]], ranks: int) -> tuple[str
 
 
 def is_local(path: str | os.PathLike[str]) -> bool:
-    """Whether there is an array with local placement at `path`."""
+    """Return whether an array with local placement exists at `path`."""
     return os.path.isfile(os.path.join(path, MANIFEST))
 
 
 @dataclass(frozen=True)
 class Manifest:
     """
-    What the files of a local placement are.
+    Manifest of the files of a local placement.
 
     Parameters
     ----------
     path
-        The folder that has the name of the array.
+        Folder that has the name of the array.
     distribution
-        Which rank has which elements.
+        Distribution of the elements over the ranks.
     ghosts
-        Widths of the overlap areas, a pair (before, behind) per axis.
+        Widths of the overlap areas: a pair (before, behind) per axis.
     dtype, order
-        Of the elements, and ``"C"`` or ``"F"``: of each file.
+        Type of the elements, and order of each file (``"C"`` or ``"F"``).
     files
-        One for each rank, relative to `path` or absolute.
+        File of each rank, relative to `path` or absolute.
     """
 
     path: str
@@ -118,15 +117,15 @@ class Manifest:
     dtype: np.dtype[Any]
     order: str
     files: tuple[str, ...]
-    #: In the names of files in other folders; follows from the path under which the array was made.
+    #: Id in the names of files in other folders, derived from the path at which the array was made.
     id: str
 
     def file(self, rank: int) -> str:
-        """The file of a rank."""
+        """Return the path of a rank's file."""
         return os.path.join(self.path, self.files[rank])
 
     def write(self) -> None:
-        """Give the files their name: durable, whole or not at all."""
+        """Write the manifest durably and atomically."""
         shape, formats, grid, align, axes = self.distribution.arguments
         document = {
             _KEY: _VERSION,
@@ -146,7 +145,7 @@ class Manifest:
         durable.create_file(path, lambda fd: durable.write_all(fd, text, 0), exclusive=False)
 
     def remove(self) -> None:
-        """Take the array away: its name first, then its files."""
+        """Remove the array: first the manifest, then the files."""
         with durable.os_errors("removing", self.path):
             os.unlink(os.path.join(self.path, MANIFEST))
             for rank in range(len(self.files)):
@@ -159,15 +158,15 @@ class Manifest:
         cls, path: str | os.PathLike[str], where: Sequence[str | os.PathLike[str]] = ()
     ) -> Manifest:
         """
-        Read and check the manifest of an array; `where` are folders beside its own that it may name.
+        Read and check the manifest of an array; `where` lists other folders that it may name.
 
         Raises
         ------
         StorageError
-            It cannot be read.
+            The manifest cannot be read.
         FormatError
-            ``bad-metadata``: it makes no sense, or a later version wrote it; ``names-outside``: it names
-            files in other folders.
+            ``bad-metadata``: the manifest is invalid, or a later version wrote it; ``names-outside``: it
+            names files in other folders.
         """
         folder = one_name(path)
         name = os.path.join(folder, MANIFEST)
@@ -220,17 +219,17 @@ class Manifest:
 
 
 def file_name(rank: int) -> str:
-    """The file of a rank in the folder of the array."""
+    """Return the name of a rank's file in the folder of the array."""
     return f"rank-{rank:04d}.npy"
 
 
 def name_elsewhere(base: str, array_id: str, rank: int) -> str:
-    """The file of a rank in another folder."""
+    """Return the name of a rank's file in another folder."""
     return f"{base}-{array_id}.{file_name(rank)}"
 
 
 def identity(path: str) -> str:
-    """The id of an array that is made at a path."""
+    """Return the id of an array that is made at a path."""
     return hashlib.blake2b(os.fsencode(os.path.realpath(path)), digest_size=8).hexdigest()
 
 

@@ -1,11 +1,10 @@
 """
-Keys of a local array: integers, slices, ``...`` and new axes.
+Parse keys of a local array: integers, slices, ``...`` and new axes.
 
-Idea. A key is expanded to one word for each axis. `straight` makes of it a section that is walked
-upwards and what is to be done with that in memory; `shifted` the same key for an array that has more
+Approach: a key is expanded to one item for each axis. `straight` converts it to a section with positive
+steps and a key for that section in memory; `shifted` converts it to the key for an array with more
 elements in front.
-
-Invariants. What NumPy refuses is refused, with the number of the axis.
+Invariants: keys that NumPy rejects raise an error with the number of the axis.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ __all__ = ["Rows", "as_walked", "lengths", "shifted", "straight"]
 @dataclass(frozen=True)
 class Rows:
     """
-    A section that is taken row by row: a key, cut along its first axis that is a slice.
+    Section that is read row by row: a key, cut along the first axis with a slice.
 
     Parameters
     ----------
     words
-        One integer or range for each axis of the array, None for a new one.
+        One integer or range for each axis of the array; None for a new axis.
     """
 
     words: tuple[range | int | None, ...]
@@ -40,7 +39,7 @@ class Rows:
     @classmethod
     def of(cls, key: Any, shape: tuple[int, ...]) -> Rows:
         """
-        The rows of what `key` names of an array of this shape.
+        Return the rows of the section `key` of an array with this shape.
 
         Examples
         --------
@@ -53,12 +52,12 @@ class Rows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the result."""
+        """Shape of the result."""
         return tuple(1 if w is None else len(w) for w in self.words if not isinstance(w, int))
 
     @property
     def _axis(self) -> int | None:
-        """The word that is cut; None if there is but one element."""
+        """Index of the item that is cut; None if there is only one element."""
         return next((k for k, w in enumerate(self.words) if isinstance(w, range)), None)
 
     @property
@@ -71,19 +70,19 @@ class Rows:
 
     @property
     def row(self) -> int:
-        """Elements of a row."""
+        """Number of elements of a row."""
         return math.prod(
             len(w) for k, w in enumerate(self.words) if isinstance(w, range) and k != self._axis
         )
 
     @property
     def meaning(self) -> int:
-        """A number that tells keys apart, the same on all ranks."""
+        """Number that identifies the key, the same on all ranks."""
         said = repr(self.words).encode()
         return int.from_bytes(hashlib.blake2b(said, digest_size=7).digest(), "little")
 
     def part(self, first: int, last: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Some rows: the key for the array, and where in the result they go."""
+        """Return the key of some rows in the array, and their position in the result."""
         key: list[Any] = []
         place: list[Any] = []
         for k, word in enumerate(self.words):
@@ -101,13 +100,13 @@ class Rows:
 
 def straight(key: Any, shape: tuple[int, ...]) -> tuple[Key, tuple[Any, ...]]:
     """
-    A key as a section that is walked upwards, and as a key for the array of that section.
+    Convert a key to a section with positive steps, and a key for the array of that section.
 
     Returns
     -------
     (tuple of slice, tuple)
-        The section, of slices of plain integers with a positive step if with any; and what indexes the
-        array of it then, always a view but for a single element.
+        The section, with slices of plain integers, whose steps are positive if given; and the key that
+        indexes the array of the section, always a view except for a single element.
 
     Examples
     --------
@@ -137,14 +136,14 @@ def straight(key: Any, shape: tuple[int, ...]) -> tuple[Key, tuple[Any, ...]]:
 
 def as_walked(out: NDArray[Any] | None, within: tuple[Any, ...]) -> NDArray[Any] | None:
     """
-    Memory of a result as its section is walked: a view of it, if it has the axes of the section.
+    Return the view of a result in the order of its section, or None if they have different axes.
 
     Parameters
     ----------
     out
-        Of the shape that the key gives; None if there is none.
+        Array with the shape that the key gives, or None.
     within
-        As `straight` tells.
+        Key from `straight`.
 
     Examples
     --------
@@ -161,7 +160,7 @@ def as_walked(out: NDArray[Any] | None, within: tuple[Any, ...]) -> NDArray[Any]
 
 def lengths(section: Key) -> tuple[int, ...]:
     """
-    Shape of a section of slices of plain integers.
+    Return the shape of a section of slices of plain integers.
 
     Examples
     --------
@@ -173,7 +172,7 @@ def lengths(section: Key) -> tuple[int, ...]:
 
 def shifted(key: Any, shape: tuple[int, ...], lead: tuple[int, ...]) -> tuple[Any, ...]:
     """
-    The same key, for an array with `lead` more elements in front along each axis.
+    Return the same key, for an array with `lead` more elements in front along each axis.
 
     Examples
     --------
@@ -199,7 +198,7 @@ def shifted(key: Any, shape: tuple[int, ...], lead: tuple[int, ...]) -> tuple[An
 
 
 def _words(key: Any, shape: tuple[int, ...]) -> list[tuple[slice | int | None, int]]:
-    """One word for each axis, and its length; None, and 0, for a new axis."""
+    """Return one item and the length for each axis; None and 0 for a new axis."""
     items = list(key) if isinstance(key, tuple) else [key]
     rests = sum(item is Ellipsis for item in items)
     given = sum(item is not None and item is not Ellipsis for item in items)
@@ -234,7 +233,7 @@ def _word(item: Any, axis: int, n: int) -> slice | int:
             raise SectionError(f"{item} on axis {axis}: {error}", code="bad-index") from None
         return item
     try:
-        # True is an integer for Python.
+        # Python treats True as an integer.
         index = operator.index(() if isinstance(item, bool) else item)  # type: ignore[arg-type]
     except TypeError:
         raise SectionError(

@@ -1,14 +1,14 @@
 """
-The local array of one rank: what it is, and sections of it.
+Local array of one rank: its properties, and reads and writes of its sections.
 
-Problem. A rank reads and writes parts of what a distribution gives it, and the elements lie in a file of
-its own or scattered over that of the whole array.
-Idea. A key of the local array is a section that is walked upwards; under local placement it is moved
-behind the overlap area, else each piece of the distribution that it meets is a section of the file.
+Problem: a rank reads and writes sections of its part of a distribution; the elements are stored in its
+own file, or scattered over the file of the whole array.
+Approach: a key of the local array becomes a section with positive steps. Under local placement the
+section is shifted by the width of the overlap area; otherwise each piece of the distribution that
+intersects it is a section of the file.
+Invariants: elements of other ranks are not written.
 
-Invariants. Elements of other ranks are not written.
-
-Reference: PASSION report, sections 4.1.2 and 4.2.1 (`PASSION_read_section` and its like).
+Reference: PASSION report, sections 4.1.2 and 4.2.1 (`PASSION_read_section` and similar routines).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["LocalArray"]
 
 class LocalArray(StaysInProcess):
     """
-    One rank's part of an array on disk; of users known as `PlacedArray`.
+    One rank's part of an array on disk; base class of `PlacedArray`.
 
     Parameters
     ----------
@@ -47,14 +47,14 @@ class LocalArray(StaysInProcess):
     _elsewhere = "send its path, and open it there with outcore.open_placed"
 
     def __init__(self, handle: Placed) -> None:
-        #: What the other packages of outcore use of the array.
+        #: State of the rank, for other packages of outcore.
         self.handle = handle
 
-    # What it is
+    # Properties
 
     @property
     def path(self) -> str:
-        """Its name: of the file, or of the folder with the manifest."""
+        """Path of the file, or of the folder with the manifest."""
         return self.handle.path
 
     @property
@@ -64,12 +64,12 @@ class LocalArray(StaysInProcess):
 
     @property
     def distribution(self) -> Distribution:
-        """Which rank has which elements."""
+        """Distribution of the elements over the ranks."""
         return self.handle.distribution
 
     @property
     def transport(self) -> Transport:
-        """How ranks talk to each other."""
+        """Transport that connects the ranks."""
         return self.handle.group
 
     @property
@@ -102,32 +102,33 @@ class LocalArray(StaysInProcess):
 
     def read_section(self, key: Any = ..., *, out: NDArray[Any] | None = None) -> Any:
         """
-        Read a section of the local array, from disk. Not collective.
+        Read a section of the local array from disk. Not collective.
 
         Parameters
         ----------
         key
-            Integers, slices and ``...``: of the local array of this rank, without its overlap area.
+            Integers, slices and ``...`` that index the local array of this rank, without its overlap
+            area.
         out
-            Where to: an array of that shape and of `dtype`; by default a new one.
+            Array to fill, with the shape of the result and `dtype`. Default: a new array.
 
         Returns
         -------
         numpy.ndarray or scalar
-            As NumPy gives for an array in memory.
+            Same result as NumPy indexing of an array in memory.
 
         Raises
         ------
         SectionError
-            The key is none for the local array.
+            The key is not valid for the local array.
         BudgetError
-            There is not even memory for one request.
+            The memory budget does not hold even one request.
 
         Notes
         -----
-        Memory: the result, which is the caller's; with `out` and a key that drops or makes axes the
-        section once more, counted. Strides are read by data sieving as in any section.
-        ``PASSION_read_section`` (section 4.2.1).
+        Memory: the result, which belongs to the caller. With `out` and a key that removes or adds axes,
+        a second copy of the section is held and counted. Strided sections are read by data sieving, as
+        everywhere. ``PASSION_read_section`` (section 4.2.1).
 
         Examples
         --------
@@ -170,7 +171,7 @@ class LocalArray(StaysInProcess):
         Returns
         -------
         IORequest
-            Its `wait` gives what `read_section` would.
+            Request whose `wait` returns the result of `read_section`.
 
         Notes
         -----
@@ -195,19 +196,20 @@ class LocalArray(StaysInProcess):
         Parameters
         ----------
         key
-            As for `read_section`.
+            Section to write, as for `read_section`.
         value
-            Broadcast to the section and cast to `dtype` as NumPy does.
+            Value, broadcast to the section and cast to `dtype` as NumPy does.
 
         Raises
         ------
         SectionError, UsageError
-            The key is none for the local array; the value does not fit.
+            The key is not valid for the local array, or the value does not fit.
 
         Notes
         -----
-        ``PASSION_write_section`` (section 4.2.1). Under global placement in a chunked format ranks write
-        chunks that they share one after the other; `write_slab` under partitioned placement does not.
+        ``PASSION_write_section`` (section 4.2.1). Under global placement in a chunked format, ranks
+        write shared chunks one after another; `write_slab` under partitioned placement does not have
+        this cost.
 
         Examples
         --------
@@ -241,7 +243,8 @@ class LocalArray(StaysInProcess):
         Returns
         -------
         IORequest
-            Its `wait` returns when the elements are in the file; `flush_all` and `close` wait for it.
+            Request whose `wait` returns when the elements are in the file; `flush_all` and `close` also
+            wait for it.
 
         Examples
         --------

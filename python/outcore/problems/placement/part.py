@@ -1,15 +1,14 @@
 """
-A rank's part of a file that holds the whole array, seen as an array of its own.
+Access a rank's part of a file that holds the whole array, as a separate array.
 
-Problem. Under global placement a rank's local array is nowhere by itself: its elements lie in the file
-of the whole array, under BLOCK in one section, under CYCLIC in strided ones, under CYCLIC(k) in many.
-Loops over slabs know one array with one index space.
-Idea. A `LocalPart` has the shape of the local array, overlap area included. A section of it is the
-pieces of the distribution that meet it, each a section of the file and a place in memory; found for all
-pieces at once by arithmetic.
-
-Invariants. Pieces tile the local array, so every element of a section is read or written once. Ghosts
-are read from where their owner has them, and are never written.
+Problem: under global placement a rank's local array is not stored contiguously: its elements are in the
+file of the whole array, in one section under BLOCK, in strided sections under CYCLIC, in many under
+CYCLIC(k). Loops over slabs need one array with one index space.
+Approach: a `LocalPart` has the shape of the local array, overlap area included. A section of it consists
+of the pieces of the distribution that intersect it, each a section of the file and a position in memory.
+All pieces are found in one step by arithmetic.
+Invariants: pieces tile the local array, so every element of a section is read or written once. Ghosts
+are read from the owner's location, and never written.
 
 Reference: PASSION report, section 4.1.2 (Global Placement Model), Figure 4.
 """
@@ -32,20 +31,20 @@ __all__ = ["LocalPart", "intersections"]
 
 class LocalPart:
     """
-    The elements of one rank, in the file of the whole array.
+    Elements of one rank in the file of the whole array.
 
     Parameters
     ----------
     disk
-        The whole array.
+        Whole array.
     distribution, rank
-        Which elements they are.
+        Distribution and rank that determine the elements.
     widths
-        Widths of the ghosts, a pair (before, behind) per axis; empty if there are none.
+        Widths of the ghosts: a pair (before, behind) per axis; empty without ghosts.
 
     Notes
     -----
-    What a schedule needs of an array (`outcore.arrays.schedule.OnDisk`).
+    It has the interface that a schedule needs of an array (`outcore.arrays.schedule.OnDisk`).
     """
 
     info = None
@@ -60,17 +59,17 @@ class LocalPart:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the whole array."""
+        """Dtype of the whole array."""
         return self._disk.dtype
 
     @property
     def path(self) -> str:
-        """That of the whole array."""
+        """Path of the whole array."""
         return self._disk.path
 
     @property
     def order(self) -> str:
-        """That of the whole array."""
+        """Order of the whole array."""
         return self._disk.order
 
     def read(self, key: Key, *, out: NDArray[Any]) -> None:
@@ -79,7 +78,7 @@ class LocalPart:
             self._disk.read(section, out=out[place])
 
     def write(self, key: Key, value: NDArray[Any]) -> None:
-        """Write a section of the local array but for its ghosts, piece by piece."""
+        """Write a section of the local array, except its ghosts, piece by piece."""
         for section, place in intersections(*self._owned, key):
             self._disk.write(section, value[place])
 
@@ -88,15 +87,15 @@ class LocalPart:
         return start(lambda: self.read(key, out=out), f"read from {self.path!r}", reads=True)
 
     def iwrite(self, key: Key, value: NDArray[Any]) -> IORequest[None]:
-        """Start to write a section but for its ghosts."""
+        """Start to write a section, except its ghosts."""
         return start(lambda: self.write(key, value), f"write to {self.path!r}")
 
     def readings(self, key: Key, out: NDArray[Any]) -> list[Item]:
-        """What a collective read of a section brings, ghosts included."""
+        """Return the items for a collective read of a section, ghosts included."""
         pieces = intersections(*self._all, key)
         return [reading(self._disk, section, out[place]) for section, place in pieces]
 
     def writings(self, key: Key, value: NDArray[Any]) -> list[Item]:
-        """What a collective write of a section brings, ghosts left out."""
+        """Return the items for a collective write of a section, except its ghosts."""
         pieces = intersections(*self._owned, key)
         return [writing(self._disk, section, value[place]) for section, place in pieces]

@@ -1,16 +1,16 @@
 """
-Partitions: a loop of all ranks over pieces of an array that fit their memories together.
+Loop collectively over partitions of an array that fit the memories of all ranks together.
 
-Problem. Under partitioned placement the array lies in one file, and computing on a part of it should
-need no I/O: the part is divided over the memories of all ranks.
-Idea. The array is cut into partitions along one axis. If that axis is not divided, a rank has of each
-partition what the distribution gives it; if it is, the rows of a partition are divided into blocks over
-the coordinates of the grid. Either way a rank wants one range along that axis, with its halo, and its
-pieces along the others, and all ranks read them in one collective, the next partition while they
-compute.
-
-Invariants. All ranks make the same number of steps, and a collective call in each: partitions are as
-large as the rank with the least memory allows. Own elements of all slabs of all ranks tile the array.
+Problem: under partitioned placement the array is stored in one file, and a computation on a part of it
+should need no I/O: the part is divided over the memories of all ranks.
+Approach: the array is cut into partitions along one axis. If that axis is not divided, a rank has the
+elements of each partition that the distribution assigns to it. If it is divided, the rows of a partition
+are divided into blocks over the coordinates of the grid. In both cases a rank needs one range along that
+axis, with its halo, and its pieces along the others. All ranks read them in one collective call, which
+reads the next partition while they compute.
+Invariants: all ranks make the same number of steps, with one collective call in each; the rank with the
+least memory determines the size of partitions. The own elements of all slabs of all ranks tile the
+array.
 
 Reference: PASSION report, section 4.1.2 (Partitioned-Incore Model), Figure 4 (III).
 """
@@ -43,7 +43,7 @@ __all__ = ["partitions"]
 
 
 class _Together:
-    """The part of this rank, read with the others: what a loop needs of an array."""
+    """Part of this rank, read collectively, with the interface that a loop needs of an array."""
 
     info = None
 
@@ -81,20 +81,21 @@ class _Together:
 @dataclass(frozen=True)
 class _Cut:
     """
-    How an array is cut into partitions.
+    Division of an array into partitions.
 
     Parameters
     ----------
     axis
-        Along which they follow each other.
+        Axis along which partitions follow each other.
     halo
-        Widths around the own elements of a slab, a pair (before, behind) per axis.
+        Widths around the own elements of a slab: a pair (before, behind) per axis.
     whole
-        The distribution, but that every rank has all of that axis: there a halo is a longer range.
+        Distribution in which every rank has all of that axis, so that a halo there is just a longer
+        range.
     others
-        The halo along the other axes.
+        Halo along the other axes.
     part
-        What this rank has of `whole`, with `others`.
+        Part of `whole` of this rank, with `others`.
     """
 
     axis: int
@@ -105,7 +106,10 @@ class _Cut:
 
     @classmethod
     def of(cls, array: Placed, halo: Any, axis: int | None) -> _Cut:
-        """What a call of `slabs` means on this rank; raises `UsageError` if it means nothing."""
+        """
+        Return the division for the arguments of `slabs` on this rank; raise `UsageError` if they are
+        invalid.
+        """
         ndim, along = len(array.shape), array.distribution.arguments.axes
         chosen = array.slab_axis(axis) if axis is not None else _axis(array, along)
         asked = list(array.ghosts) if halo is None else widths(halo, ndim) or [(0, 0)] * ndim
@@ -116,7 +120,7 @@ class _Cut:
 
 
 def partitions(array: Placed, halo: Any, axis: int | None, rows: int | None) -> Iterator[Slab]:
-    """Walk through the partitions of an array; see `PlacedArray.slabs`. Collective."""
+    """Iterate over the partitions of an array; see `PlacedArray.slabs`. Collective."""
     if not array.shape:
         return only_slab(array.disk)
     found: list[_Cut] = []
@@ -159,7 +163,7 @@ def partitions(array: Placed, halo: Any, axis: int | None, rows: int | None) -> 
 
 
 def _taken(array: Placed, schedule: Schedule) -> Pages:
-    """Memory for the blocks of a loop: all ranks have it, or all raise. Collective."""
+    """Allocate memory for the blocks of a loop on all ranks, or raise on all. Collective."""
     taken: list[Pages] = []
 
     def work() -> list[int]:
@@ -184,7 +188,7 @@ def _of(
     whole: tuple[int, ...],
     asked: list[tuple[int, int]],
 ) -> tuple[Key, Window]:
-    """The own elements of a partition, and what is read for them."""
+    """Return the own elements of a partition, and the window that is read for them."""
     box: list[slice] = []
     section: list[slice] = []
     within: list[slice] = []
@@ -205,14 +209,14 @@ def _of(
 
 
 def _axis(array: Placed, along: tuple[int | None, ...]) -> int:
-    """The slowest axis that is not divided; if there is none, the slowest."""
+    """Return the slowest axis that is not divided; if there is none, the slowest axis."""
     ndim = len(array.shape)
     axes = range(ndim) if array.disk.order == "C" else range(ndim - 1, -1, -1)
     return next((d for d in axes if along[d] is None), axes[0])
 
 
 def _undivided(distribution: Distribution, axis: int) -> Distribution:
-    """The same distribution, but that every rank has all of one axis."""
+    """Return the same distribution, except that every rank has all of one axis."""
     shape, formats, grid, align, along = distribution.arguments
     if along[axis] is None and formats[axis] == "*":
         return distribution

@@ -1,9 +1,9 @@
 """
-State of one rank of an array that is divided over ranks on disk: `Placed`.
+State of one rank of an array that is divided over ranks on disk.
 
-Problem. Local arrays, slabs, shifts, multicasts and copies need the file of the rank, its pieces and its
+Problem: local arrays, slabs, shifts, multicasts and copies need the file of the rank, its pieces and its
 overlap area; users need none of these.
-Idea. `PlacedArray` is a face over one object that has them all, its ``handle``.
+Approach: `PlacedArray` is the public interface of one object with this state, its ``handle``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Placement = Literal["global", "local", "partitioned"]
 
 
 def free_bytes() -> int:
-    """Return how many bytes of the memory budget one step of an operation may take."""
+    """Return the number of bytes of the memory budget that one step of an operation may use."""
     held, budget, _ = _core.memory_state()
     return max((budget - held) // 4, 1)
 
@@ -47,13 +47,13 @@ class Placed:
     Parameters
     ----------
     group
-        The ranks that have the array.
+        Ranks that have the array.
     distribution
         Distribution of the elements over the ranks.
     widths
-        Widths of the overlap area, a pair (before, behind) per axis; empty without one.
+        Widths of the overlap area: a pair (before, behind) per axis; empty without one.
     disk
-        The file of the whole array, or under local placement that of this rank.
+        File of the whole array, or under local placement the file of this rank.
     placement
         Where the elements are stored.
     path
@@ -136,7 +136,7 @@ class Placed:
         meaning: object = None,
     ) -> _core.Records:
         """
-        Let each rank do something with the same array; all ranks return, or all raise. Collective.
+        Run a step on all ranks with the same array; all ranks return, or all raise. Collective.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class Placed:
         Parameters
         ----------
         axis
-            The axis that a caller asks for; None: the slowest one in the file.
+            Requested axis; None for the slowest axis in the file.
         """
         ndim = len(self.shape)
         slow = 0 if self.order == "C" else ndim - 1
@@ -183,7 +183,7 @@ class Placed:
         return found % max(ndim, 1)
 
     def boxes(self) -> list[Key]:
-        """Return sections that cover the own elements; each of them fits in memory."""
+        """Return sections that cover the own elements; each section fits in memory."""
         shape = self.own_shape
         if 0 in shape:
             return []
@@ -197,11 +197,11 @@ class Placed:
         return [(*whole[:axis], cut, *whole[axis + 1 :]) for cut in cuts]
 
     def overlaps(self) -> list[Overlap]:
-        """Return the parts of the overlap area of this rank, by their owners."""
+        """Return the parts of the overlap area of this rank, by owner."""
         return overlaps(self.distribution, self.group.rank, list(self.ghosts))
 
     def boundary(self) -> list[Key]:
-        """Return the sections of the local array that other ranks have as ghosts, each once."""
+        """Return the sections of the local array that are ghosts of other ranks, each once."""
         rank, found = self.group.rank, {}
         for one in self.overlaps():
             for theirs in overlaps(self.distribution, one.owner, list(self.ghosts)):

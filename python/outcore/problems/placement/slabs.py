@@ -7,7 +7,7 @@ Approach: a slab is a range of the local array along one axis. A placement maps 
 section of its own index space, and that space is an array for the executor of schedules: a loop is a
 schedule with one load per step. Rows that a slab shares with the previous one are copied from it, not
 read.
-Invariants: at most three slabs exist at a time, all counted in the memory budget. A slab is valid until
+Invariants: at most two slabs exist at a time, both counted in the memory budget. A slab is valid until
 the caller requests the next one. The own elements of slabs tile the local array.
 
 Reference: PASSION report, sections 4.5.2 (prefetching) and 4.5.3 (data reuse), Figure 14; the in-core
@@ -32,7 +32,7 @@ from outcore.errors import UsageError
 
 __all__ = ["Slab", "Window", "check_rows", "loop", "only_slab", "rows_of"]
 
-#: Copies of a slab: one that the caller has, one that is read, one to come.
+#: Number of slabs in memory: one in use by the caller, one being read.
 COPIES = 2
 # Larger slabs are not read faster, and a slab should still be in the processor's cache when it is used.
 _LARGEST = 16 * 2**20

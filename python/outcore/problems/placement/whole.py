@@ -1,14 +1,13 @@
 """
-Sections of the whole array, wherever its files are: reading, multicast, and copies in another placement.
+Read, multicast and copy sections of the whole array, independent of its placement.
 
-Problem. Under local placement a section of the whole array lies in the files of several ranks; a copy in
-another placement or distribution moves all of it.
-Idea. A section of the whole array is a list of sections of files, found by the distribution, and the
-collective of many arrays reads them, each byte once. A copy is a loop over the slabs of its target, each
-of which is such a section of the source.
-
-Invariants. A copy has its name when it is whole and durable. Every rank makes as many collective calls
-as the others, whatever its own part.
+Problem: under local placement a section of the whole array is stored in the files of several ranks; a
+copy to another placement or distribution moves the whole array.
+Approach: the distribution converts a section of the whole array to a list of sections of files, and the
+collective read of many arrays reads them, each byte once. A copy is a loop over the slabs of its target,
+each of which is such a section of the source.
+Invariants: a copy gets its name when it is complete and durable. All ranks make the same number of
+collective calls, whatever their own parts are.
 
 Reference: PASSION report, section 4.2.1 (`PASSION_oc_multicast`, `PASSION_oc_file_map`, Table 2).
 """
@@ -48,12 +47,12 @@ _COPY = "copy_placed"
 
 class Files:
     """
-    The files in which elements of a placed array lie, opened when they are needed.
+    Files that contain the elements of a placed array, opened on demand.
 
     Parameters
     ----------
     array
-        The array.
+        Placed array.
     """
 
     def __init__(self, array: Placed) -> None:
@@ -68,7 +67,7 @@ class Files:
         self._stack.close()
 
     def of(self, rank: int) -> DiskArray:
-        """The file of a rank."""
+        """Return the file of a rank."""
         array = self._array
         if rank == array.group.rank:
             return array.disk
@@ -78,7 +77,7 @@ class Files:
         return self._opened[rank]
 
     def requests(self, box: Key, out: NDArray[Any]) -> list[tuple[DiskArray, Key, NDArray[Any]]]:
-        """What has to be read for a box of the whole array, and where to."""
+        """Return the reads for a box of the whole array, with their targets."""
         array = self._array
         if array.placement != "local":
             return [(array.disk, box, out)]
@@ -126,13 +125,13 @@ def read_global(array: Placed, key: Any, out: NDArray[Any] | None) -> Any:
 
 def _read(array: Placed, asked: list[tuple[DiskArray, Key, NDArray[Any]]]) -> None:
     nothing = tuple(slice(0, 0) for _ in array.shape)
-    # A rank that has a file in its list helps the others to read it.
+    # A rank that lists its file helps the others to read it.
     helps = [(array.disk, nothing)] if array.shape else []
     read_all([*helps, *asked], comm=array.group)
 
 
 def multicast(array: Placed, key: Any, target: DiskArray) -> None:
-    """Bring a section to a file of every rank; see `PlacedArray.multicast_all`. Collective."""
+    """Copy a section to a file of every rank; see `PlacedArray.multicast_all`. Collective."""
     parts: list[Any] = []
     with Files(array) as files:
 
@@ -159,7 +158,7 @@ def multicast(array: Placed, key: Any, target: DiskArray) -> None:
 
 
 def _multicast_part(array: Placed, files: Files, target: DiskArray, part: Any, place: Any) -> None:
-    """Bring some rows of a section to the file of every rank. Collective."""
+    """Copy some rows of a section to the file of every rank. Collective."""
     box, within = straight(part, array.shape)
     memory: list[NDArray[Any]] = []
     asked: list[tuple[DiskArray, Key, NDArray[Any]]] = []
@@ -182,7 +181,7 @@ def _multicast_part(array: Placed, files: Files, target: DiskArray, part: Any, p
 
 
 def write_slabs(source: PlacedArray, target: PlacedArray) -> None:
-    """Fill an array, slab by slab of its own, with the elements of another one. Collective."""
+    """Fill an array, slab by slab, with the elements of another one. Collective."""
     group = target.transport
     boxes: list[Key] = []
 
@@ -199,7 +198,7 @@ def write_slabs(source: PlacedArray, target: PlacedArray) -> None:
 
 
 def _copy_slab(source: PlacedArray, files: Files, target: PlacedArray, box: Key | None) -> None:
-    """Write one slab of a rank, or of some none, with elements of another array. Collective."""
+    """Write one slab of each rank that has one left, with elements of another array. Collective."""
     group = target.transport
     memory: list[NDArray[Any]] = []
     asked: list[tuple[DiskArray, Key, NDArray[Any]]] = []
@@ -230,5 +229,5 @@ def _copy_slab(source: PlacedArray, files: Files, target: PlacedArray, box: Key 
         if target.placement == "local":
             together(group, _COPY, store, lambda: "a part of it", same=0)
         else:
-            # Ranks that share chunks write them together: each is encoded once.
+            # Ranks that share chunks write them collectively, so each is encoded once.
             run(group, "PlacedArray.write_slab", bring, "auto", lambda: target.handle.disk.hints)
