@@ -1,22 +1,21 @@
 """
-The engine of xarray: ``xarray.open_dataset(path, engine="outcore")``.
+xarray engine: ``xarray.open_dataset(path, engine="outcore")``.
 
-Problem. xarray's users have labels, coordinates and CF conventions there; what they want of outcore is
-how elements come off the disk.
-Idea. An entry point (``xarray.backends``). One visit of the file tells what a group holds
-(`outcore.formats.groups`); each array becomes a variable whose elements are read by a `DiskArray`, those
-of text by a `StringArray`, when xarray asks for them, with the keys that xarray has (basic, outer,
-vectorised). xarray decodes what CF says (`mask_and_scale`, times, characters): outcore's own values are
-those in the file. What outcore cannot read is read by the library of the format, h5py or zarr, lazily as
-well.
+Problem: xarray provides labels, coordinates and CF conventions; outcore only has to provide the elements
+from disk.
+Approach: an entry point (``xarray.backends``). One visit of the file lists the contents of a group
+(`outcore.formats.groups`). Each array becomes a variable whose elements a `DiskArray` (for text, a
+`StringArray`) reads on demand, with the keys that xarray passes (basic, outer, vectorised). xarray
+decodes CF attributes (`mask_and_scale`, times, characters); outcore returns the stored values. The
+library of the format, h5py or zarr, reads arrays that outcore cannot read, also lazily.
 
-Text has the types that it has in xarray's own engines: NumPy's strings of variable length in Zarr; in
-HDF5 and NetCDF4 strings as long as the longest element, for which xarray reads all of it when it opens.
-That is left out if there is much of it: elements are objects then, and stay on the disk.
+Text has the same types as in xarray's own engines: NumPy's variable-length strings for Zarr; for HDF5
+and NetCDF4, strings as long as the longest element, which requires xarray to read all of them on
+opening. Large arrays of text are an exception: their elements are objects and stay on disk.
 
-Invariants. Opening reads metadata and, as xarray does, the coordinates that become indexes and a little
-text; no other element. Variables may be read from several threads; copies in other processes open the
-file again, and so does who reads a variable of a closed dataset, as with xarray's own engines.
+Invariants: opening reads metadata and, as xarray does, the coordinates that become indexes and small
+arrays of text; no other elements. Variables may be read from several threads. A copy in another process
+opens the file again, and so does reading a variable of a closed dataset, as with xarray's own engines.
 
 Reference: xarray's "How to add a new backend".
 """
@@ -58,26 +57,26 @@ from outcore.formats.texts import OBJECT, Texts
 
 __all__ = ["OutcoreBackendEntrypoint"]
 
-# Arrays stored whole that have more bytes than this are offered to dask in slabs of about as many.
+# Contiguous arrays with more bytes than this are offered to dask in slabs of about this size.
 _SLAB = 128 * 2**20
-# Arrays of text with more elements than this do not become as wide as their longest element.
+# Arrays of text with more elements than this do not become fixed-width strings.
 _FIXED = 2**16
-# Bytes that the HDF5 library may hold beside a result: its cache of chunks.
+# Bytes that the HDF5 library may use in addition to a result: its chunk cache.
 _LIBRARY = 2**20
 
 
 class _OnDisk(BackendArray):
-    """The elements of a variable, read by outcore."""
+    """Elements of a variable, read by outcore."""
 
     def __init__(self, array: Any) -> None:
-        # Not `array`: xarray takes an attribute of that name for what is wrapped.
+        # Not `array`: xarray takes an attribute of that name for a wrapped array.
         self._array = array
         self._told = array.shape, array.dtype
         self.shape = array.shape
         self.dtype = array.dtype
 
     def _opened(self) -> Any:
-        """The array; it is opened again after its dataset was closed."""
+        """Return the array; open it again if its dataset was closed."""
         array = self._array
         if array.closed:
             make, given = array.__reduce__()
@@ -111,11 +110,11 @@ class _OnDisk(BackendArray):
 
 
 class _Text(_OnDisk):
-    """The elements of a variable of text, or bytes, of variable length."""
+    """Elements of a variable of text, or bytes, of variable length."""
 
     def __init__(self, array: StringArray) -> None:
         super().__init__(array)
-        #: References to elements are chosen as elements of other arrays are; of chunks, sections.
+        #: References to elements support every index; text in chunks supports only sections.
         self._references = array.format in ("hdf5", "netcdf4")
         self.fixed = False
         if self._references:
@@ -125,7 +124,7 @@ class _Text(_OnDisk):
             )
 
     def missing(self) -> str | bytes | None:
-        """The fill value that a Zarr document has."""
+        """Return the fill value in a Zarr document."""
         return self._array.fill_value if self._array.info.stated else None
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
@@ -147,7 +146,7 @@ class _Text(_OnDisk):
 
 
 class _OfLibrary(BackendArray):
-    """The elements of a variable that outcore cannot read, read by h5py or zarr."""
+    """Elements of a variable that outcore cannot read, read by h5py or zarr."""
 
     def __init__(self, member: Member, format: str) -> None:
         self.path, self.format = member.path, format
@@ -164,7 +163,7 @@ class _OfLibrary(BackendArray):
     def _opened(self) -> Iterator[Any]:
         outer, inner = formats.split_path(self.path)
         if self.format in ("hdf5", "netcdf4"):
-            from outcore.formats import hdf5_access as access
+            from outcore.formats.hdf5 import access as access
 
             with access.session(outer, "r") as file:
                 yield file[inner]
@@ -195,14 +194,14 @@ class _OfLibrary(BackendArray):
 
 
 class _Unreadable(BackendArray):
-    """The elements of a variable that neither outcore nor the library of the format can read."""
+    """Elements of a variable that neither outcore nor the library of the format can read."""
 
     def __init__(self, name: str, member: Member, dtype: np.dtype[Any]) -> None:
         self.shape, self.dtype = member.shape, dtype
         self._name, self._path, self._refused = name, member.path, member.refused
 
     def error(self) -> OutcoreError:
-        """Why they cannot be read."""
+        """Return the error that explains why they cannot be read."""
         refused = self._refused
         told = refused.message if refused is not None else "it has no elements"
         kinds = (UnsupportedError, FormatError, StorageError)
@@ -219,7 +218,7 @@ class _Unreadable(BackendArray):
 
 
 class _Arrays(list[_OnDisk]):
-    """The arrays of a dataset: what it has to close, and its copies in other processes."""
+    """Arrays that a dataset, and its copies in other processes, must close."""
 
     def close(self) -> None:
         for array in self:
@@ -227,11 +226,11 @@ class _Arrays(list[_OnDisk]):
 
 
 class _Store(AbstractDataStore):
-    """A group, as xarray's decoder wants it."""
+    """Group in the form that xarray's decoder expects."""
 
     def __init__(self, group: Members, hints: Hints, *, mask: bool | None) -> None:
         self._group = group
-        # Of Zarr version 2, xarray writes the value that means "missing" as the fill value.
+        # In Zarr version 2, xarray stores the value that means "missing" as the fill value.
         self._mask = group.format == "zarr2" if mask is None else mask
         self._names = _PhonyNames(group)
         self.arrays = _Arrays()
@@ -246,7 +245,7 @@ class _Store(AbstractDataStore):
     def _variable(self, name: str, member: Member, hints: Hints) -> Variable:
         data: _OnDisk | _OfLibrary | _Unreadable
         if member.info is not None:
-            # By its name alone it might be taken for HDF5, where NetCDF's lengths do not hold.
+            # From its name alone it could be taken for HDF5, where NetCDF's lengths do not apply.
             options = {"format": member.info.format}
             if isinstance(member.info, Texts):
                 text = StringArray(member.info, hints, options)
@@ -266,9 +265,9 @@ class _Store(AbstractDataStore):
 
     def _by_library(self, name: str, member: Member) -> _OfLibrary | _Unreadable:
         if isinstance(member.refused, UnsupportedError):
-            with contextlib.suppress(Exception):  # what outcore said is the better answer
+            with contextlib.suppress(Exception):  # outcore's error is more helpful
                 return _OfLibrary(member, self._group.format)
-        # The file opens as a whole, as with the libraries; what fails is to read the variable.
+        # As with the libraries, the file opens, and only reading this variable fails.
         data = _Unreadable(name, member, member.dtype or np.dtype("f4"))
         if member.dtype is None:
             raise data.error() from member.refused
@@ -277,7 +276,7 @@ class _Store(AbstractDataStore):
     def _note_fill(
         self, member: Member, data: Any, attrs: dict[str, Any], encoding: dict[str, Any]
     ) -> None:
-        """The attribute by which xarray masks what is missing."""
+        """Set the attribute by which xarray masks missing values."""
         if member.fill is not None:
             attrs["_FillValue"] = member.fill
         if member.info is None or self._group.format not in ("zarr", "zarr2"):
@@ -297,7 +296,7 @@ class _Store(AbstractDataStore):
     def _encoding(
         self, member: Member, dims: tuple[str, ...], data: _OnDisk | _OfLibrary | _Unreadable
     ) -> dict[str, Any]:
-        """How it is stored, in the words of xarray's own engines for the format."""
+        """Return the storage of a variable, with the keys of xarray's own engine for the format."""
         encoding: dict[str, Any] = {"source": self._group.file, "original_shape": data.shape}
         info = member.info
         if isinstance(data, _OfLibrary | _Unreadable) or info is None:
@@ -333,7 +332,7 @@ class _Store(AbstractDataStore):
 
 
 def _hdf5_encoding(info: ArrayInfo) -> dict[str, Any]:
-    """Chunks and filters in the words of the NetCDF library."""
+    """Return chunks and filters with the keys of the NetCDF library."""
     layout = info.layout
     chunked = isinstance(layout, Chunked) and info.extra.get("storage") == "chunked"
     chunks = layout.chunks if chunked and isinstance(layout, Chunked) else None
@@ -346,7 +345,7 @@ def _hdf5_encoding(info: ArrayInfo) -> dict[str, Any]:
 
 
 def _slabs(info: ArrayInfo) -> tuple[int, ...] | None:
-    """The shape of pieces in which an array that is stored whole is read well; None if it is small."""
+    """Return a shape for efficient reads of a large contiguous array; None if it is small."""
     if math.prod(info.shape) * info.dtype.itemsize <= _SLAB:
         return None
     slowest = list(range(len(info.shape)))
@@ -356,9 +355,9 @@ def _slabs(info: ArrayInfo) -> tuple[int, ...] | None:
 
 class _PhonyNames:
     """
-    Names of dimensions for axes that have none: ``phony_dim_0``, ..., as the NetCDF library gives them.
+    Names of dimensions for axes that have none: ``phony_dim_0``, ..., as in the NetCDF library.
 
-    Axes of equal length share one, but not axes of one array.
+    Axes of equal length share a name, except axes of the same array.
     """
 
     def __init__(self, group: Members) -> None:
@@ -366,7 +365,7 @@ class _PhonyNames:
         self._lengths: dict[str, int] = {}
 
     def of(self, member: Member) -> tuple[str, ...]:
-        """The dimensions of an array."""
+        """Return the dimensions of an array."""
         found: list[str] = []
         named = member.dims or (None,) * len(member.shape)
         for dim, length in zip(named, member.shape, strict=True):
@@ -386,26 +385,26 @@ class _PhonyNames:
 
 class OutcoreBackendEntrypoint(BackendEntrypoint):
     """
-    Opens NetCDF4, HDF5 and Zarr (version 2 and 3) on local disks, and ``.npy`` files, for xarray.
+    xarray backend for NetCDF4, HDF5 and Zarr (version 2 and 3) on local disks, and ``.npy`` files.
 
-    ``xarray.open_dataset(path, engine="outcore")`` finds it where outcore is installed; the class itself
-    will do as ``engine``, too. `open_mfdataset`, `open_dataarray` and `open_datatree` take both.
+    If outcore is installed, ``xarray.open_dataset(path, engine="outcore")`` uses it; the class itself is
+    also a valid ``engine``. `open_mfdataset`, `open_dataarray` and `open_datatree` accept both.
 
     Notes
     -----
-    Parameters beside those of `xarray.open_dataset`:
+    Parameters in addition to those of `xarray.open_dataset`:
 
     group
-        Path of a group in the file, such as ``"/forecast"``; by default the root.
+        Path of a group in the file, such as ``"/forecast"``. Default: the root.
     format
-        Name of the format, if neither the name nor the first bytes of the file tell.
+        Name of the format, if neither the name nor the first bytes of the file identify it.
     hints
         `outcore.Hints`, or a mapping of them; they never change results.
     use_zarr_fill_value_as_mask
         Whether the fill value of a Zarr array means "missing". None: in version 2 only.
 
-    Elements are read within the budget (`outcore.memory`); what xarray keeps of them is the caller's.
-    Not collective: each process reads for itself.
+    Elements are read within the budget (`outcore.memory`); memory that xarray keeps is the caller's. Not
+    collective: each process reads independently.
 
     References
     ----------
@@ -427,20 +426,20 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """
-        Whether to open a path when the user names no engine.
+        Return whether to open a path if the user names no engine.
 
-        xarray asks engines in the order of their names, those for NetCDF first. What another installed
-        engine opens is left to it: Zarr stores if zarr is installed.
+        xarray asks engines in the order of their names, NetCDF engines first. Files that another
+        installed engine opens are left to it: Zarr stores if zarr is installed.
 
         Parameters
         ----------
         filename_or_obj
-            What the user gave.
+            Argument of `xarray.open_dataset`.
 
         Returns
         -------
         bool
-            For paths of files with the signature of HDF5, and of folders with metadata of Zarr.
+            True for paths of files with the HDF5 signature, and of folders with Zarr metadata.
         """
         if not isinstance(filename_or_obj, str | os.PathLike):
             return False
@@ -455,7 +454,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
             return False
         if found.name in ("zarr", "zarr2"):
             return not _is_installed("zarr")
-        from outcore.formats import hdf5_access as access
+        from outcore.formats.hdf5 import access as access
 
         return access.has_signature(path) and _is_installed("h5py")
 
@@ -481,23 +480,23 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         Parameters
         ----------
         filename_or_obj
-            Path of a file or folder, perhaps with the path of a group: ``file.h5::/group``.
+            Path of a file or folder, optionally with the path of a group: ``file.h5::/group``.
         mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta
-            What xarray decodes; see `xarray.open_dataset`.
+            Options for xarray's decoding; see `xarray.open_dataset`.
         drop_variables
-            Names of variables to leave out: nothing of them is looked at.
+            Names of variables to omit; nothing of them is read.
         group, format, hints, use_zarr_fill_value_as_mask
             See the class.
 
         Returns
         -------
         xarray.Dataset
-            Its variables are read when they are asked for.
+            Dataset whose variables are read on demand.
 
         Raises
         ------
         FormatError
-            There is no such group (``no-such-group``), or the file is damaged.
+            The group does not exist (``no-such-group``), or the file is damaged.
         UnsupportedError
             Neither outcore nor the library of the format can read a variable.
         StorageError
@@ -540,7 +539,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         use_zarr_fill_value_as_mask: bool | None = None,
     ) -> dict[str, Dataset]:
         """
-        Open a group and all below it; called by `xarray.open_groups`.
+        Open a group and all groups below it; called by `xarray.open_groups`.
 
         Parameters
         ----------
@@ -554,7 +553,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         Returns
         -------
         dict
-            From the path of each group, relative to the first one (``"/"``), to its dataset.
+            Dataset of each group, by its path relative to the first one (``"/"``).
 
         Raises
         ------
@@ -570,7 +569,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         """
         path, top, drop = _local(filename_or_obj), (group or "").strip("/"), _names(drop_variables)
         datasets: dict[str, Dataset] = {}
-        # With each group those above it: links may lead back to one of them.
+        # Each group with the groups above it: a link may point back to one of them.
         pending: list[tuple[str, frozenset[Any]]] = [("", frozenset())]
         try:
             while pending:
@@ -600,7 +599,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         self, filename_or_obj: Any, *, group: str | None = None, **options: Any
     ) -> DataTree:
         """
-        Open a group and all below it as a tree; called by `xarray.open_datatree`.
+        Open a group and all groups below it as a tree; called by `xarray.open_datatree`.
 
         Parameters
         ----------
@@ -610,7 +609,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
         Returns
         -------
         xarray.DataTree
-            With a node for each group.
+            Tree with a node for each group.
 
         Raises
         ------
@@ -629,7 +628,7 @@ class OutcoreBackendEntrypoint(BackendEntrypoint):
 
 
 def _decoded(store: _Store, **options: Any) -> Dataset:
-    """What xarray makes of a group; closes it if that fails."""
+    """Decode a group with xarray; close it if that fails."""
     try:
         dataset = StoreBackendEntrypoint().open_dataset(store, **options)
     except BaseException:
@@ -640,7 +639,7 @@ def _decoded(store: _Store, **options: Any) -> Dataset:
 
 
 def _local(given: Any) -> str:
-    """A path on a local disk, absolute."""
+    """Return the absolute path of a file on a local disk."""
     if not isinstance(given, str | os.PathLike):
         raise PathTypeError(
             f"engine 'outcore' opens paths on local disks, not {type(given).__name__}; pass the path, "

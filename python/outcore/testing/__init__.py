@@ -1,1 +1,1 @@
-"""Judges and generators for tests: of outcore itself, and of programs that build on it."""
+"""Checks and generators for tests of outcore itself, and of programs that build on it."""

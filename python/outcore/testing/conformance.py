@@ -1,7 +1,7 @@
 """
-What every transport has to do: `check_transport`.
+Requirements on every transport, checked by `check_transport`.
 
-A transport of another kind is done when this passes for groups of 1, 2, 3, 5 and 8 ranks.
+A new transport is complete when this check passes for groups of 1, 2, 3, 5 and 8 ranks.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["check_transport"]
 
 def check_transport(transport: Transport) -> None:
     """
-    Try every member on all ranks of a group; collective. Raises `AssertionError`.
+    Check every member of a transport on all ranks of a group; collective. Raises `AssertionError`.
 
-    The transport is usable afterwards. Stopped groups are tried on groups split off from it.
+    The transport is usable afterwards. Stopped groups are checked on groups split off from it.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def check_transport(transport: Transport) -> None:
 
 
 def _waits(t: Transport) -> None:
-    # Of ranks that are here, and of itself: nobody is gone.
+    # All ranks are present, including this one.
     _same([False] * t.size, [t.waits_for(rank, 0.0) for rank in range(t.size)])
 
 
@@ -92,7 +92,7 @@ def _records(t: Transport) -> None:
         _same(((t.size, length), np.dtype(np.int64)), (rows.shape, rows.dtype))
         for rank in range(t.size):
             _equal(record + ((t.rank - rank) << 40), rows[rank])
-        rows[...] = 0  # ours to change: the next step must not care
+        rows[...] = 0  # the caller may change it without affecting the next step
     for step in range(200):
         rows = t.allgather(np.array([step * 1000 + t.rank]))
         _equal(step * 1000 + np.arange(t.size), rows[:, 0])
@@ -115,7 +115,7 @@ def _agreement(t: Transport) -> None:
 
 
 def _counts(t: Transport, seed: int) -> NDArray[np.int64]:
-    """Who sends how much to whom; many zeros, uneven, equal on all ranks."""
+    """Return message sizes between all ranks: many zeros, uneven, equal on all ranks."""
     chance = random.Random(seed)
     sizes = (0, 0, 1, 7, 4096, 70_001)
     return np.array([[chance.choice(sizes) for _ in range(t.size)] for _ in range(t.size)])
@@ -146,7 +146,7 @@ def _exchanges(t: Transport) -> None:
 
 
 def _overlapping(t: Transport) -> None:
-    """Two exchanges at once, with steps between; they end in the order in which they began."""
+    """Check two concurrent exchanges, with steps between; they end in the order in which they began."""
     started = []
     for seed in (11, 12):
         counts = _counts(t, seed)
@@ -214,7 +214,7 @@ def _split(t: Transport) -> None:
 
 
 def _mismatch(t: Transport) -> None:
-    """Ranks that call different things all raise, and go on together."""
+    """Check that ranks that make different calls all raise, and can continue together."""
     if t.size == 1:
         return
     odd = t.size - 1
@@ -232,12 +232,14 @@ def _mismatch(t: Transport) -> None:
 
 
 def _called_off(t: Transport) -> None:
-    """Who failed makes all raise, whatever they call, and they go on together."""
+    """
+    Check that a failed rank makes all raise, whatever they call, and that they can continue together.
+    """
     odd = t.size - 1
     said = describe(ValueError("no way"), "a test")
 
     def memory() -> None:
-        # Ranks of one node alone; those of the others learn it at the step that follows.
+        # Only ranks of the same node raise here; the others raise at the next step.
         try:
             t.shared(8).close()
         except CollectiveError as error:
@@ -275,7 +277,7 @@ def _called_off(t: Transport) -> None:
 
 
 def _usage(t: Transport) -> None:
-    """What is wrong here is told before anything is sent."""
+    """Check that invalid arguments raise before anything is sent."""
     room, counts = np.zeros(8, np.uint8), np.zeros(t.size, np.int64)
     too_many = counts.copy()
     too_many[-1] = 9
@@ -295,7 +297,7 @@ def _usage(t: Transport) -> None:
 
 
 def _given_up(t: Transport) -> None:
-    """Who gives up ends the waits of all, for ever, in this group alone."""
+    """Check that a rank that gives up ends the waits of all, permanently, in this group only."""
     part = t.split(0, t.rank)
     assert part is not None
     if part.rank == part.size - 1:

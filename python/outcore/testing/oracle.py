@@ -1,10 +1,11 @@
 """
-The judge: reads an array by its `ArrayInfo`, element by element, without the core.
+Reference reader: reads an array by its `ArrayInfo`, element by element, without the core.
 
-Problem. Planners, executors and formats must agree on every byte, and a test needs somebody to ask.
-Idea. The simplest reader that can be written: for each element, compute its address and fetch its
-bytes. Slow, no cleverness, nothing shared with the code under test. Chunks with codecs are decoded
-with other people's libraries (zlib, and numcodecs if it is there).
+Problem: planners, executors and formats must agree on every byte, and tests need an independent
+reference.
+Approach: the simplest possible reader: for each element, compute its address and read its bytes. It is
+slow and shares nothing with the code under test. Chunks with codecs are decoded by other libraries
+(zlib, and numcodecs if installed).
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ Index = tuple[int, ...]
 
 def read_all(info: ArrayInfo) -> NDArray[Any]:
     """
-    All elements of an array, found one at a time.
+    Return all elements of an array, read one at a time.
 
     Parameters
     ----------
     info
-        As a format's ``open`` returns it.
+        Array description, as returned by a format's ``open``.
 
     Returns
     -------
     numpy.ndarray
-        Of the array's shape and dtype.
+        Array with the shape and dtype in `info`.
 
     Examples
     --------

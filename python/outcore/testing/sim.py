@@ -1,8 +1,8 @@
 """
-Ranks without MPI: each is a thread of this process.
+Simulated ranks without MPI: each is a thread of this process.
 
-The code that runs is the code that runs under MPI, down to the barriers; only the messages between
-ranks go through mailboxes, and shared memory is memory of the process.
+They run the same code as under MPI, including the barriers. Only the messages between ranks go through
+mailboxes, and shared memory is memory of the process.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ T = TypeVar("T")
 
 class SimWorld:
     """
-    A number of simulated ranks.
+    Group of simulated ranks.
 
     Parameters
     ----------
     n
         Number of ranks.
     ranks_per_node
-        How many of them share memory; None: all.
+        Number of ranks that share memory. None: all.
     timeout, warn
-        Seconds until a rank that waits gives up, and until it says so.
+        Seconds after which a waiting rank aborts, and after which it prints a warning.
 
     Examples
     --------
@@ -63,10 +63,10 @@ class SimWorld:
 
     def run(self, body: Callable[[Transport], T]) -> list[T]:
         """
-        Run ``body(transport)`` on every rank; the results in order of ranks.
+        Run ``body(transport)`` on every rank, and return the results in the order of ranks.
 
-        If a rank raises, the others are told (`CollectiveError`), and when all have ended the
-        first error is raised here, with its rank as a note.
+        If a rank raises, the others raise `CollectiveError`. When all have ended, the first error is
+        raised here, with its rank as a note.
         """
         ranks = [Rank(wire, transport) for wire, transport in self._ranks()]
         threads = [
@@ -125,7 +125,7 @@ def _barriers(places: list[Place], memory: SimMemory) -> list[_core.NodeBarrier]
 
 
 class Rank:
-    """One thread: what came of it."""
+    """Thread of one rank, with its result."""
 
     def __init__(self, wire: SimWire | None, transport: Transport) -> None:
         self._wire = wire
@@ -135,7 +135,7 @@ class Rank:
         self.ended = 0.0
 
     def run(self, body: Callable[[Transport], Any]) -> None:
-        """Run; who fails tells all groups that it is in, so that nobody waits for it."""
+        """Run the body; if it fails, abort all groups of this rank, so that no rank waits for it."""
         try:
             self.result = body(self._transport)
         except BaseException as error:
@@ -150,7 +150,7 @@ class Rank:
 
 
 class SimMemory:
-    """Segments are memory of this process."""
+    """Segments that are memory of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -158,25 +158,25 @@ class SimMemory:
         self._segments: dict[str, Bytes] = {}
 
     def make(self, nbytes: int) -> str:
-        """Make pages of zeros."""
+        """Make a segment of zeros and return its name."""
         with self._lock:
             name = f"sim-{next(self._names)}"
             self._segments[name] = np.frombuffer(_core.SharedMemory(nbytes).bytes(), np.uint8)
         return name
 
     def map(self, name: str, nbytes: int, offset: int, length: int) -> Bytes:
-        """Give the pages."""
+        """Return the bytes of a segment."""
         with self._lock:
             return self._segments[name]
 
     def unlink(self, name: str) -> None:
-        """Forget the name."""
+        """Remove the name of a segment."""
         with self._lock:
             self._segments.pop(name, None)
 
 
 class Mail:
-    """Messages that were sent and not received, and receives that wait for a message."""
+    """Messages sent but not received, and receives that wait for a message."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -185,7 +185,7 @@ class Mail:
 
 
 class SimRequest:
-    """A message; what is sent is copied at once."""
+    """Message in transfer; a sent message is copied immediately."""
 
     def __init__(self, room: Bytes | None) -> None:
         self._room = room
@@ -194,7 +194,7 @@ class SimRequest:
         self._abandoned = False
 
     def deliver(self, data: Bytes) -> None:
-        """The message is here."""
+        """Copy the message into the receive buffer."""
         assert self._room is not None
         self._count = data.size
         if not self._abandoned and data.size <= self._room.size:
@@ -202,15 +202,15 @@ class SimRequest:
         self._done = True
 
     def done(self) -> bool:
-        """Whether it has arrived."""
+        """Return whether the message has arrived."""
         return self._done
 
     def count(self) -> int:
-        """Bytes that arrived."""
+        """Return the number of bytes that arrived."""
         return self._count
 
     def abandon(self) -> None:
-        """Nobody waits any more."""
+        """Discard the message when it arrives."""
         self._abandoned = True
 
 
@@ -225,7 +225,7 @@ class SimWire:
         self._process = process
 
     def send(self, peer: int, tag: int, data: Bytes) -> SimRequest:
-        """Hand over a copy."""
+        """Send a copy of the data."""
         key = (self._process, peer, tag)
         with self._mail.lock:
             awaited = self._mail.awaited.get(key)
@@ -236,7 +236,7 @@ class SimWire:
         return SimRequest(None)
 
     def receive(self, peer: int, tag: int, room: Bytes) -> SimRequest:
-        """Take a message that is there, or wait for one."""
+        """Receive a message that has been sent, or wait for one."""
         key = (peer, self._process, tag)
         request = SimRequest(room)
         with self._mail.lock:
@@ -248,7 +248,7 @@ class SimWire:
         return request
 
     def take(self, tag: int) -> bytes | None:
-        """Tell a message with this tag, if there is one."""
+        """Return a message with this tag, or None."""
         with self._mail.lock:
             for (_, peer, other), sent in self._mail.sent.items():
                 if peer == self._process and other == tag and sent:
@@ -256,4 +256,4 @@ class SimWire:
         return None
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there are no resources to release."""

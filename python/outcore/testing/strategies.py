@@ -31,17 +31,17 @@ __all__ = [
 
 
 def shapes(max_dims: int = 4, max_side: int = 9) -> st.SearchStrategy[tuple[int, ...]]:
-    """Shapes with 0 to `max_dims` axes; axes may be empty."""
+    """Return a strategy for shapes with 0 to `max_dims` axes, which may be empty."""
     return npst.array_shapes(min_dims=0, max_dims=max_dims, min_side=0, max_side=max_side)
 
 
 def orders() -> st.SearchStrategy[str]:
-    """``"C"`` or ``"F"``."""
+    """Return a strategy for ``"C"`` and ``"F"``."""
     return st.sampled_from("CF")
 
 
 def dtypes() -> st.SearchStrategy[np.dtype[Any]]:
-    """Every kind of dtype that a file can hold: both byte orders, text, dates, records."""
+    """Return a strategy for all kinds of dtype in files: both byte orders, text, dates, records."""
     plain = [
         *("?", "i1", "u1", "<i2", ">i2", "<u4", ">i4", "<i8", ">u8", "<f2", "<f4", ">f4", "<f8"),
         *(">f8", "<c8", ">c16", "S1", "S7", "<U3", ">U2", "V5"),
@@ -53,13 +53,13 @@ def dtypes() -> st.SearchStrategy[np.dtype[Any]]:
 
 
 def keys(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
-    """Keys of basic indexing, with ``...``, ``None`` and steps of both signs."""
+    """Return a strategy for keys of basic indexing, with ``...``, ``None`` and steps of both signs."""
     return npst.basic_indices(shape, allow_newaxis=True, allow_ellipsis=True)
 
 
 @st.composite
 def arrays(draw: st.DrawFn, max_dims: int = 4, max_side: int = 9) -> NDArray[Any]:
-    """Arrays of any shape and dtype, every byte different from its neighbours, in either order."""
+    """Draw an array of any shape, dtype and order, with every byte different from its neighbours."""
     shape, dtype, order = draw(shapes(max_dims, max_side)), draw(dtypes()), draw(orders())
     return filled(shape, dtype, order, draw(st.integers(0, 2**16)))
 
@@ -67,7 +67,7 @@ def arrays(draw: st.DrawFn, max_dims: int = 4, max_side: int = 9) -> NDArray[Any
 def filled(
     shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C", seed: int = 0
 ) -> NDArray[Any]:
-    """An array whose elements are pseudo-random but valid for the dtype."""
+    """Return an array of pseudo-random elements that are valid for the dtype."""
     random = np.random.default_rng(seed)
     count = int(np.prod(shape, dtype=np.int64))
     whole = np.empty(count, dtype)
@@ -98,7 +98,7 @@ def _fill(flat: NDArray[Any], random: np.random.Generator) -> None:
 
 @st.composite
 def values_for(draw: st.DrawFn, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Arrays that broadcast to `shape`: axes dropped, of length 1, or in front."""
+    """Draw an array that broadcasts to `shape`: axes omitted, of length 1, or added in front."""
     sides = [draw(st.sampled_from([n, n, 1])) for n in shape]
     sides = sides[draw(st.integers(0, len(sides))) :] if draw(st.booleans()) else [1, *sides]
     dtype = draw(st.sampled_from(["i1", "u2", ">i4", "i8", "f4", ">f8", "?"]))
@@ -108,10 +108,10 @@ def values_for(draw: st.DrawFn, shape: tuple[int, ...]) -> NDArray[Any]:
 @st.composite
 def keys_with_arrays(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
     """
-    Keys of NumPy's advanced indexing: index arrays that broadcast, masks of one and more axes, booleans.
+    Draw a key of NumPy's advanced indexing: index arrays that broadcast, masks, booleans.
 
-    With slices of both signs, integers, ``...`` and ``None`` between them. Indices may be negative and
-    occur several times.
+    Masks have one or more axes. The key also has slices of both signs, integers, ``...`` and ``None``.
+    Indices may be negative and repeated.
     """
     side = draw(st.sampled_from([0, 1, 1, 2, 3, 5, 8]))
     points = (*draw(st.lists(st.integers(1, 3), max_size=2)), side)
@@ -147,13 +147,13 @@ def keys_with_arrays(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]
             items.append(draw(st.slices(left[0])))
             axis += 1
         if not dots and draw(st.integers(0, 9)) == 0:
-            break  # the rest is whole
+            break  # select all of the remaining axes
     return tuple(items)
 
 
 @st.composite
 def outer_keys(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Keys of ``oindex``: for each axis a list, a mask, a slice or an integer."""
+    """Draw a key of ``oindex``: a list, a mask, a slice or an integer for each axis."""
     items: list[Any] = []
     for n in shape:
         word = draw(st.sampled_from(["list", "list", "mask", "slice", "integer"]))
@@ -170,7 +170,9 @@ def outer_keys(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 @st.composite
 def pointwise_keys(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Keys of ``vindex``: for each axis a list that broadcasts against others, a slice or an integer."""
+    """
+    Draw a key of ``vindex``: for each axis a list that broadcasts with others, a slice or an integer.
+    """
     side = draw(st.integers(0, 5))
     points = (*draw(st.lists(st.integers(1, 3), max_size=1)), side)
     items: list[Any] = []
@@ -186,7 +188,7 @@ def pointwise_keys(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 
 def _broadcastable(draw: st.DrawFn, points: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape that broadcasts to `points`; where there are none, it has none either."""
+    """Return a shape that broadcasts to `points`, without points if that has none."""
     if not points[-1]:
         return points
     sides = tuple(draw(st.sampled_from([n, n, 1])) for n in points)
@@ -195,7 +197,7 @@ def _broadcastable(draw: st.DrawFn, points: tuple[int, ...]) -> tuple[int, ...]:
 
 @st.composite
 def indices(draw: st.DrawFn, length: int, shape: tuple[int, ...]) -> Any:
-    """Indices into an axis, of any integer type that has them, as an array or as a list."""
+    """Draw indices into an axis, of any suitable integer type, as an array or as a list."""
     random = np.random.default_rng(draw(st.integers(0, 2**16)))
     unsigned = draw(st.booleans())
     found = random.integers(0 if unsigned else -length, max(length, 1), shape)
@@ -210,7 +212,7 @@ def indices(draw: st.DrawFn, length: int, shape: tuple[int, ...]) -> Any:
 
 
 def mask(shape: tuple[int, ...], number: int, seed: int) -> NDArray[np.bool_]:
-    """An array of booleans of which so many are true."""
+    """Return an array of booleans with `number` true elements."""
     found = np.zeros(int(np.prod(shape)), np.bool_)
     found[np.random.default_rng(seed).permutation(found.size)[:number]] = True
     return found.reshape(shape)

@@ -106,10 +106,7 @@ class _Cut:
 
     @classmethod
     def of(cls, array: Placed, halo: Any, axis: int | None) -> _Cut:
-        """
-        Return the division for the arguments of `slabs` on this rank; raise `UsageError` if they are
-        invalid.
-        """
+        """Return the division for the arguments of `slabs`; raise `UsageError` if they are invalid."""
         ndim, along = len(array.shape), array.distribution.arguments.axes
         chosen = array.slab_axis(axis) if axis is not None else _axis(array, along)
         asked = list(array.ghosts) if halo is None else widths(halo, ndim) or [(0, 0)] * ndim

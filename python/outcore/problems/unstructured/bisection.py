@@ -1,15 +1,14 @@
 """
-Recursive coordinate bisection, of points that fit in memory or not.
+Recursive coordinate bisection of points, in memory or on disk.
 
-Problem. A set of points is halved across its longest side, and each half again; levels deep, with sets
-of which the upper ones are larger than memory.
-Idea. All sets of a level are halved together. The table of parts says to which set a point belongs (by
-the first of its parts), so a level is a few passes over the file: cuts are found by counting, then
-points are moved and the boxes of their new sets measured in one pass. Where the sets fit in memory, some
-at a time, and that takes fewer passes, all levels below are made there.
-
-Invariants. Both ways make the same sets: sides are chosen by the same box, and cuts by the same rule
-(`cuts`). Ties go by index. Equal input gives equal parts, whatever budget and number of ranks.
+Problem: a set of points is halved across its longest side, and each half again, for many levels; the
+sets of the upper levels are larger than memory.
+Approach: all sets of a level are halved together. The table of parts identifies the set of a point (by
+the first part of the set), so a level needs a few passes over the file: counting finds the cuts, then
+one pass moves the points and measures the boxes of their new sets. If sets fit in memory, one or several
+at a time, and this needs fewer passes, all levels below are computed there.
+Invariants: both ways give the same sets: sides are chosen by the same box, and cuts by the same rule
+(`cuts`). Ties go by index. Equal input gives equal parts, for any budget and number of ranks.
 
 Reference: PASSION report, section 4.4.1; Berger, Bokhari (1987).
 """
@@ -32,9 +31,9 @@ from outcore.problems.unstructured.tables import Table, slabs, too_small
 
 __all__ = ["bisect"]
 
-#: Passes that a level of large sets takes: count twice, collect, move.
+#: Number of passes for a level of large sets: count twice, collect, move.
 _PASSES = 4
-#: Bytes that a point takes beside its own while it is sorted in memory.
+#: Bytes per point during a sort in memory, in addition to the point.
 _SORTED = 72
 
 
@@ -45,18 +44,18 @@ def bisect(points: Points, parts: int, within: int, table: Table, memory: int) -
     Parameters
     ----------
     points
-        The points, with the ranks that have them.
+        Points, with the ranks that have them.
     parts
-        How many.
+        Number of parts.
     within
-        Parts that stay together are made last: a set is divided into sets of so many parts before any of
-        these is divided; 1: halves all the way. It divides `parts`.
+        Number of parts that stay together; it divides `parts`. A set is first divided into sets of this
+        many parts, before any of these is divided. 1 halves down to single parts.
     table
-        Gets the part of each point: int32, of shape (n,); zeros.
+        Table for the part of each point: int32 zeros of shape (n,).
     memory
-        Bytes for sets, counters and points in memory, beside the slabs of a pass.
+        Bytes for sets, counters and points in memory, in addition to the slabs of a pass.
     """
-    # Sets and their halves, and a line of numbers for all parts.
+    # Sets and their halves, and one number for each part.
     held = 16 * (2 * points.axes + 8) * min(parts, points.count) + 8 * parts
     if held > memory // 2:
         raise too_small(f"a partition into {parts} parts", 4 * held, ", or make fewer parts")
@@ -81,7 +80,7 @@ def bisect(points: Points, parts: int, within: int, table: Table, memory: int) -
 
 @dataclass(frozen=True, slots=True)
 class _Sets:
-    """Sets of points: by the first of its parts, how many parts, points, weight, box."""
+    """Sets of points, identified by their first part: number of parts, of points, weight, box."""
 
     first: NDArray[np.int64]
     parts: NDArray[np.int64]
@@ -92,7 +91,7 @@ class _Sets:
 
     @classmethod
     def whole(cls, points: Points, parts: int) -> _Sets:
-        """One set."""
+        """Return a single set with all points."""
         return cls(
             np.zeros(1, np.int64),
             np.array([parts]),
@@ -103,7 +102,7 @@ class _Sets:
         )
 
     def some(self, which: NDArray[np.int64]) -> _Sets:
-        """Some of them."""
+        """Return some of the sets."""
         return _Sets(
             self.first[which],
             self.parts[which],
@@ -114,27 +113,27 @@ class _Sets:
         )
 
     def active(self) -> _Sets:
-        """Those that are still to be divided."""
+        """Return the sets that are not yet single parts."""
         return self.some(np.flatnonzero((self.parts > 1) & (self.number > 0)))
 
 
 def _before(parts: int, within: int) -> int:
-    """How many of some parts lie before the cut."""
+    """Return how many parts are before the cut."""
     return parts // within // 2 * within if parts > within else parts // 2
 
 
 def _longest(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The longest side of each box; the first of several."""
-    # Of halves: the difference could be infinite.
+    """Return the longest side of each box, or the first of several."""
+    # Halve first: the difference could be infinite.
     found: NDArray[np.int64] = np.argmax(high / 2 - low / 2, axis=-1)
     return found
 
 
-# In passes over the file
+# Passes over the file
 
 
 def _level(points: Points, sets: _Sets, within: int, table: Table, memory: int) -> _Sets:
-    """Halve each of some sets; the halves."""
+    """Halve each of some sets, and return the halves."""
     count = sets.first.size
     axis = _longest(sets.low, sets.high)
     rows = np.arange(count)
@@ -191,7 +190,10 @@ def _level(points: Points, sets: _Sets, within: int, table: Table, memory: int) 
 
 @dataclass(frozen=True, slots=True)
 class _Walked:
-    """A slab: its first index, parts, which of it are in a set, their sets and weights; all of it."""
+    """
+    Slab of points: first index, parts, positions of points in a set, their sets and weights,
+    coordinates.
+    """
 
     low: int
     part: NDArray[np.int32]
@@ -202,7 +204,7 @@ class _Walked:
 
 
 def _walk(points: Points, sets: _Sets, table: Table) -> Iterator[_Walked]:
-    """The points of this rank that are in some sets, slab by slab."""
+    """Yield the points of this rank that are in some sets, slab by slab."""
     number_of = np.full(int((sets.first + sets.parts).max()), -1, np.int64)
     number_of[sets.first] = np.arange(sets.first.size)
     owners = slabs(table, points.rows, points.begin, points.end)
@@ -228,7 +230,7 @@ def _is_behind(some: Elements, cuts: Cuts, ties: Ties) -> NDArray[np.bool_]:
 
 
 def _batches(numbers: NDArray[np.int64], room: int) -> list[NDArray[np.int64]] | None:
-    """Sets that are in memory together; None if one does not fit."""
+    """Group sets that are in memory together; return None if one does not fit."""
     if int(numbers.max()) > room:
         return None
     found: list[list[int]] = [[]]
@@ -243,7 +245,7 @@ def _batches(numbers: NDArray[np.int64], room: int) -> list[NDArray[np.int64]] |
 
 
 def _finish(points: Points, sets: _Sets, within: int, table: Table) -> None:
-    """All levels of some sets, which are brought into memory together."""
+    """Divide some sets completely, loaded into memory together."""
     total = int(sets.number.sum())
     which = np.empty(total, np.int64)
     node = np.empty(total, np.int32)
@@ -258,7 +260,7 @@ def _finish(points: Points, sets: _Sets, within: int, table: Table) -> None:
         filled = to.stop
     order = np.argsort(node, kind="stable")
     begins = np.searchsorted(node[order], np.arange(sets.first.size + 1))
-    part = node  # its memory: each set reads no other's
+    part = node  # reuses the memory: each set reads only its own entries
     for n in range(sets.first.size):
         mine = order[begins[n] : begins[n + 1]]
         _divide(x, weights, mine, int(sets.first[n]), int(sets.parts[n]), within, part)
@@ -271,7 +273,7 @@ def _finish(points: Points, sets: _Sets, within: int, table: Table) -> None:
 
 
 def _finish_together(points: Points, sets: _Sets, within: int, table: Table) -> None:
-    """All levels of some sets: each rank has neighbouring ones, whole, of about as many points."""
+    """Divide some sets completely; each rank gets consecutive whole sets of similar total size."""
     share, count = points.share, sets.first.size
     mine = np.zeros(count, np.int64)
     for one in _walk(points, sets, table):
@@ -309,7 +311,7 @@ def _divide(
     within: int,
     part: NDArray[np.int32],
 ) -> None:
-    """Divide some points, given in the order of their indices."""
+    """Divide points given in the order of their indices."""
     todo = [(mine, first, parts)]
     while todo:
         mine, first, parts = todo.pop()
@@ -327,9 +329,9 @@ def _divide(
 def _halved(
     along: NDArray[np.float64], weight: NDArray[np.int64] | None, left: int, parts: int
 ) -> NDArray[np.bool_]:
-    """Which points, in the order of their indices, lie behind the cut."""
+    """Return which points, in the order of their indices, are after the cut."""
     if weight is None:
-        # Middles are 1, 3, 5, ...; so many are not above 2 T.
+        # Middles are 1, 3, 5, ...; this many are at most 2 T.
         before = (2 * along.size * left // parts + 1) // 2
         if before == 0:
             return np.ones(along.size, bool)

@@ -1,16 +1,15 @@
 """
-Keys by which elements are put in order: of coordinates, and along Hilbert's curve.
+Sort keys of elements: by a coordinate, and along Hilbert's curve.
 
-Problem. A partition cuts elements in an order: by one coordinate, or along a curve that keeps what is
-near together. Where the cuts lie is found by counting, which wants integers.
-Idea. An element's key is a 64-bit integer, computed from its own coordinates and a box that is the same
-for all; so slabs get the keys that the whole array would.
+Problem: a partition cuts elements in an order: by one coordinate, or along a curve that keeps nearby
+points together. Cuts are found by counting, which needs integers.
+Approach: the key of an element is a 64-bit integer, computed from its own coordinates and a box that is
+the same for all, so slabs get the same keys as the whole array.
+Invariants: keys of coordinates compare as the coordinates do; -0.0 equals 0.0. Along the curve,
+neighbouring keys are neighbouring cells.
 
-Invariants. Keys of coordinates compare as the coordinates do; -0.0 is 0.0. Along the curve, neighbouring
-keys are neighbouring cells.
-
-Reference: J. Skilling, "Programming the Hilbert curve", AIP Conference Proceedings 707 (2004), whose
-transform this is; PASSION report, section 4.4.1, for what partitions are for.
+Reference: J. Skilling, "Programming the Hilbert curve", AIP Conference Proceedings 707 (2004), for the
+transform; PASSION report, section 4.4.1, for the purpose of partitions.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ Places = NDArray[np.int64]
 
 def ordered_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
     """
-    Integers that compare as finite numbers do.
+    Return integers that compare as finite numbers do.
 
     Parameters
     ----------
     values
-        float64, of any shape; finite.
+        Finite float64 numbers of any shape.
     """
     bits = (values + 0.0).view(np.uint64)  # -0.0 + 0.0 is 0.0
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
@@ -48,15 +47,15 @@ def hilbert_keys(
     points: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> NDArray[np.uint64]:
     """
-    Places of points along Hilbert's curve through a cube.
+    Return the positions of points along Hilbert's curve through a cube.
 
     Parameters
     ----------
     points
-        float64, of shape (n, d), d at most 62.
+        Points: float64 of shape (n, d), d at most 62.
     low, high
-        Least and greatest coordinates of all points; the cube begins at `low` and has the longest
-        extent. Its cells are those of a grid of 2^(62/d) a side, rounded down, and at most 2^31.
+        Smallest and largest coordinates of all points. The cube begins at `low` and has the longest
+        extent. Its grid has 2^(62/d) cells per side, rounded down, and at most 2^31.
     """
     axes = points.shape[1]
     if axes == 1:
@@ -75,7 +74,7 @@ def hilbert_keys(
 
 
 def _places(x: list[NDArray[np.uint64]], bits: int) -> NDArray[np.uint64]:
-    """Along the curve, of cells; `x` is changed."""
+    """Return the positions of cells along the curve; changes `x`."""
     for bit in range(bits - 1, 0, -1):
         q, p = np.uint64(1 << bit), np.uint64((1 << bit) - 1)
         for axis in x:
@@ -106,13 +105,13 @@ def along_curve(points: Points, parts: int, table: Table, memory: int) -> None:
     Parameters
     ----------
     points
-        The points, with the ranks that have them.
+        Points, with the ranks that have them.
     parts
-        How many.
+        Number of parts.
     table
-        Gets the part of each point: int32, of shape (n,); zeros.
+        Table for the part of each point: int32 zeros of shape (n,).
     memory
-        Bytes for keys or counters, beside the slabs of a pass; equal on all ranks.
+        Bytes for keys or counters, in addition to the slabs of a pass; equal on all ranks.
     """
     if parts == 1:
         return

@@ -1,22 +1,20 @@
 """
-Where a partition cuts: found by counting, in passes over elements that do not fit in memory.
+Find the cuts of a partition by counting, in passes over elements that do not fit in memory.
 
-Problem. Recursive bisection needs medians, and a curve is cut at every k-th part of the weight; sorting
-the elements for that would move several times their bytes, and what fits memory should not decide the
-result.
-Idea. An element has a node (the set it belongs to by now), a key and a weight. Keys of an interval are
-counted in bins, a pass for all cuts together; the interval becomes the bin that has the cut, until so
-few elements are left that they fit in memory, or until it is one key. Ranks that share the elements add
-their counters up.
+Problem: recursive bisection needs medians, and a curve is cut at every k-th part of the weight. Sorting
+the elements would move several times their bytes, and the result must not depend on what fits in memory.
+Approach: an element has a node (its current set), a key and a weight. A pass counts the keys of an
+interval in bins, for all cuts together. The interval shrinks to the bin that contains the cut, until the
+remaining elements fit in memory, or until it is one key. Ranks that share the elements sum their
+counters.
 
-The rule. In a node of weight W, in the order of key, then of index, let P be the weight of all elements
-before one of weight w. It lies behind the cut at weight T if P + w / 2 > T: if its middle does. Elements
-of one weight are so divided that numbers differ by at most one.
+Rule: in a node of weight W, in the order of key, then of index, let P be the weight of all elements
+before one of weight w. It is after the cut at weight T if P + w / 2 > T, that is, if its middle is.
+Elements of equal weight are thus divided so that numbers differ by at most one.
 
-Invariants. Weights are integers of which the sum is below 2^61, so that sums are exact and slabs,
-budgets and ranks do not matter. `Cut.key` is the least key up to which, itself included, there is more
-than T; smaller keys are before the cut, larger ones behind it, and of equal ones the rule decides
-(`Ties`).
+Invariants: weights are integers with a sum below 2^61, so sums are exact and do not depend on slabs,
+budgets and ranks. `Cut.key` is the smallest key up to which, itself included, the weight exceeds T.
+Smaller keys are before the cut and larger ones after it; the rule decides for equal keys (`Ties`).
 
 Reference: PASSION report, section 4.4.1; M. J. Berger, S. H. Bokhari, "A partitioning strategy for
 nonuniform problems on multiprocessors", IEEE Transactions on Computers C-36 (1987).
@@ -35,24 +33,24 @@ from outcore.problems.unstructured.tables import too_small
 
 __all__ = ["NOWHERE", "Cuts", "Elements", "Pass", "Ties", "behind", "find_cuts"]
 
-#: Key of the cut of a node without weight: all of it lies before.
+#: Key of the cut of a node without weight: all elements are before it.
 NOWHERE = np.uint64(2**64 - 1)
-#: Bins of an interval at most: that many counters stay in the processor's cache.
+#: Maximum number of bins of an interval: that many counters stay in the processor's cache.
 _MOST_BINS = 1 << 16
-#: Bytes that an element takes which is collected: node, key, weight, order, and the copies of a sort.
+#: Bytes per collected element: node, key, weight, order, and the copies of a sort.
 _COLLECTED = 96
 
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Some elements of a slab: nodes and keys, and weights if they are not all 1."""
+    """Elements of a slab: nodes and keys, and weights if they are not all 1."""
 
     node: NDArray[np.int64]
     key: NDArray[np.uint64]
     weight: NDArray[np.int64] | None
 
 
-#: Walks through all elements of this rank that belong to a node, in the order of their indices.
+#: Function that yields all elements of this rank that belong to a node, in the order of their indices.
 Pass = Callable[[], Iterator[Elements]]
 
 
@@ -64,13 +62,13 @@ class Cuts:
     Parameters
     ----------
     node
-        Number of the node that each cuts. Either each node has one cut, or there is one node.
+        Number of the node of each cut. Either each node has one cut, or there is only one node.
     twice
-        2 T of each, rounded down: the weight before it, twice.
+        2 T of each cut, rounded down: twice the weight before it.
     key
-        Once found, the key at which it lies.
+        Key at the cut, once it is found.
     below
-        Weight of the node's elements of smaller keys.
+        Weight of the node's elements with smaller keys.
     """
 
     node: NDArray[np.int64]
@@ -97,24 +95,24 @@ def find_cuts(
     Parameters
     ----------
     passes
-        A pass over all elements.
+        Function that starts a pass over all elements.
     node, twice
-        As of `Cuts`.
+        As in `Cuts`.
     low, high
-        Of each cut, the least and greatest key of its node.
+        Smallest and largest key of the node of each cut.
     total
-        Of each cut, the weight of its node.
+        Weight of the node of each cut.
     memory
         Bytes for counters and collected elements; equal on all ranks.
     share
-        The ranks that have the elements.
+        Ranks that have the elements.
     weighted
-        Weights are not all 1.
+        Whether weights are not all 1.
 
     Returns
     -------
     Cuts
-        With their keys.
+        Cuts with their keys.
     """
     search = _Search(node, twice, low.copy(), high.copy(), memory, share, weighted)
     nothing = total <= 0
@@ -129,7 +127,7 @@ def find_cuts(
 
 
 class _Search:
-    """Intervals of keys in which cuts lie, and that shrink."""
+    """Shrinking intervals of keys that contain the cuts."""
 
     def __init__(
         self,
@@ -146,11 +144,11 @@ class _Search:
         self.below = np.zeros(len(node), np.int64)
         self.alone = len(node) > 0 and int(node[-1]) == 0
         nodes = int(node[-1]) + 1 if len(node) else 0
-        #: Number of the interval of a node, where each has one.
+        #: Number of the interval of each node, if each node has one.
         self.of_node = np.full(nodes, -1, np.int64)
 
     def begin(self) -> bool:
-        """Whether there is something left to do; equal intervals are counted once."""
+        """Return whether intervals are left; equal intervals are counted once."""
         todo = np.flatnonzero(self.low < self.high)
         if not todo.size:
             return False
@@ -166,7 +164,7 @@ class _Search:
         return True
 
     def inside(self, some: Elements) -> tuple[NDArray[np.int64], Elements]:
-        """Elements that lie in an interval, and its number."""
+        """Return the elements in intervals, and the number of the interval of each."""
         if self.alone:
             interval = np.searchsorted(self.lows, some.key, side="right") - 1
         else:
@@ -179,7 +177,7 @@ class _Search:
         return interval[found], Elements(some.node[found], some.key[found], weight)
 
     def count(self, slabs: Iterator[Elements]) -> int:
-        """One pass: each interval becomes one of its bins. Number of elements in those."""
+        """Shrink each interval to one of its bins in one pass; return the number of elements left."""
         intervals = self.lows.size
         tables = (3 if self.weighted else 2) + (2 if self.share.size > 1 else 0)  # sums over ranks
         bins = min(self.memory // (intervals * 8 * tables), _MOST_BINS)
@@ -215,7 +213,7 @@ class _Search:
         return int(numbers[places].sum())
 
     def collect(self, slabs: Iterator[Elements]) -> None:
-        """One pass, and the cuts are found: what lies in the intervals is sorted in memory."""
+        """Find the cuts in one pass: sort the elements of the intervals in memory."""
         intervals: list[NDArray[np.int64]] = []
         keys: list[NDArray[np.uint64]] = []
         weights: list[NDArray[np.int64]] = []
@@ -248,22 +246,22 @@ class _Search:
             self.below[cut] = (int(upto[first - 1]) if first else 0) - base
 
 
-#: Sets of some elements, and their weights; None: 1.
+#: Sets of some elements, and their weights; None for 1.
 Equal = Iterator[tuple[NDArray[np.int64], NDArray[np.int64] | None]]
 
 
 class Ties:
     """
-    Middles of elements whose key is that of a cut, in the order of their indices.
+    Middles of elements whose key equals the key of a cut, in the order of their indices.
 
     Parameters
     ----------
     below
-        Of each set of equal elements, the weight of the node before it.
+        Weight of the node before each set of equal elements.
     equal
-        Walks through the elements of this rank that have such a key, by their sets and weights.
+        Function that yields the elements of this rank that have such a key, as sets and weights.
     share
-        The ranks that have the elements: those of lower ranks go before.
+        Ranks that have the elements; elements of lower ranks come first.
     """
 
     def __init__(self, below: NDArray[np.int64], equal: Callable[[], Equal], share: Share) -> None:
@@ -278,14 +276,14 @@ class Ties:
         self, group: NDArray[np.int64], weight: NDArray[np.int64] | None
     ) -> NDArray[np.int64]:
         """
-        2 P + w of the next elements of this rank.
+        Return 2 P + w of the next elements of this rank.
 
         Parameters
         ----------
         group
-            To which set each belongs.
+            Set of each element.
         weight
-            Of each; None: 1.
+            Weight of each element; None for 1.
         """
         heavy = np.ones(group.size, np.int64) if weight is None else weight
         order = np.argsort(group, kind="stable")
@@ -304,14 +302,14 @@ def behind(
     weight: NDArray[np.int64] | None, size: int, twice: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """
-    How many cuts each of some elements lies behind; the elements are a whole node, in its order.
+    Return the number of cuts before each element; the elements are a whole node, in its order.
 
     Parameters
     ----------
     weight
-        Of each; None: 1.
+        Weight of each element; None for 1.
     size
-        How many there are.
+        Number of elements.
     twice
         2 T of the cuts, ascending.
     """

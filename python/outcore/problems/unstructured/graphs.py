@@ -1,11 +1,12 @@
 """
-Partitions of graphs by METIS, through the package pymetis.
+Partition graphs with METIS, through the package pymetis.
 
-Problem. A mesh without coordinates, or one whose coordinates say little of what is joined, is cut best
-where few edges are.
-Idea. METIS does that, in memory. The graph is made of the edges: symmetric, each pair once, no loops.
-
-Invariants. What graph and METIS take is reserved before it is made. Equal input gives equal parts.
+Problem: a mesh without coordinates, or with coordinates that do not reflect its edges, is best cut where
+there are few edges.
+Approach: METIS finds such cuts, in memory. The graph is built from the edges: symmetric, each pair once,
+no loops.
+Invariants: the memory of the graph and of METIS is reserved before it is used. Equal input gives equal
+parts.
 
 Reference: G. Karypis, V. Kumar, "A fast and high quality multilevel scheme for partitioning irregular
 graphs", SIAM Journal on Scientific Computing 20 (1998); PASSION report, section 4.4.1 (any graph
@@ -28,16 +29,16 @@ from outcore.problems.unstructured.tables import Table, check_indices, room, sla
 
 __all__ = ["by_metis", "pymetis"]
 
-#: Bytes of a pair of neighbours: sorted, symmetric, in METIS and in its coarser graphs.
+#: Bytes per pair of neighbours: sorted, symmetric, in METIS and in its coarser graphs.
 _PAIR = 160
-#: Bytes of a node.
+#: Bytes per node.
 _NODE = 64
 #: METIS counts in 32 bits.
 _MOST = 2**31 - 1
 
 
 def pymetis() -> Any:
-    """The package; `UnsupportedError` (``needs-pymetis``) without it."""
+    """Import the package; raise `UnsupportedError` (``needs-pymetis``) if it is not installed."""
     try:
         return importlib.import_module("pymetis")
     except ImportError as error:
@@ -52,20 +53,21 @@ def by_metis(
     edges: Table, nodes: int, weights: Weights | None, parts: int, within: int
 ) -> NDArray[np.int32]:
     """
-    The part of each node.
+    Return the part of each node.
 
     Parameters
     ----------
     edges
-        Integers of shape (m, k): nodes of an edge, or of a cell, are neighbours.
+        Integers of shape (m, k); the nodes of an edge or cell are neighbours.
     nodes
-        How many nodes there are.
+        Number of nodes.
     weights
-        Of nodes.
+        Weights of the nodes.
     parts
-        How many parts.
+        Number of parts.
     within
-        First `parts` / `within` parts are made, then `within` of each.
+        Number of parts of the second level: `parts` / `within` parts are made first, then `within` in
+        each.
     """
     library = pymetis()
     pairs = edges.shape[0] * (edges.shape[1] * (edges.shape[1] - 1) // 2)
@@ -94,7 +96,7 @@ def by_metis(
 
 
 def _graph(edges: Table, nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the neighbours of each node begin, and all neighbours."""
+    """Return the begin of the neighbours of each node, and all neighbours."""
     found: list[NDArray[np.int64]] = []
     columns = list(itertools.combinations(range(edges.shape[1]), 2))
     rows = max(room() // (16 * 8 * max(edges.shape[1], 1)), 1024)
@@ -115,7 +117,7 @@ def _graph(edges: Table, nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int6
 def _induced(
     begins: NDArray[np.int64], neighbours: NDArray[np.int64], own: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The graph of some nodes, numbered from 0 in their order."""
+    """Return the graph of some nodes, numbered from 0 in their order."""
     number = np.full(begins.size - 1, -1, np.int64)
     number[own] = np.arange(own.size)
     sizes = begins[own + 1] - begins[own]
@@ -127,7 +129,7 @@ def _induced(
 
 
 def _light(weights: Weights) -> NDArray[np.int64]:
-    """Weights whose sum METIS can count; none is lost to rounding."""
+    """Return weights whose sum fits METIS's counters, scaled and rounded if needed."""
     heavy = np.concatenate(list(weights.slabs()) or [np.empty(0, np.int64)])
     if weights.total > _MOST // 2:
         heavy = np.rint(heavy / weights.total * (_MOST // 4)).astype(np.int64)
@@ -144,7 +146,7 @@ def _cut(
     nodes = begins.size - 1
     if parts == 1 or not nodes:
         return np.zeros(nodes, np.int32)
-    if parts >= nodes:  # METIS stops at graphs that are smaller than the number of parts
+    if parts >= nodes:  # METIS fails if there are fewer nodes than parts
         return np.arange(nodes, dtype=np.int32)
     graph = library.CSRAdjacency(begins.astype(np.int32), neighbours.astype(np.int32))
     heavy = None if weights is None else weights.astype(np.int32)

@@ -1,12 +1,11 @@
 """
-Points that are partitioned: coordinates and weights, slab by slab.
+Read the coordinates and weights of points to partition, slab by slab.
 
-Problem. Coordinates come in memory or on disk, in any real dtype, perhaps with NaN; weights may be
-floating point, whose sums would depend on slabs.
-Idea. One object walks through both, in float64 and in integers; of several ranks each through its share.
+Problem: coordinates may be in memory or on disk, of any real dtype, and contain NaN; weights may be
+floating-point numbers, whose sums would depend on slabs.
+Approach: one object yields both, as float64 and as integers, for this rank's share of the points.
 Weights that are not small integers are rounded once, to multiples of a fraction of the largest.
-
-Invariants. All sums of weights are exact. What is walked over was checked by the first pass.
+Invariants: all sums of weights are exact. The first pass checks all coordinates and weights.
 
 Reference: PASSION report, section 4.4.1.
 """
@@ -25,10 +24,10 @@ from outcore.problems.unstructured.tables import Table, refuse_dtype, rows_in, s
 
 __all__ = ["Points", "Slab", "Weights"]
 
-#: First element, one past the last, coordinates (float64, (rows, axes)), weights or None.
+#: First element, end of the slab, coordinates (float64, (rows, axes)), weights or None.
 Slab = tuple[int, int, NDArray[np.float64], NDArray[np.int64] | None]
 
-#: Weights have a sum below 2^61, so that twice the sum is an int64.
+#: The sum of weights is below 2^61, so twice the sum fits an int64.
 _BITS = 60
 
 
@@ -39,19 +38,19 @@ class Points:
     Parameters
     ----------
     coordinates
-        Real numbers, of shape (n, d), or (n,) for points on a line.
+        Real numbers of shape (n, d), or (n,) for points on a line.
     weights
-        Of shape (n,), at least 0; None: all 1.
+        Weights of shape (n,), at least 0; None for all 1.
     memory
-        Bytes for the slabs of a pass, and what is computed with them.
+        Bytes for the slabs of a pass and the results computed from them.
     share
-        The ranks that walk through them together.
+        Ranks that share the points.
 
     Raises
     ------
     UsageError
-        Wrong shapes or dtypes, coordinates that are not finite, negative weights, weights whose sum is
-        0.
+        Wrong shapes or dtypes, coordinates that are not finite, negative weights, or weights whose sum
+        is 0.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class Points:
         self.count: int = coordinates.shape[0]
         self.axes: int = coordinates.shape[1] if coordinates.ndim == 2 else 1
         self._coordinates, self.share = coordinates, share
-        #: The points of this rank: the first, and one past the last.
+        #: First point of this rank, and the end of its points.
         self.begin, self.end = share.rows(self.count)
         each = self.axes * (3 * coordinates.dtype.itemsize + 16) + 120
         if weights is not None:
@@ -76,21 +75,21 @@ class Points:
         self.weights = None if weights is None else Weights(weights, self.count, self.rows, share)
         #: Sum of all weights.
         self.weight: int = self.count if self.weights is None else self.weights.total
-        #: Least and greatest coordinates.
+        #: Smallest and largest coordinates.
         self.low, self.high = self._measure()
 
     @property
     def weighted(self) -> bool:
-        """Weights are not all 1."""
+        """Whether weights are not all 1."""
         return self.weights is not None
 
     @property
     def each(self) -> int:
-        """Bytes of a point that is kept in memory: index, coordinates, weight, part."""
+        """Bytes of a point in memory: index, coordinates, weight, part."""
         return 8 * self.axes + 28
 
     def slabs(self) -> Iterator[Slab]:
-        """All points of this rank, in the order of their indices."""
+        """Yield all points of this rank, in the order of their indices."""
         weights = None if self.weights is None else self.weights.slabs()
         for low, high, data in slabs(self._coordinates, self.rows, self.begin, self.end):
             x = data.reshape(high - low, self.axes).astype(np.float64, copy=False)
@@ -119,19 +118,19 @@ class Weights:
     """
     Weights as integers whose sum is below 2^61.
 
-    Integers stay as they are unless n times the largest passes 2^60; others become multiples of the
-    largest over 2^60 / n, rounded to the nearest.
+    Integers are kept unless n times the largest exceeds 2^60. Other weights become multiples of the
+    largest weight divided by 2^60 / n, rounded to the nearest.
 
     Parameters
     ----------
     weights
-        Of shape (count,), finite and at least 0.
+        Weights of shape (count,), finite and at least 0.
     count
-        How many elements there are.
+        Number of elements.
     rows
-        Of a slab.
+        Number of rows of a slab.
     share
-        The ranks that walk through them together.
+        Ranks that share the weights.
     """
 
     def __init__(self, weights: Table, count: int, rows: int, share: Share) -> None:
@@ -143,7 +142,7 @@ class Weights:
         refuse_dtype(weights, "fiu", "weights", "give integers or floating-point numbers")
         self._table, self._rows = weights, rows
         self._begin, self._end = share.rows(count)
-        #: Largest weight, and the integer that it becomes; None where weights are integers as they are.
+        #: Largest weight, and the integer that it becomes; None if weights are used as they are.
         self._scale: tuple[float, float] | None = None
         largest = share.largest(self._largest())
         most = 1 << (_BITS - max(count, 1).bit_length())
@@ -154,18 +153,18 @@ class Weights:
             )
         if count and (weights.dtype.kind == "f" or largest > most):
             self._scale = float(largest), float(most)
-        #: Their sum.
+        #: Sum of the weights.
         mine = sum(int(slab.sum()) for slab in self.slabs())
         self.total = int(share.total(np.array([mine], np.int64))[0])
 
     def slabs(self) -> Iterator[NDArray[np.int64]]:
-        """Those of this rank, in the order of elements."""
+        """Yield the weights of this rank, in the order of elements."""
         for _, _, data in slabs(self._table, self._rows, self._begin, self._end):
             if self._scale is None:
                 yield data.astype(np.int64)
             else:
                 largest, becomes = self._scale
-                # Divided first: their quotient overflows for tiny weights.
+                # Divide first: the factor becomes / largest overflows for tiny weights.
                 yield np.rint(data.astype(np.float64) / largest * becomes).astype(np.int64)
 
     def _largest(self) -> Any:

@@ -1,20 +1,17 @@
 """
-The ranks that inspect an unstructured problem together, and the part that each of them walks through.
+Share the inspection of an unstructured problem among ranks.
 
-Problem. Coordinates and edges are walked over several times before anything is computed. One rank that
-does so while the others wait takes as long as if there were no others, and what it finds is needed by
-all.
-Idea. Each rank walks through neighbouring rows of its own. What is counted is added up over the ranks;
-what has a place behind all that came before it begins behind that of lower ranks, so that rows have the
-places that one process would give them. Tables that all of them fill are files that all have open.
-
-Invariants. Sums are of integers: they do not depend on how many ranks there are. All ranks make the same
-calls. Each entry of a table is written by one rank, and read by others behind a `barrier` of all.
-Whoever fails between two of these calls has the others fail at the next one
-(`outcore.ranks.agreement`).
+Problem: coordinates and edges are read several times before anything is computed. If one rank reads them
+while the others wait, the other ranks save no time, and all of them need the results.
+Approach: each rank reads its own consecutive rows. Counts are summed over the ranks; entries with a
+position after all earlier ones start after those of lower ranks, so rows get the positions that a single
+process would give them. Tables that all ranks fill are files that all ranks open.
+Invariants: sums are of integers, so they do not depend on the number of ranks. All ranks make the same
+calls. One rank writes each entry of a table, and others read it after a `barrier` of all. If a rank
+fails between two of these calls, the others fail at the next one (`outcore.ranks.agreement`).
 
 Reference: PASSION report, section 4.4.2 (pre-processing by all processors); R. Das et al. (1994), on
-translation tables that are distributed.
+distributed translation tables.
 """
 
 from __future__ import annotations
@@ -38,43 +35,43 @@ from outcore.ranks.ranks import Ranks
 
 __all__ = ["Share", "scratch_name"]
 
-#: Numbers of a rank that travel at once: what arrives is as many times that as there are ranks.
+#: Number of values that a rank sends at a time; each rank receives that many from every rank.
 _MESSAGE = 1 << 14
 
 
 class Share:
     """
-    The ranks of one inspection.
+    Ranks of one inspection.
 
     Parameters
     ----------
     ranks
-        The ranks, which make the same calls.
+        Ranks, which make the same calls.
     budget
-        The least memory budget of any process that has some of them.
+        Smallest memory budget of any process with some of the ranks.
     near
-        Paths: temporary tables go beside the first whose folder may be written to.
+        Paths; temporary tables are created next to the first whose folder is writable.
     """
 
     def __init__(self, ranks: Ranks, budget: int, near: Sequence[str] = ()) -> None:
         self.ranks, self.near = ranks, list(near)
-        #: Bytes that the buffers of any rank may take: what is cut by it is cut alike on all.
+        #: Bytes for the buffers of a rank, equal on all ranks, so that all cut the work in the same way.
         self.room = budget // 2 // self._sharing_a_process()
         self._folder: str | None = None
         self._tables: list[Table] = []
 
     @classmethod
     def alone(cls, near: Sequence[str] = ()) -> Self:
-        """One process."""
+        """Return a share of one process."""
         return cls(Ranks.of(None, ""), int(outcore.memory()), near)
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return self.ranks.size
 
     def _sharing_a_process(self) -> int:
-        """How many ranks are threads of one process, and share its budget: at most, of any process."""
+        """Return the largest number of ranks that are threads of one process and share its budget."""
         if self.size == 1:
             return 1
         mine = [self.ranks.group.nodes[self.ranks.rank], os.getpid()]
@@ -82,12 +79,12 @@ class Share:
         return int(np.unique(found, axis=0, return_counts=True)[1].max())
 
     def rows(self, count: int) -> tuple[int, int]:
-        """The first of so many rows that this rank walks through, and one past the last."""
+        """Return the first of `count` rows that this rank reads, and the end of its rows."""
         rank, size = self.ranks.rank, self.size
         return count * rank // size, count * (rank + 1) // size
 
     def needs(self, out: Any, what: str) -> None:
-        """Refuse to make what several ranks would not find."""
+        """Raise `UsageError` if several ranks would make a result that only one could find."""
         if self.size > 1 and out is None:
             raise UsageError(
                 f"{self.size} ranks make {what} together, which has to be where all of them see it; "
@@ -95,10 +92,10 @@ class Share:
                 code="missing-argument",
             )
 
-    # What ranks tell each other
+    # Communication
 
     def sums(self, values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The sums over lower ranks, and over all; each of the shape of `values`."""
+        """Return the sums over lower ranks, and over all ranks, in the shape of `values`."""
         flat = values.reshape(-1)
         if self.size == 1:
             return np.zeros_like(values), values
@@ -111,13 +108,13 @@ class Share:
         return before.reshape(values.shape), total.reshape(values.shape)
 
     def total(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums over all ranks."""
+        """Return the sums over all ranks."""
         return self.sums(values)[1]
 
     def box(
         self, low: NDArray[np.float64], high: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The least and greatest numbers of all ranks, element by element."""
+        """Return the smallest `low` and the largest `high` of all ranks, element by element."""
         if self.size == 1:
             return low, high
         mine = np.stack([low, -high]).reshape(-1)
@@ -131,16 +128,16 @@ class Share:
         return least, -most
 
     def largest(self, value: Any) -> Any:
-        """The greatest number of any rank."""
+        """Return the largest number of any rank."""
         if self.size == 1:
             return value
-        # Digits of a floating-point number that read back as the same; integers of any size.
+        # `repr` of a floating-point number reads back exactly, and integers may have any size.
         said = self.ranks.group.allgather_bytes(repr(value).encode())
         kind = float if isinstance(value, float) else int
         return max(kind(one) for one in said)
 
     def gathered(self, columns: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Equally long arrays of 64-bit numbers: what all ranks have, in the order of ranks."""
+        """Return arrays of equally many 64-bit numbers, concatenated over all ranks in order."""
         if self.size == 1:
             return list(columns)
         length = columns[0].size
@@ -160,7 +157,7 @@ class Share:
         return found
 
     def barrier(self) -> None:
-        """Wait until all ranks have come: what they have written may be read."""
+        """Wait for all ranks; after this, data written by any rank may be read."""
         if self.size > 1:
             self.ranks.group.barrier()
 
@@ -170,14 +167,14 @@ class Share:
         self, shape: tuple[int, ...], dtype: Any, path: str | None = None, *, counted: bool = False
     ) -> Table:
         """
-        A table of zeros that all ranks write to, and read. Collective.
+        Make a table of zeros that all ranks read and write. Collective.
 
         Parameters
         ----------
         shape, dtype, counted
-            As of `new_table`; of several ranks it is a file.
+            As in `new_table`; with several ranks, the table is a file.
         path
-            Where it stays; by default it goes away with the share.
+            Path of a permanent table. By default, it is deleted with the share.
         """
         if self.size == 1:
             return new_table(shape, dtype, self.near, path, counted=counted)
@@ -190,7 +187,7 @@ class Share:
         return array
 
     def _scratch(self) -> str:
-        """The folder of temporary tables, which the first rank makes and removes."""
+        """Return the folder of temporary tables, which the first rank makes and removes."""
         if self._folder is None:
 
             def made() -> str:
@@ -203,7 +200,7 @@ class Share:
         return self._folder
 
     def close(self) -> None:
-        """Release what is temporary. Not collective: the files go away with the last handle."""
+        """Close and delete temporary tables. Not collective: files disappear with their last handle."""
         for table in self._tables:
             table.close()
         self._tables.clear()
@@ -220,6 +217,6 @@ class Share:
 
 
 def scratch_name(near: Sequence[str]) -> str:
-    """A folder that all ranks see; named so that it is found when its process is gone."""
+    """Return the name of a folder that all ranks see, recognisable after its process has ended."""
     name = f".outcore-scratch-{os.getpid()}-{os.urandom(6).hex()}.loop"
     return os.path.join(scratch_folder(near), name)

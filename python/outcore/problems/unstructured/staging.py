@@ -1,17 +1,16 @@
 """
-New rows of arrays that a loop updates, kept beside these until all of them are there.
+Stage new rows of arrays that a loop updates, until all of them exist.
 
-Problem. A loop that is killed has changed some rows of what it updates, and nobody knows which: begun
-again it would add to them twice. And ranks that update an array in chunks have rows of the same chunk,
-which only one of them can encode.
-Idea. The rows go to a file of their own, stored whole; what is updated stays as it was. When all rows
-are there, they are copied into their array, chunk by chunk: each chunk is encoded by one rank, once.
-With a journal beside them, which says which blocks are durable, the loop can go on after a kill. Copying
-can be done again as often as one likes.
-
-Invariants. Until a line of the journal says that all rows are durable, what is updated has not changed;
-from then on it is only copied to. Whoever goes on means the same loop of the same arrays, or is refused.
-The journal goes away when what is updated is durable.
+Problem: a killed loop has changed an unknown set of rows of the arrays it updates, and would add to them
+twice if it started again. Also, ranks that update an array in chunks have rows of the same chunk, which
+only one of them can encode.
+Approach: the rows are stored in a separate file, and the updated array stays unchanged. When all rows
+exist, they are copied into their array, chunk by chunk, so each chunk is encoded once, by one rank. A
+journal next to them, which lists the durable blocks, allows the loop to resume after a kill. The copy
+can be repeated any number of times.
+Invariants: the updated arrays do not change until a line of the journal states that all rows are
+durable; from then on they are only copied to. A call can only resume the same loop of the same arrays;
+others raise an error. The journal is removed when the updated arrays are durable.
 
 Reference: PASSION report, section 4.4.3 (partial results on disk, final results scattered at the end).
 """
@@ -45,23 +44,23 @@ from outcore.ranks.ranks import Ranks
 
 __all__ = ["Kept", "put_in_place", "refuse_interrupted"]
 
-#: Seconds that somebody who lists jobs may have the journal.
+#: Seconds to wait while another process that lists jobs holds the journal.
 _PATIENCE = 0.5
 
 
 def _beside(one: Operand, ending: str) -> str:
-    """A file beside an array that is updated, named after it."""
+    """Return the path of a file next to an updated array, named after it."""
     outer, inner = formats.split_path(str(one.table.path).rstrip("/"))
     return durable.neighbour(os.path.realpath(outer) + (inner or "").replace("/", "."), ending)
 
 
 def _rows(one: Operand) -> str:
-    """Where its new rows are kept."""
+    """Return the path of its new rows."""
     return _beside(one, f"{PARTIAL}.npy")
 
 
 def refuse_interrupted(updates: Sequence[Operand]) -> None:
-    """Raise if a loop that was interrupted has left new rows of one of these arrays."""
+    """Raise `UsageError` if an interrupted loop has left new rows of one of these arrays."""
     for one in updates:
         if isinstance(one.table, DiskArray) and os.path.exists(_rows(one)):
             raise UsageError(
@@ -77,9 +76,9 @@ def put_in_place(
     rows: Sequence[Any], updates: Sequence[Operand], ranks: Ranks, room: int
 ) -> Callable[[], None]:
     """
-    What copies new rows into their arrays, with as many bytes of buffers.
+    Return a function that copies new rows into their arrays, with `room` bytes of buffers.
 
-    Each rank copies whole chunks of its own.
+    Each rank copies its own whole chunks.
     """
 
     def work() -> None:
@@ -94,7 +93,7 @@ def put_in_place(
 
 
 def _copy(source: Any, one: Operand, ranks: int, room: int) -> Schedule:
-    """The schedule of a copy: tiles of whole chunks of the target."""
+    """Return the schedule of a copy, in tiles of whole chunks of the target."""
     target = Side.of(one.table.info)
     rows = Side(one.dtype.itemsize, "C") if source.info is None else Side.of(source.info)
     most = room // (2 * one.dtype.itemsize)
@@ -114,20 +113,20 @@ def _copy(source: Any, one: Operand, ranks: int, room: int) -> Schedule:
 
 class Kept:
     """
-    The rows and the journal of a loop that can go on after a kill. Collective over the ranks.
+    Rows and journal of a loop that can be resumed after a kill. Collective over the ranks.
 
     Parameters
     ----------
     ranks
-        Who shares the blocks.
+        Ranks that share the blocks.
     updates
-        What is updated: arrays on disk.
+        Updated arrays, on disk.
     inputs
-        What else the loop reads.
+        Other arrays that the loop reads.
     words
-        What else makes two loops the same.
+        Other values that identify the loop.
     blocks
-        How many steps the loop has.
+        Number of steps of the loop.
     """
 
     def __init__(
@@ -143,31 +142,31 @@ class Kept:
         self._path = _beside(updates[0], SUFFIX)
         self._journal: Journal | None = None
         self._going_on = False
-        #: The new rows of each array, once it has begun.
+        #: New rows of each array, after `begin`.
         self.rows: list[DiskArray] = []
-        #: Blocks that are durable since before.
+        #: Blocks that are already durable.
         self.done = Steps()
 
     def begin(self) -> None:
-        """Find what an interrupted loop left, or begin."""
+        """Find the state of an interrupted loop, or begin a new one."""
         told = self.ranks.told(self._begin)
         self.done = Steps([(low, high) for low, high in told["done"]])
         self.ranks.together(lambda: self._join(told))
 
     @property
     def is_computed(self) -> bool:
-        """All new rows are durable; what is updated may have some of them."""
+        """Whether all new rows are durable; the updated arrays may contain some of them."""
         return self.blocks in self.done
 
     def run(self, work: Callable[[Steps, Callable[[int], None]], None]) -> None:
         """
-        Compute what is missing.
+        Compute the missing rows.
 
         Parameters
         ----------
         work
-            Does this rank's steps, but for those that it is given; calls the other for each that was
-            stored.
+            Function that runs this rank's steps, except the given completed ones, and calls its second
+            argument with each step that was stored.
         """
         journal = self._journal
         assert journal is not None
@@ -177,14 +176,14 @@ class Kept:
             try:
                 work(self.done, checkpoints.written)
             finally:
-                # What was stored is not lost; the first failure is the one to tell.
+                # Record stored steps even after a failure; the first failure is reported.
                 checkpoints.finish()
 
         self.ranks.finished(recorded)
         self._mark(self.blocks)
 
     def replace(self, room: int) -> None:
-        """Put the new rows in place, and forget the loop."""
+        """Copy the new rows into the updated arrays, and remove rows and journal."""
         if self.blocks + 1 not in self.done:
             copy = put_in_place(self.rows, self.updates, self.ranks, room)
 
@@ -199,7 +198,7 @@ class Kept:
         self.ranks.once(self._forget)
 
     def failed(self, error: BaseException) -> None:
-        """Say what stays, or remove what would not be worth going on from."""
+        """Add a note on the completed steps to an error, or remove the files of a loop without any."""
         journal = self._journal
         if journal is None or not self.ranks.first:
             return
@@ -214,7 +213,7 @@ class Kept:
             self._forget()
 
     def close(self) -> None:
-        """Release rows and journal."""
+        """Close rows, and the journal except on the first rank."""
         for one in self.rows:
             one.close()
         self.rows.clear()
@@ -223,14 +222,14 @@ class Kept:
             self._journal = None
 
     def release(self) -> None:
-        """The call ends: nobody holds the journal any more."""
+        """Close rows and journal at the end of the call."""
         self.close()
         if self._journal is not None:
             self._journal.close()
             self._journal = None
 
     def _begin(self) -> dict[str, Any]:
-        """What the first rank does, and tells the others."""
+        """Open the journal and compare or start the loop, on the first rank; return its state."""
         self._journal = journal = held(self._path, patience=_PATIENCE)
         gather(journal)
         job, before = self._description(), [list(state(one.table, Files())) for one in self.updates]
@@ -260,7 +259,7 @@ class Kept:
             raise journal.bad()
 
     def _start(self, journal: Journal, job: Mapping[str, Any], before: list[Any]) -> None:
-        """Announce the loop, then make the files: they are listed until they are gone."""
+        """Announce the loop, then make the files, so that they are listed until they are removed."""
         if journal.job is not None:
             ours = [os.path.dirname(_rows(one)) for one in self.updates]
             for path, format in removable(journal, ours):
@@ -278,7 +277,7 @@ class Kept:
         journal.begin(job, cut, self.blocks + 2)
 
     def _join(self, told: Mapping[str, Any]) -> None:
-        """What each rank does then."""
+        """Open the rows on each rank, and the rank's own journal."""
         if not self.ranks.first:
             self._journal = Journal(of_rank(self._path, self.ranks.rank))
             self._journal.begin(told["job"], told["cut"], self.blocks + 2)
@@ -296,7 +295,7 @@ class Kept:
             self.rows[-1].handle.core.expect_flush()
 
     def _mark(self, step: int) -> None:
-        """All that came before is durable, on all ranks."""
+        """Record that all previous work is durable on all ranks."""
 
         def mark() -> None:
             assert self._journal is not None
@@ -308,7 +307,7 @@ class Kept:
         self.done = Steps([*self.done.ranges(), (step, step)])
 
     def _forget(self) -> None:
-        """Remove all that there is of it, the journal last."""
+        """Remove the files of the loop, the journal last."""
         for one in self.updates:
             discard(_rows(one), "npy")
         for path in of_ranks(self._path):
@@ -318,7 +317,7 @@ class Kept:
         self._journal.remove()
 
     def _description(self) -> dict[str, Any]:
-        """What makes two loops the same."""
+        """Return the values that identify a loop."""
         told: dict[str, Any] = {"operation": "edge_loop", **self._words}
         written = Files().union(*(containers(one.table) for one in self.updates))
         for n, one in enumerate(self.updates):

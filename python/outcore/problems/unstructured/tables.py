@@ -1,14 +1,13 @@
 """
-Tables: one entry for each element or edge, in memory or on disk, and passes over them.
+Tables with one entry for each element or edge, in memory or on disk, and passes over them.
 
-Problem. Partitions, translation tables and edges have an entry for each node or edge of a mesh, so they
-may be larger than memory, and every step of the preprocessing walks through them.
-Idea. A table is an `outcore.compute.jobs.InMemory` where an eighth of the memory budget holds it, else a
-temporary array on disk; both are read and written by sections. A pass reads slabs, the next one in the
-background.
-
-Invariants. A pass holds two slabs. Slabs are handed out in the order of the file, in native byte order.
-What a folder keeps is complete if its manifest is there: that is written last.
+Problem: partitions, translation tables and edges have an entry for each node or edge of a mesh, so they
+may be larger than memory, and every preprocessing step reads them.
+Approach: a table is an `outcore.compute.jobs.InMemory` if it fits an eighth of the memory budget,
+otherwise a temporary array on disk; both are read and written by sections. A pass reads slabs, the next
+one in the background.
+Invariants: a pass holds two slabs. Slabs come in the order of the file, in native byte order. A saved
+folder is complete if it has a manifest, which is written last.
 """
 
 from __future__ import annotations
@@ -59,40 +58,41 @@ __all__ = [
     "write_manifest",
 ]
 
-#: A `DiskArray` or an `InMemory`; both have shape, dtype, path, iread, iwrite and close.
+#: `DiskArray` or `InMemory`; both have shape, dtype, path, iread, iwrite and close.
 Table = Any
 
-#: A table in memory that users keep takes at most this part of the budget, beside it.
+#: A table in memory that users keep may use the budget divided by this number, in addition to the
+#: budget.
 _IN_MEMORY = 8
-#: One that only lives within an operation, and is counted in the budget; there may be three of them.
+#: Same for a table used only within an operation, counted in the budget; there may be three of them.
 _COUNTED = 24
-#: Slabs of fewer rows are not worth their calls.
+#: Slabs with fewer rows are not worth the overhead of a call.
 _FEWEST = 64
 
 
 def describe(table: Table) -> str:
-    """Return what must be equal on all ranks that use a table, in words."""
+    """Return a description that must be equal on all ranks that use a table."""
     place = os.path.realpath(table.path) if isinstance(table, DiskArray) else "in memory"
     return f"{place} {table.shape} {table.dtype}"
 
 
 def room() -> int:
-    """Bytes that the buffers of one operation may take: half of the budget; reads have the rest."""
+    """Return the bytes for the buffers of one operation: half of the budget; reads use the rest."""
     return int(outcore.memory()) // 2
 
 
 def too_small(what: str, needed: int, advice: str) -> BudgetError:
     """
-    The refusal of work that does not fit.
+    Return the error for work that does not fit in memory.
 
     Parameters
     ----------
     what
         What needs the memory, for the message.
     needed
-        Bytes of buffers that do; the budget has to be twice as large.
+        Bytes of buffers that are enough; the budget must be twice as large.
     advice
-        What else helps.
+        Other ways to avoid the error.
     """
     return BudgetError(
         f"{what}: {needed} bytes of buffers are needed, and half of the memory budget of "
@@ -103,7 +103,7 @@ def too_small(what: str, needed: int, advice: str) -> BudgetError:
 
 
 def rows_in(nbytes: int, each: int, what: str) -> int:
-    """How many rows of `each` bytes fit; `BudgetError` if not 64 do."""
+    """Return how many rows of `each` bytes fit; raise `BudgetError` if 64 do not."""
     rows = nbytes // max(each, 1)
     if rows < _FEWEST:
         raise too_small(
@@ -113,14 +113,14 @@ def rows_in(nbytes: int, each: int, what: str) -> int:
 
 
 class _Counted(InMemory):
-    """A table that only lives within an operation, and is counted in the memory budget."""
+    """Table used only within an operation, counted in the memory budget."""
 
     def __init__(self, data: NDArray[Any], held: _core.Reservation) -> None:
         super().__init__(data, "a table in memory")
         self._held = held
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Release its memory."""
         self.data = np.zeros(0, self.data.dtype)
         self._held.release()
 
@@ -134,25 +134,27 @@ def new_table(
     counted: bool = False,
 ) -> Table:
     """
-    A table of zeros.
+    Make a table of zeros.
 
     Parameters
     ----------
     shape, dtype
-        Of it.
+        Shape and dtype of the table.
     near
-        Paths of inputs: a temporary array goes beside the first that may be written to.
+        Paths of inputs; a temporary array is created next to the first whose folder is writable.
     path
-        Where it stays; None: in memory if it fits an eighth of the budget, else a temporary array.
+        Path of a permanent table. None: in memory if it fits an eighth of the budget, otherwise a
+        temporary array.
     counted
-        It only lives within an operation: in memory it is counted in the budget, and smaller.
+        Whether the table is used only within an operation; in memory it is then counted in the budget,
+        and smaller.
     """
     dtype = np.dtype(dtype)
     if path is not None:
         return create(path, shape, dtype, overwrite=True)
     nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
     if counted and nbytes <= int(outcore.memory()) // _COUNTED:
-        with contextlib.suppress(BudgetError):  # others have the memory: on disk, then
+        with contextlib.suppress(BudgetError):  # no memory is free: use the disk
             held = _core.Reservation("table", nbytes)
             return _Counted(np.zeros(shape, dtype), held)
     elif not counted and nbytes <= int(outcore.memory()) // _IN_MEMORY:
@@ -161,10 +163,10 @@ def new_table(
 
 
 class Released:
-    """What is released by `close`, or at the end of a ``with`` block."""
+    """Object that is released by `close`, or at the end of a ``with`` block."""
 
     def close(self) -> None:
-        """Release it."""
+        """Release the object."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -175,21 +177,21 @@ class Released:
 
 
 def as_table(array: Any, name: str = "an array in memory") -> Table:
-    """An array of either kind, as a table."""
+    """Return an array of either kind as a table."""
     return array if isinstance(array, DiskArray | InMemory) else InMemory(np.asarray(array), name)
 
 
 def value_of(table: Table) -> Any:
-    """What a user gets of a table: a NumPy array or a `DiskArray`."""
+    """Return the user's view of a table: a NumPy array or a `DiskArray`."""
     return table.data if isinstance(table, InMemory) else table
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """
-    A dtype in the byte order of the machine: for numbers the very object that NumPy itself uses.
+    Return a dtype in native byte order; for numbers, the same object that NumPy uses.
 
-    `numpy.add.at` takes a way that is twenty times as slow where operands have equal dtypes that are two
-    objects, as `numpy.dtype.newbyteorder` makes them.
+    `numpy.add.at` is twenty times slower if operands have equal dtypes that are different objects, as
+    `numpy.dtype.newbyteorder` makes them.
     """
     found = dtype.newbyteorder("=")
     return np.dtype(found.str) if found.kind in "biufc" else found
@@ -197,25 +199,25 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def slabs(table: Table, rows: int, begin: int = 0, end: int | None = None) -> Iterator[Any]:
     """
-    Walk through some rows of a table.
+    Yield some rows of a table, slab by slab.
 
     Parameters
     ----------
     table
-        In memory or on disk.
+        Table in memory or on disk.
     rows
-        Of a slab. Two slabs are held at once.
+        Number of rows of a slab. Two slabs are in memory at a time.
     begin, end
-        The first row, and one past the last; by default all.
+        First row, and end of the rows. Default: all rows.
 
     Yields
     ------
     tuple
-        Number of the first row, number of the one past the last, the rows.
+        First row, end, and the rows.
     """
     end = table.shape[0] if end is None else end
     dtype = native(table.dtype)
-    if isinstance(table, InMemory):  # a view: nobody changes slabs
+    if isinstance(table, InMemory):  # a view, because slabs are never changed
         for low in range(begin, end, rows):
             high = min(low + rows, end)
             yield low, high, table.data[low:high].astype(dtype, copy=False)
@@ -239,18 +241,18 @@ def slabs(table: Table, rows: int, begin: int = 0, end: int | None = None) -> It
 
 def check_indices(indices: NDArray[Any], length: int, first: int, name: str) -> None:
     """
-    Raise unless all indices lie in ``0..length-1``.
+    Raise `SectionError` unless all indices are in ``0..length-1``.
 
     Parameters
     ----------
     indices
-        A slab of them, of any shape.
+        Slab of indices, of any shape.
     length
-        Elements that there are.
+        Number of elements.
     first
         Row of the array at which the slab begins, for the message.
     name
-        What the array is called.
+        Name of the array, for the message.
     """
     if not indices.size or (int(indices.min()) >= 0 and int(indices.max()) < length):
         return
@@ -265,7 +267,7 @@ def check_indices(indices: NDArray[Any], length: int, first: int, name: str) -> 
 
 
 def part_number(part: SupportsIndex, parts: int) -> int:
-    """The number of a part, of so many; raises if there is no such part."""
+    """Return a valid part number as an integer; raise `SectionError` if the part does not exist."""
     number = operator.index(part)
     check_indices(np.array(number), parts, 0, "the number of a part, ")
     return number
@@ -275,23 +277,23 @@ def part_number(part: SupportsIndex, parts: int) -> int:
 
 
 def in_folder(folder: str | os.PathLike[str], name: str) -> str:
-    """Path of an array in a folder, which is made if it is not there."""
+    """Return the path of an array in a folder, which is created if needed."""
     os.makedirs(one_name(folder), exist_ok=True)
     return os.path.join(one_name(folder), f"{name}.npy")
 
 
 def write_manifest(folder: str | os.PathLike[str], kind: str, words: Mapping[str, Any]) -> None:
     """
-    Say what a folder keeps; the arrays in it are complete.
+    Write the manifest of a folder whose arrays are complete.
 
     Parameters
     ----------
     folder
-        The folder.
+        Folder of the arrays.
     kind
-        Such as ``"partition"``.
+        Kind of content, such as ``"partition"``.
     words
-        What else there is to say; JSON.
+        Other entries, as JSON values.
     """
     text = json.dumps({"outcore": kind, "version": 1, **words}, indent=1) + "\n"
 
@@ -302,7 +304,7 @@ def write_manifest(folder: str | os.PathLike[str], kind: str, words: Mapping[str
 
 
 def forget_manifest(folder: str | os.PathLike[str], kind: str) -> None:
-    """Take the manifest away, before arrays of the folder change."""
+    """Remove the manifest before arrays of the folder change."""
     path = os.path.join(one_name(folder), f"{kind}.json")
     if os.path.exists(path):
         os.unlink(path)
@@ -310,12 +312,12 @@ def forget_manifest(folder: str | os.PathLike[str], kind: str) -> None:
 
 def read_manifest(folder: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     """
-    What `write_manifest` has said.
+    Return the entries written by `write_manifest`.
 
     Parameters
     ----------
     folder, kind
-        As there.
+        As in `write_manifest`.
     """
     path = os.path.join(one_name(folder), f"{kind}.json")
     words = read_document(path, Judge(path, "outcore", f"the {kind}"))
@@ -338,7 +340,7 @@ def read_manifest(folder: str | os.PathLike[str], kind: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def promised(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Raise `FormatError` where words of a manifest are missing, or are no numbers."""
+    """Raise `FormatError` if entries of a manifest are missing or not numbers."""
     try:
         yield
     except (KeyError, TypeError) as error:
@@ -353,16 +355,16 @@ def open_table(
     folder: str | os.PathLike[str], name: str, shape: tuple[int, ...], kinds: str, mode: str = "r"
 ) -> Table:
     """
-    A table that a folder keeps.
+    Open a saved table.
 
     Parameters
     ----------
     folder, name
-        Where it is.
+        Folder and name of the table.
     shape
-        That its manifest promises.
+        Shape in the manifest.
     kinds
-        Of its dtype: ``"i"``, ``"iu"``.
+        Allowed kinds of dtype: ``"i"``, ``"iu"``.
     mode
         ``"r"`` or ``"r+"``.
     """
@@ -385,12 +387,12 @@ def open_table(
 
 def refuse_dtype(array: Table, kinds: str, name: str, wanted: str) -> None:
     """
-    Raise `UsageError` unless the dtype of an array is of one of these kinds.
+    Raise `UsageError` unless the dtype of an array has one of these kinds.
 
     Parameters
     ----------
     array
-        A table.
+        Table.
     kinds
         Letters of `numpy.dtype.kind`.
     name, wanted
@@ -403,7 +405,7 @@ def refuse_dtype(array: Table, kinds: str, name: str, wanted: str) -> None:
 
 
 def check_edges(edges: Table) -> None:
-    """Raise `UsageError` unless this is a table of integers with a row for each edge."""
+    """Raise `UsageError` unless `edges` is a table of integers with one row for each edge."""
     if edges.ndim != 2 or not edges.shape[1]:
         raise UsageError(
             f"edges have shape {edges.shape}; give (m, k): a row of k elements for each edge",
