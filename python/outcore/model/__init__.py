@@ -1,10 +1,10 @@
 """
-Simulated machines, figures of the papers, pictures. Only the command line imports this package.
+Simulated machines, results of the papers, pictures. Only the command line imports this package.
 
-| file | holds |
+| file | contents |
 |---|---|
-| `machines/` | figures of machines, and tables of the papers |
-| `simulate/` | times of collectives and of whole programs on a machine |
-| `picture/` | drawings of collectives |
+| `machines/` | parameters of machines, and tables of the papers |
+| `simulate/` | times of collective calls and of whole programs on a machine |
+| `picture/` | drawings of collective calls |
 | `assignment.py` | `assign`: which rank reads which file |
 """

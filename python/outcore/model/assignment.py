@@ -1,10 +1,10 @@
 """
-Which rank reads which file, when one call reads many files.
+Assign files to the ranks that read them, when one call reads many files.
 
-Ranks want parts of several files. Whoever reads a file sends the others what they want of it. The
-assignment decides how even the reading is, and how much has to travel. The model and two of the
-methods are those of Memik, Kandemir and Choudhary, *Exploiting Inter-File Access Patterns Using
-Multi-Collective I/O* (FAST 2002); ``crates/plan/src/assign`` has the solvers.
+Ranks need parts of several files. The rank that reads a file sends the other ranks their parts. The
+assignment determines how evenly the reads are distributed, and how many bytes are sent. The model and
+two of the methods are from Memik, Kandemir and Choudhary, *Exploiting Inter-File Access Patterns Using
+Multi-Collective I/O* (FAST 2002); ``crates/plan/src/assign`` contains the solvers.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ Method = Literal["auto", "balanced", "greedy", "matching", "exact"]
 @dataclass(frozen=True)
 class Assignment:
     """
-    Who reads what, and what it costs: the answer of `assign`. `str` gives a table for people.
+    Result of `assign`: the readers of each file, and the cost. `str` returns a human-readable table.
 
     Attributes
     ----------
     owner
-        For each file the ranks that read it: one, unless the file is cut.
+        Ranks that read each file: one rank, unless the file is cut.
     shares
-        For each file pairs (rank, bytes), in the order of the file. The bytes add up to the bytes of
-        the file.
+        Pairs (rank, bytes) of each file, in the order of the file. The bytes add up to the bytes of the
+        file.
     load
-        For each rank the bytes it reads.
+        Bytes that each rank reads.
     comm
-        For each rank the bytes it sends and receives.
+        Bytes that each rank sends and receives.
     traffic
-        Bytes wanted by ranks that do not read them themselves.
+        Bytes needed by ranks that do not read them themselves.
     cost
-        The largest ``alpha * load + beta * comm`` of a rank: bytes, times the prices.
+        Largest ``alpha * load + beta * comm`` of a rank.
     method
-        The method that found it.
+        Method that found the assignment.
     why
-        What the method made small, and what it proved.
+        What the method minimized, and what it proved.
 
     Notes
     -----
-    A value, equal on ranks that gave `assign` the same.
+    A value; equal on ranks that pass equal arguments to `assign`.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class Assignment:
     why: str
 
     def __str__(self) -> str:
-        """Give a table: a row for each rank, files that are cut with a mark."""
+        """Return a table with a row for each rank; files that are cut have a mark."""
         files: list[list[str]] = [[] for _ in self.load]
         for file, ranks in enumerate(self.owner):
             for rank in ranks:
@@ -112,62 +112,64 @@ def assign(
     whole: Sequence[bool] | NDArray[np.bool_] | None = None,
 ) -> Assignment:
     """
-    Give files to the ranks that will read them. Not collective: a function of its arguments.
+    Assign files to the ranks that will read them. Not collective: a pure function of its arguments.
 
     Parameters
     ----------
     requests
-        ``requests[i, j]``: the bytes that rank *i* wants of file *j*. Whole numbers, of any numeric
-        dtype; of shape (ranks, files), with one rank at least.
+        ``requests[i, j]``: bytes of file *j* that rank *i* needs. Whole numbers of any numeric dtype, of
+        shape (ranks, files), with at least one rank.
     method
-        ``"balanced"``, which is ``"auto"``: the largest load as small as can be, then little traffic;
-        a file larger than a fair share (all bytes by all ranks) is cut. ``"greedy"`` and
-        ``"matching"``: the paper's heuristics (sections 5.1 and 5.2), equally many whole files for each
-        rank; the matching has the least traffic there is under that rule. ``"exact"``: branch and bound
-        for the paper's 0-1 program (section 4.3), up to 32 files and ranks. With more ranks than files
-        the last three give each rank a share of one file, readers in proportion to bytes.
+        ``"balanced"``, which is ``"auto"``, minimizes the largest load, then keeps traffic low; a file
+        larger than a fair share (all bytes divided by the ranks) is cut. ``"greedy"`` and ``"matching"``
+        are the paper's heuristics (sections 5.1 and 5.2), with the same number of whole files for each
+        rank; the matching has the least traffic possible under that rule. ``"exact"`` is branch and
+        bound for the paper's 0-1 program (section 4.3), up to 32 files and ranks. If there are more
+        ranks than files, the last three give each rank a share of one file, with readers in proportion
+        to bytes.
     alpha, beta
-        Prices of a byte read, and of one sent or received, in ``cost``; only their ratio matters.
+        Cost of a byte read, and of a byte sent or received, in ``cost``; only their ratio matters.
     objective
-        What ``"exact"`` makes smallest: ``"traffic"`` with equally many files for each rank, or
-        ``"cost"`` with any number of whole files.
+        Quantity that ``"exact"`` minimizes: ``"traffic"`` with the same number of files for each rank,
+        or ``"cost"`` with any number of whole files.
     max_load
-        For ``"exact"`` with ``"traffic"``: bytes that no rank exceeds, instead of equally many files.
+        Maximum bytes of any rank, for ``"exact"`` with ``"traffic"``, instead of the same number of
+        files.
     sizes
-        The bytes that have to be read of each file. By default the sum of the requests; less if
-        several ranks want the same bytes, more if gaps between them are read too.
+        Bytes to read of each file. Smaller than the sum of the requests if several ranks need the same
+        bytes, larger if gaps between requests are read too. Default: the sum of the requests.
     groups
-        A number for each column; columns of the same number are arrays of one file. They get the same
-        owner as long as they are no more than a fair share together, so that one rank reads the file
-        in order.
+        Number for each column; columns with the same number are arrays of one file. They get the same
+        owner if together they are at most a fair share, so that one rank reads the file in order.
     eligible
-        ``eligible[i, j]``: whether rank *i* may read file *j*. By default all may.
+        ``eligible[i, j]``: whether rank *i* may read file *j*. Default: all may.
     whole
-        For each column whether one rank has to have all of it, however large it is. Such columns of the
-        same group get the same owner if the same ranks are eligible. By default any file may be cut.
+        For each column, whether one rank must have all of it, however large it is. Such columns of the
+        same group get the same owner if the same ranks are eligible. Default: any file may be cut.
 
     Returns
     -------
     Assignment
-        Equal requests give an equal answer on every rank. Ties go to the lower rank, then the lower
+        Equal requests give an equal result on every rank. Ties go to the lower rank, then the lower
         file.
 
     Raises
     ------
     UsageError
-        ``bad-requests``: arguments of another shape, or that are no counts; ``assignment-impossible``:
-        no rank may read a file, or `max_load` is too little; ``assignment-too-large``: too much for
-        ``"exact"``.
+        ``bad-requests``: arguments have the wrong shape, or are not counts; ``assignment-impossible``:
+        no rank may read a file, or `max_load` is too small; ``assignment-too-large``: the problem is too
+        large for ``"exact"``.
     SectionError
         ``too-large``: bytes or costs beyond 63 bits.
 
     Notes
     -----
-    Where in a file a share lies is not known here, so for files that are cut ``comm`` and ``traffic``
-    assume the best place: a rank keeps ``min(wanted, share)`` bytes for itself, as in the paper.
+    The position of a share in its file is not known here, so for files that are cut, ``comm`` and
+    ``traffic`` assume the best position: a rank keeps ``min(wanted, share)`` bytes for itself, as in the
+    paper.
 
-    No file is opened, and no memory of the budget is taken: a few matrices as large as `requests`, which
-    are not counted in it.
+    No file is opened, and no memory of the budget is used: the few matrices as large as `requests` are
+    not counted in it.
 
     Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
     sections 4.1 (the problem), 4.2 (more ranks than files), 4.3 and 5; tables 1 and appendix A.
@@ -234,7 +236,7 @@ def assign(
 
 
 def _whole(values: Any, name: str) -> NDArray[np.int64]:
-    """Give the values as int64, if that changes none of them."""
+    """Return the values as int64, if that changes none of them."""
     try:
         found = np.asarray(values)
         if found.size == 0:
@@ -242,7 +244,7 @@ def _whole(values: Any, name: str) -> NDArray[np.int64]:
         if found.dtype.kind in "iufb":
             whole = found.astype(np.int64) if found.dtype.kind in "ib" else None
             if whole is None:
-                # Of unsigned integers and floats those that int64 has, too.
+                # Unsigned integers and floats are allowed if int64 can represent them.
                 inside = bool((found >= 0).all() and (found < 2**63).all())
                 whole = found.astype(np.int64) if inside else None
             if whole is not None and (whole == found).all():

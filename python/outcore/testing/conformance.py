@@ -232,9 +232,7 @@ def _mismatch(t: Transport) -> None:
 
 
 def _called_off(t: Transport) -> None:
-    """
-    Check that a failed rank makes all raise, whatever they call, and that they can continue together.
-    """
+    """Check that a failed rank makes all raise, whatever they call, and all can continue together."""
     odd = t.size - 1
     said = describe(ValueError("no way"), "a test")
 

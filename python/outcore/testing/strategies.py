@@ -170,9 +170,7 @@ def outer_keys(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 @st.composite
 def pointwise_keys(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """
-    Draw a key of ``vindex``: for each axis a list that broadcasts with others, a slice or an integer.
-    """
+    """Draw a key of ``vindex``: for each axis a slice, an integer, or a list that broadcasts."""
     side = draw(st.integers(0, 5))
     points = (*draw(st.lists(st.integers(1, 3), max_size=1)), side)
     items: list[Any] = []

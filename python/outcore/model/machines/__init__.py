@@ -1,1 +1,1 @@
-"""Models of machines, and the measurements of the papers that they are compared with."""
+"""Models of machines, and the measurements of the papers for comparison."""

@@ -1,5 +1,5 @@
 """
-Line charts on logarithmic axes, as SVG: no library, readable on a light and on a dark background.
+Draw line charts on logarithmic axes as SVG, without a library, for light and dark backgrounds.
 
 >>> from outcore.model.machines.chart import Line, chart
 >>> text = chart([Line("direct", [(10, 1.0), (100, 20.0)])], title="Time", x="ranks", y="seconds")
@@ -18,7 +18,7 @@ __all__ = ["Line", "chart"]
 
 _WIDTH, _HEIGHT = 860, 520
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 178, 64, 62
-# Told apart by people who see fewer colours too (Okabe and Ito), and by their marks and dashes.
+# Distinguishable by colour-blind readers (Okabe and Ito), and by marks and dashes.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#7f7f7f")
 _ON_DARK = ("#56b4e9", "#ff8c42", "#2fd6a3", "#e79fc8", "#f0e442", "#9bd3f5", "#b5b5b5")
 _DASHES = ("", "7 4", "2 4", "9 3 2 3", "12 4", "4 2", "1 3")
@@ -41,14 +41,14 @@ text { fill: #e6edf3; } .note { fill: #9da7b3; } .background { fill: #0d1117; }
 
 @dataclass(frozen=True)
 class Line:
-    """A line: its name, and points (x, y), both above 0."""
+    """Line with its name, and points (x, y), both above 0."""
 
     name: str
     points: Sequence[tuple[float, float]]
 
 
 class _Axis:
-    """A logarithmic axis from one pixel to another."""
+    """Logarithmic axis from one pixel to another."""
 
     def __init__(self, values: Sequence[float], low: int, high: int) -> None:
         bottom, top = math.log10(min(values)), math.log10(max(values))
@@ -61,7 +61,11 @@ class _Axis:
         return self._low + share * (self._high - self._low)
 
     def ticks(self) -> list[tuple[float, bool]]:
-        """Values with a line, and whether with a number: powers of ten, or more if these are few."""
+        """
+        Return the values of grid lines, and whether each has a label.
+
+        Powers of ten have labels; if there are few of them, their multiples by 2 and 5 too.
+        """
         first, last = math.floor(self._bottom), math.ceil(self._top)
         inside = [
             (m * 10.0**power, m)
@@ -75,7 +79,7 @@ class _Axis:
 
 
 def _number(value: float) -> str:
-    """``10000``, ``0.02``, ``1e+06`` as people write them."""
+    """Format a value with a unit prefix: ``10k``, ``0.02``, ``1M``."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{unit}"
@@ -83,7 +87,7 @@ def _number(value: float) -> str:
 
 
 def _mark(kind: int, x: float, y: float, name: str) -> str:
-    """A mark at a point: circle, square, triangle, diamond, ..."""
+    """Return a mark at a point: circle, square, triangle, diamond, ..."""
     shapes = (
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4"',
         f'<rect x="{x - 3.6:.1f}" y="{y - 3.6:.1f}" width="7.2" height="7.2"',
@@ -100,7 +104,7 @@ def _close(mark: str) -> str:
 
 
 def _spread(places: list[float], apart: float) -> list[float]:
-    """Moves sorted places down until neighbours are so far apart."""
+    """Move sorted positions down until neighbours have at least this distance."""
     moved: list[float] = []
     for place in places:
         moved.append(max(place, moved[-1] + apart) if moved else place)
@@ -115,14 +119,14 @@ def chart(lines: Sequence[Line], *, title: str, x: str, y: str, note: str = "") 
     Parameters
     ----------
     lines
-        Each with at least one point; 7 colours, then they repeat.
+        Lines with at least one point each; the 7 colours repeat.
     title, x, y, note
-        Words above, at the axes, and small ones below the title.
+        Title, axis labels, and small text below the title.
 
     Returns
     -------
     str
-        An SVG document. Colours follow the reader's choice of light or dark.
+        SVG document. Colours follow the reader's preference for light or dark.
     """
     points = [point for line in lines for point in line.points]
     across = _Axis([p[0] for p in points], _LEFT, _WIDTH - _RIGHT)
@@ -176,7 +180,7 @@ def chart(lines: Sequence[Line], *, title: str, x: str, y: str, note: str = "") 
             said = f"{line.name}: {_number(ranks)}, {time:.4g}"
             out.append(_close(_mark(kind, a, b, said)))
         ends.append((places[-1][1], kind, places[-1][0]))
-    # Names stand at the ends of their lines, so nobody has to look them up.
+    # Names are at the ends of their lines, so that no legend is needed.
     ends.sort()
     for (end, kind, from_x), place in zip(ends, _spread([e[0] for e in ends], 18), strict=True):
         name = escape(lines[kind].name)

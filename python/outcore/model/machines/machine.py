@@ -1,8 +1,8 @@
 """
-A machine as a few numbers: servers with disks, nodes with ranks, a network.
+Model of a machine with a few parameters: servers with disks, nodes with ranks, a network.
 
-Those that have a name (`NAMES`) are in the ``.toml`` files beside this one, each with where its figures
-are from. ``crates/plan/src/simulate`` says what the parts do.
+The named machines (`NAMES`) are in the ``.toml`` files in this folder, with the source of each
+parameter. ``crates/plan/src/simulate`` describes the behaviour of the parts.
 
 >>> from outcore.model.machines.machine import machine
 >>> machine("delta").servers
@@ -30,14 +30,14 @@ _SECOND = 1_000_000_000
 
 class Figures(NamedTuple):
     """
-    What ``outcore bench`` finds out about a disk, and plans go by.
+    Results of ``outcore bench`` for a disk, which plans use.
 
     Parameters
     ----------
     gap
         Bytes that are cheaper to read than to skip.
     request_ns
-        What one more request costs while many are on their way.
+        Cost of one more request while many are in progress.
     device, stream
         Bytes per second of a request, and of the fastest stream.
     """
@@ -51,31 +51,31 @@ class Figures(NamedTuple):
 @dataclass(frozen=True)
 class Machine:
     """
-    A modelled machine. Times in nanoseconds, sizes in bytes, rates in bytes per second.
+    Modelled machine. Times in nanoseconds, sizes in bytes, rates in bytes per second.
 
     Attributes
     ----------
     name, about
-        What it is called; what it stands for and where its figures are from.
+        Name of the machine; description, with the source of its parameters.
     servers
-        Servers that each file is striped over, with a disk each.
+        Number of servers that each file is striped over, with one disk each.
     stripe, block
-        Bytes that one server has in a row; bytes that it reads and keeps at once (divides `stripe`).
+        Consecutive bytes on one server; bytes that it reads and caches as a unit (divides `stripe`).
     request_ns, memory_rate
-        What any request costs a server, and the rate of what it has in memory.
+        Cost of any request for a server, and the rate for data in its memory.
     block_ns, seek_ns, streams, disk_rate, write_rate
-        A block from the disk: a time, more if it follows none of the last places (so many) where the
-        disk was, and a rate; the rate of writes.
+        Time of a block from the disk; additional time if it follows none of the last `streams` positions
+        of the disk; rate of reads; rate of writes.
     write_seek_ns
-        What a write costs more that follows none of those places; 0: servers put writes in order first.
+        Additional time of a write that follows none of those positions; 0: servers sort writes first.
     client_ns, depth, write_depth
-        What a request costs the rank that makes it, and how many it has on their way, reading and
-        writing.
+        Cost of a request for the rank that makes it, and number of requests that a rank has in progress,
+        reading and writing.
     message_ns, message_rate, copy_rate, per_node
-        A message costs both ranks so much; the port of a node has that rate each way; copies in memory
-        that rate; so many ranks share a node.
+        Cost of a message for both ranks; rate of a node's port in each direction; rate of copies in
+        memory; number of ranks that share a node.
     call_ns
-        What a call costs before a byte moves.
+        Cost of a call before any byte is transferred.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Machine:
     about: str = ""
 
     def __str__(self) -> str:
-        """Give name and figures in one line."""
+        """Return name and parameters in one line."""
         figures = [
             f"{field.name} {getattr(self, field.name)}"
             for field in dataclasses.fields(self)
@@ -111,9 +111,10 @@ class Machine:
 
     def figures(self, ranks: int) -> Figures:
         """
-        Tell what ``outcore bench`` would find out about the disks, if so many ranks read at once.
+        Return the results of ``outcore bench`` for the disks if `ranks` ranks read concurrently.
 
-        A request costs as many servers as are busy; a long one pays for each stripe again.
+        The cost of a request is divided by the number of busy servers; a long request pays again for
+        each stripe.
 
         Examples
         --------
@@ -135,22 +136,22 @@ _FIGURES = tuple(f.name for f in dataclasses.fields(Machine) if f.name not in ("
 
 def machine(name: str | os.PathLike[str] = "today", **changes: int) -> Machine:
     """
-    Give a machine by name, or out of a TOML file; with some figures changed.
+    Return a machine by name, or from a TOML file, with optional changes.
 
     Parameters
     ----------
     name
-        ``"delta"`` (Intel Touchstone Delta), ``"ipsc"`` (iPSC/860), ``"paragon"``, ``"red"``
-        (ASCI/Red), ``"sp"`` (IBM SP with local disks), ``"sp2"`` (IBM SP-2), ``"today"``, or the path of
-        a TOML file with all figures of `Machine`. A file may say ``like = "today"`` and give only what
-        differs.
+        ``"delta"`` (Intel Touchstone Delta), ``"ipsc"`` (iPSC/860), ``"paragon"``, ``"red"`` (ASCI/Red),
+        ``"sp"`` (IBM SP with local disks), ``"sp2"`` (IBM SP-2), ``"today"``, or the path of a TOML file
+        with all parameters of `Machine`. A file may contain ``like = "today"`` and only the differences.
     **changes
-        Figures to change.
+        Parameters to change.
 
     Raises
     ------
     UsageError
-        ``bad-machine``: no such name or file, a figure that is missing, unknown or no positive integer.
+        ``bad-machine``: the name or file does not exist, or a parameter is missing, unknown or not a
+        positive integer.
     """
     found = dict(_read(str(name)))
     for figure, value in changes.items():

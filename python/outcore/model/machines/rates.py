@@ -1,5 +1,5 @@
 """
-What the paper on disk resident arrays says of its figures 5 and 6, as data.
+Data on figures 5 and 6 of the paper on disk resident arrays.
 
 Nieplocha, Foster, "Disk Resident Arrays: An Array-Oriented I/O Library for Out-of-Core Computations",
 section 5.1. The text has six rates and some sentences, which are in ``disk-array-rates.toml``; the
@@ -30,25 +30,25 @@ _MB = 1_000_000
 @dataclass(frozen=True)
 class Transfers:
     """
-    What a figure was measured with.
+    Settings of the measurements of a figure.
 
     Attributes
     ----------
     figure, machine
-        Its number; ``"paragon"`` or ``"sp"``, and in `named` what the paper calls it.
+        Number of the figure; ``"paragon"`` or ``"sp"``, whose name in the paper is in `named`.
     named, storage
-        The machine and where the array lies, in words.
+        Name of the machine, and description of where the array is stored.
     edge, section, itemsize
-        Edges of the square array on disk and of the section, bytes of an element.
+        Edge of the square array on disk, edge of the section, bytes of an element.
     stripe_rows
-        Rows of a stripe of the layout: columns of so many follow each other in a file.
+        Rows of a stripe of the layout: columns of this length follow each other in a file.
     buffers
-        Bytes of buffer of each processor that does I/O, one or several.
+        Bytes of the buffer of each processor that does I/O; one or several values.
     subsections
-        For each buffer, where the text counts them: blocks of a section that is not aligned, those that
-        are not and those that are.
+        For each buffer for which the text counts them: its bytes, and the numbers of nonaligned and of
+        aligned blocks of a nonaligned section.
     claims
-        What the running text says of the curves.
+        Sentences of the text about the curves.
     """
 
     figure: int
@@ -72,14 +72,15 @@ class Transfers:
 @dataclass(frozen=True)
 class Measured:
     """
-    A rate that the text names, in MB/s.
+    Rate that the text states, in MB/s.
 
     Attributes
     ----------
     operation, fit, ranks, buffer
-        ``"read"`` or ``"write"``; ``"aligned"`` or ``"nonaligned"``; processors that do I/O; bytes.
+        ``"read"`` or ``"write"``; ``"aligned"`` or ``"nonaligned"``; number of processors that do I/O;
+        bytes of the buffer.
     rate
-        What the paper says.
+        Rate in the paper.
     fitted
         Whether the machine was calibrated with it.
     """
@@ -104,7 +105,7 @@ def _figure(number: int) -> dict[str, Any]:
 
 def transfers(figure: int) -> Transfers:
     """
-    Give what figure 5 or 6 was measured with.
+    Return the settings of figure 5 or 6.
 
     Examples
     --------
@@ -132,7 +133,7 @@ def transfers(figure: int) -> Transfers:
 
 
 def measured(figure: int) -> tuple[Measured, ...]:
-    """Give the points of figure 5 or 6 that the running text names."""
+    """Return the points of figure 5 or 6 that the text states."""
     return tuple(
         Measured(
             each["operation"], each["fit"], each["ranks"], each["buffer_mb"] * _MB, each["rate"]
@@ -142,7 +143,7 @@ def measured(figure: int) -> tuple[Measured, ...]:
 
 
 def piofs() -> tuple[dict[str, int], tuple[Measured, ...]]:
-    """Give what makes PIOFS out of the machine ``sp``, and the rates of it that the text names."""
+    """Return the changes of the machine ``sp`` for PIOFS, and the rates of PIOFS in the text."""
     one = _load()["piofs"]
     found = tuple(
         Measured(

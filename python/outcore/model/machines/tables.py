@@ -1,8 +1,8 @@
 """
-What the papers measured, as data.
+Measurements of the papers, as data.
 
-The figures are in the four ``.toml`` files of papers beside this one, as printed; what could not be read
-for certain, or contradicts another table or the text, carries a ``note``.
+The values are in the ``.toml`` files of four papers in this folder, as printed. A value that was hard to
+read, or that contradicts another table or the text, has a ``note``.
 
 >>> from outcore.model.machines import tables
 >>> one = tables.measurements(table=1)[0]
@@ -40,34 +40,34 @@ __all__ = [
 ]
 
 
-# Of the slabs of tables 10 and 11 of the PASSION report.
+# Number of columns of the slabs of tables 10 and 11 of the PASSION report.
 SIEVED_COLUMNS = 16
 
 
 @dataclass(frozen=True)
 class Measurement:
     """
-    A cell of tables 1 to 8 of the extended two-phase paper, or of the PASSION report.
+    Cell of tables 1 to 8 of the extended two-phase paper, or of the PASSION report.
 
     Attributes
     ----------
     table, case
-        Where it stands: number of the table, Roman number of the row.
+        Number of the table, Roman number of the row.
     operation, kind
         ``"read"`` or ``"write"``; ``"common"``, ``"overlapping"``, ``"distinct"`` or ``"strided"``.
     section
-        The sections as printed; `sections` reads them.
+        Sections as printed; `sections` parses them.
     shape, itemsize, order
-        The array: column-major (``"F"``) single precision.
+        Properties of the array: column-major (``"F"``) single precision.
     ranks
-        How many processors take part.
+        Number of processors.
     method
-        ``"direct"``, ``"static"`` or ``"dynamic"``: without two phases, with fixed file domains, with
-        those of the bounding section. Of the report: see `passion`.
+        ``"direct"`` (without two phases), ``"static"`` (fixed file domains) or ``"dynamic"`` (file
+        domains of the bounding section). For the report see `passion`.
     seconds
-        What the paper says; of table 11 a number of requests or elements.
+        Value in the paper; in table 11 a number of requests or elements.
     note
-        What is doubtful; empty if nothing is.
+        Reason for doubt, or an empty string.
     """
 
     table: int
@@ -86,7 +86,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class ProgramTime:
-    """A cell of tables 9 and 10: I/O seconds of a whole program."""
+    """Cell of tables 9 and 10: I/O seconds of a whole program."""
 
     table: int
     name: str
@@ -98,7 +98,7 @@ class ProgramTime:
 
 @dataclass(frozen=True)
 class Improvement:
-    """A cell of tables 4 and 5 of the multi-collective paper: percent faster than file by file."""
+    """Cell of tables 4 and 5 of the multi-collective paper: percent faster than one call per file."""
 
     table: int
     access: str
@@ -110,15 +110,15 @@ class Improvement:
 @dataclass(frozen=True)
 class Setting:
     """
-    What one curve of figures 9 to 15 of the irregular paper was measured with: all but its points.
+    Settings of one curve of figures 9 to 15 of the irregular paper, without its points.
 
-    The text of the paper has no points of its figures. A curve is drawn `against` chunk sizes, which the
-    text does not have either, or groups of processors.
+    The text of the paper does not contain the points of its figures. A curve is drawn `against` chunk
+    sizes, which are not in the text either, or against groups of processors.
 
     Attributes
     ----------
     figure
-        Its number.
+        Number of the figure.
     machine
         ``"paragon"`` (16 I/O nodes with a disk of 9 MB/s each) or ``"red"`` (3 I/O nodes with RAID).
     method, operation
@@ -126,15 +126,16 @@ class Setting:
     quantity, against
         ``"bandwidth"``, or ``"breakdown"`` of the seconds; ``"chunk size"`` or ``"groups"``.
     ranks
-        Compute nodes, each with `indirection` bytes of indices.
+        Number of compute nodes, each with `indirection` bytes of indices.
     nbytes, indirection, itemsize
         Bytes of the global array, of each rank's indices, and of an element.
     stripe
         Bytes of a stripe unit.
     groups
-        Groups of processors; 0 where the curve is drawn against them.
+        Number of groups of processors; 0 if the curve is drawn against groups.
     chunk
-        Bytes of buffer of each rank; 0 where the curve is drawn against them, or the text does not say.
+        Bytes of the buffer of each rank; 0 if the curve is drawn against chunk sizes, or the text does
+        not state it.
     """
 
     figure: int
@@ -158,7 +159,7 @@ def _load(name: str) -> dict[str, Any]:
 
 
 def measurements(table: int | None = None) -> tuple[Measurement, ...]:
-    """Give the cells of tables 1 to 8 of the extended two-phase paper, or of one of them."""
+    """Return the cells of tables 1 to 8 of the extended two-phase paper, or of one of them."""
     return tuple(cell for cell in _measurements() if table in (None, cell.table))
 
 
@@ -193,13 +194,13 @@ def _measurements() -> Iterator[Measurement]:
 
 def passion(table: int) -> tuple[Measurement, ...]:
     """
-    Give the cells of table 3, 4, 6 to 11 or 13 of the PASSION report.
+    Return the cells of table 3, 4, 6 to 11 or 13 of the PASSION report.
 
-    The methods are those of the columns: ``direct``, ``two-phase`` and ``reuse`` (3), slabs as a part
-    of the local array, ``1/16`` (4), slab sizes, ``8K`` (6 to 9), ``direct`` and ``sieve`` (10, 11),
+    The methods are the columns: ``direct``, ``two-phase`` and ``reuse`` (3), slabs as a fraction of the
+    local array, ``1/16`` (4), slab sizes, ``8K`` (6 to 9), ``direct`` and ``sieve`` (10, 11),
     ``waiting`` and ``prefetching`` (13). The operations of tables 6 to 9 are ``pre-processing`` and
-    ``computation``, their case is the number of atoms, ``14K``, also in the shape; those of table 11
-    are ``requests`` and ``elements``.
+    ``computation``; their case is the number of atoms, ``14K``, also in the shape. The operations of
+    table 11 are ``requests`` and ``elements``.
     """
     return tuple(cell for cell in _passion() if cell.table == table)
 
@@ -259,7 +260,7 @@ def _passion() -> tuple[Measurement, ...]:
 
 def irregular(figure: int | None = None) -> tuple[Setting, ...]:
     """
-    Give the settings of figures 9 to 15 of the irregular paper, or of one of them.
+    Return the settings of figures 9 to 15 of the irregular paper, or of one of them.
 
     No, Choudhary, "Techniques to provide Run-Time Support for solving Irregular Problems", section 4.
 
@@ -274,14 +275,14 @@ def irregular(figure: int | None = None) -> tuple[Setting, ...]:
 
 
 def irregular_machines() -> dict[str, dict[str, Any]]:
-    """Give what the irregular paper says of its two machines: ``paragon`` and ``red``."""
+    """Return the irregular paper's description of its two machines: ``paragon`` and ``red``."""
     return {
         name: dict(words) for name, words in _load("irregular-collective-io")["machine"].items()
     }
 
 
 def irregular_claims() -> dict[int, tuple[str, ...]]:
-    """Give, for each of figures 9 to 15, what the running text says of its curves."""
+    """Return the sentences of the text about the curves of each of figures 9 to 15."""
     figures = _load("irregular-collective-io")["figure"]
     return {figure["number"]: tuple(figure.get("claims", ())) for figure in figures}
 
@@ -291,7 +292,7 @@ def _irregular() -> tuple[Setting, ...]:
     data = _load("irregular-collective-io")
     found = []
     for figure in data["figure"]:
-        # Figure 13: one stripe unit for each operation.
+        # Figure 13 has one stripe unit for each operation.
         each = figure["quantity"] == "breakdown" and len(figure["stripes_kb"]) > 1
         for number, operation in enumerate(figure["operations"]):
             stripes = figure["stripes_kb"][number : number + 1] if each else figure["stripes_kb"]
@@ -319,7 +320,7 @@ def _irregular() -> tuple[Setting, ...]:
 
 
 def programs() -> tuple[ProgramTime, ...]:
-    """Give the cells of tables 9 and 10 of the extended two-phase paper."""
+    """Return the cells of tables 9 and 10 of the extended two-phase paper."""
     return tuple(
         ProgramTime(table["number"], table["name"], tuple(shape), row["ranks"], method, float(time))
         for table in _load("extended-two-phase")["program"]
@@ -333,7 +334,7 @@ def programs() -> tuple[ProgramTime, ...]:
 
 
 def improvements() -> tuple[Improvement, ...]:
-    """Give the cells of tables 4 and 5 of the multi-collective paper."""
+    """Return the cells of tables 4 and 5 of the multi-collective paper."""
     return tuple(
         Improvement(table["number"], table["access"], row["files"], ranks, percent)
         for table in _load("multi-collective-io")["table"]
@@ -343,7 +344,7 @@ def improvements() -> tuple[Improvement, ...]:
 
 
 def astro3d() -> dict[int, tuple[float, float]]:
-    """Give table 6 of the multi-collective paper: ranks to seconds of six collectives, and of one."""
+    """Return table 6 of the multi-collective paper: seconds of six calls, and of one, by ranks."""
     table = _load("multi-collective-io")["astro3d"]
     pairs = zip(table["collective"], table["multi"], strict=True)
     return dict(zip(table["ranks"], pairs, strict=True))
@@ -353,7 +354,7 @@ _TERM = re.compile(r"([0-9]*)(nprocs|p|)")
 
 
 def _value(text: str, p: int, nprocs: int) -> int:
-    """Give the value of a sum such as ``1+100p``."""
+    """Return the value of a sum such as ``1+100p``."""
     total = 0
     for term in text.split("+"):
         match = _TERM.fullmatch(term.strip())
@@ -366,15 +367,15 @@ def _value(text: str, p: int, nprocs: int) -> int:
 
 def sections(text: str, ranks: int) -> list[tuple[slice, ...]]:
     """
-    Give the section of each rank as Python slices: from 0, without the upper bound.
+    Return the section of each rank as Python slices: from 0, without the upper bound.
 
     Parameters
     ----------
     text
-        Sections as the papers print them, ``(l1:u1:s1, l2:u2:s2)``, with ``p`` for the number of the
-        processor (from 0) and ``nprocs`` for how many there are.
+        Sections in the papers' notation, ``(l1:u1:s1, l2:u2:s2)``, with ``p`` for the number of the
+        processor (from 0) and ``nprocs`` for the number of processors.
     ranks
-        How many there are.
+        Number of processors.
 
     Examples
     --------

@@ -1,17 +1,17 @@
 """
-Pictures of collectives: what many ranks want, who reads it, and why that is fast.
+Pictures of collective calls: the sections of the ranks, the ranks that read them, and the savings.
 
-| file | holds |
+| file | contents |
 |---|---|
-| `page.py`     | `draw`: the page and what stands where |
+| `page.py`     | `draw`: the page and its panels |
 | `array.py`    | the array, and the sections of the ranks |
-| `file.py`     | the file: each rank on its own, and the owners' domains |
-| `rounds.py`   | rounds in time, and who gives whom how much |
+| `file.py`     | the file: independent accesses, and the file domains of the owners |
+| `rounds.py`   | rounds in time, and the bytes exchanged between ranks |
 | `scene.py`    | the numbers of the plan; colours |
-| `geometry.py` | where elements are, in the file and on the paper |
+| `geometry.py` | positions of elements, in the file and on the page |
 
-The writer of SVG is `outcore.base.report.svg`, which pictures of reports (`outcore.base.report.bars`)
-use, too.
+The SVG writer is `outcore.base.report.svg`, which pictures of reports (`outcore.base.report.bars`) also
+use.
 """
 
 from outcore.model.picture.page import draw

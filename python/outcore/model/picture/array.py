@@ -1,8 +1,8 @@
 """
-The array, and which rank wants which part of it.
+Draw the array, and the section of each rank.
 
-Two axes are drawn. If all that is wanted lies in a corner, the corner is drawn, and a small picture
-shows where it lies. Steps too fine to be seen are thinned out, and a close view shows the elements.
+Two axes are drawn. If all sections are in a corner, only the corner is drawn, with a small picture of
+its position. Steps too fine to be visible are thinned out, and a close-up shows single elements.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from outcore.ranks.transport.checks import few
 
 __all__ = ["axes_that_matter", "draw_array"]
 
-_CELLS = 12  # of the close view, along an axis
+_CELLS = 12  # of the close-up, along an axis
 
 
 def axes_that_matter(sections: Sequence[Sequence[Range]], order: list[int]) -> list[int]:
     """
-    Give the axes to draw, upwards: those along which the ranks differ most, then the slowest.
+    Return the axes to draw, ascending: those along which the ranks differ most, then the slowest.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def axes_that_matter(sections: Sequence[Sequence[Range]], order: list[int]) -> l
 
 @dataclass
 class _View:
-    """Both axes on paper; of a 1-d array the vertical one is a dummy of one index."""
+    """Both axes on the page; for a 1-d array the vertical one is a dummy with one index."""
 
     vertical: Window
     horizontal: Window
@@ -54,7 +54,7 @@ class _View:
 
 
 def draw_array(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float:
-    """Draw the panel; returns where it ends."""
+    """Draw the panel; return its lower end."""
     axes = axes_that_matter(scene.sections, scene.file.order)
     svg.text(x, y, "The array: which rank wants what", 14, font_weight="bold")
     y += 18
@@ -109,7 +109,7 @@ def _remark(svg: Svg, scene: Scene, axes: list[int], x: float, y: float) -> floa
 
 
 def _span(scene: Scene, axis: int) -> tuple[int, int]:
-    """The indices to draw: all, or those around what is wanted."""
+    """Return the range of indices to draw: all, or those around the sections."""
     length = scene.shape[axis]
     low, high = hull([section[axis] for section in scene.sections if _some(section)]) or (0, length)
     if high - low > 0.5 * length:
@@ -146,7 +146,7 @@ def _frame(svg: Svg, scene: Scene, view: _View) -> None:
 
 
 def _merged(ranges: list[Range], window: Window, most: int) -> int:
-    """How many periods are drawn as one, so that each element can be seen."""
+    """Return the number of periods to draw as one, so that single elements are visible."""
     step = period(ranges)
     if step == 1:
         return 1
@@ -158,7 +158,7 @@ def _merged(ranges: list[Range], window: Window, most: int) -> int:
 
 
 def _draw_sections(svg: Svg, scene: Scene, view: _View) -> bool:
-    """Draw what the ranks want; tells whether a close view is needed."""
+    """Draw the sections of the ranks; return whether a close-up is needed."""
     same: dict[tuple[Range, Range], list[int]] = {}
     for rank, section in enumerate(scene.sections):
         if _some(section):
@@ -204,7 +204,7 @@ def _draw_sections(svg: Svg, scene: Scene, view: _View) -> bool:
 def _place(
     box: tuple[float, float, float, float], overlap: bool, taken: list[tuple[float, float]]
 ) -> tuple[float, float] | None:
-    """Where a number can stand; of sections that overlap, in the corner that others leave free."""
+    """Return a position for a number; for overlapping sections, a corner that others leave free."""
     x, y, w, h = box
     at = (x + 10, y + 13) if overlap else (x + w / 2, y + h / 2 + 4)
     free = all(abs(at[0] - a) > 14 or abs(at[1] - b) > 11 for a, b in taken)
@@ -212,7 +212,7 @@ def _place(
 
 
 def _owners_beside(svg: Svg, scene: Scene, view: _View) -> None:
-    """Show beside the array who owns its rows (its columns, if they are what runs slowest)."""
+    """Draw the owners of rows next to the array (of columns, if these vary slowest)."""
     slow = next((axis for axis in scene.file.order if axis in view.axes), None)
     if slow is None or len(view.axes) < 2 or scene.file.order[0] != slow:
         return
@@ -242,7 +242,7 @@ def _owners_beside(svg: Svg, scene: Scene, view: _View) -> None:
 
 
 def _legend(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float:
-    """Name the colours."""
+    """Draw the legend of the colours."""
     cell = 22.0
     each = max(int((width - 40) // cell), 1)
     svg.text(x - 6, y + 9, "ranks", 10, fill="#777", text_anchor="end")
@@ -257,7 +257,7 @@ def _legend(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float:
 def _locator(
     svg: Svg, view: _View, shape: list[int], spans: list[tuple[int, int]], x: float, y: float
 ) -> float:
-    """Show which part of the array the large picture is."""
+    """Draw the position of the large picture within the array."""
     side = 70.0
     high = side if len(view.axes) == 2 else 14.0
     svg.text(x, y + 8, "the whole array", 10, fill="#777")
@@ -271,7 +271,7 @@ def _locator(
 
 
 def _close_view(svg: Svg, scene: Scene, view: _View, x: float, y: float, width: float) -> float:
-    """Show single elements of one corner, each with the ranks that want it."""
+    """Draw single elements of one corner, each with the ranks that need it."""
     pairs = [view.ranges(section) for section in scene.sections]
     rows = _few_indices([pair[0] for pair in pairs], 6 if len(view.axes) == 2 else 1)
     columns = _few_indices([pair[1] for pair in pairs], int(min(_CELLS, width // 18)))

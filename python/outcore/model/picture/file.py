@@ -1,8 +1,8 @@
 """
-The file as a strip: what each rank would touch on its own, and who owns what in two-phase.
+Draw the file as a strip: the independent accesses of each rank, and the owners in two-phase.
 
-A strip is divided into bins; a bin that is filled in part is drawn lighter, in four steps, so that
-"a little everywhere" and "all of this" look different whatever the number of pieces.
+A strip is divided into bins. A partly filled bin is drawn lighter, in four steps, so that "a little
+everywhere" and "all of this" look different for any number of pieces.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from outcore.ranks.transport.checks import few
 __all__ = ["draw_file"]
 
 _PIECES = 400_000
-_CLOSE = 24  # of them in the close view
+_CLOSE = 24  # pieces in the close-up
 _STEPS = (0.3, 0.5, 0.75, 1.0)
 
 
 def draw_file(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float:
-    """Draw the panel; returns where it ends."""
-    wide = width - 165  # numbers stand to the right
+    """Draw the panel; return its lower end."""
+    wide = width - 165  # space for numbers at the right
     lanes = _lanes(scene)
     most = max(_PIECES // len(lanes), 100)
     wanted = [scene.file.pieces(scene.sections[ranks[0]], most) for ranks in lanes]
@@ -73,7 +73,7 @@ def draw_file(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float
 
 
 def _lanes(scene: Scene) -> list[list[int]]:
-    """Ranks that want anything; those that want the same together."""
+    """Return the ranks with non-empty sections, grouped by equal sections."""
     same: dict[tuple[tuple[int, int, int], ...], list[int]] = {}
     for rank, section in enumerate(scene.sections):
         if scene.seen.wanted(rank):
@@ -87,7 +87,7 @@ def _head(svg: Svg, x: float, y: float, title: str, total: str) -> None:
 
 
 def _ends(svg: Svg, scene: Scene, window: Window, y: float) -> float:
-    """Say what stretch of the file a strip is."""
+    """Label the range of the file that a strip shows."""
     item = scene.file.item
     low, high = round(window.low) * item, round(window.high) * item
     if low == 0 and high == scene.file.length * item:
@@ -106,7 +106,7 @@ def _ends(svg: Svg, scene: Scene, window: Window, y: float) -> float:
 
 
 def _strip(svg: Svg, pieces: Pieces, window: Window, y: float, tall: float, fill: str) -> None:
-    """Draw pieces: one path for each step of density."""
+    """Draw pieces, with one path for each step of density."""
     bins = int(window.size)
     edges = np.linspace(window.low, window.high, bins + 1)
     _paint(svg, pieces.cover(edges), window.at, y, tall, fill)
@@ -115,7 +115,7 @@ def _strip(svg: Svg, pieces: Pieces, window: Window, y: float, tall: float, fill
 def _paint(
     svg: Svg, cover: NDArray[np.float64], x: float, y: float, tall: float, fill: str
 ) -> None:
-    # What is there at all is seen: the lightest step.
+    # Any nonempty bin is visible, in the lightest step.
     steps = np.digitize(cover, (0.4, 0.625, 0.9)) + 1
     steps[cover <= 1e-12] = 0
     places = np.flatnonzero(np.diff(steps, prepend=-1))
@@ -129,7 +129,7 @@ def _paint(
 
 
 def _zoom(svg: Svg, scene: Scene, lanes: list[list[int]], window: Window, y: float) -> float:
-    """Show whose pieces follow each other where they are too small to be seen above."""
+    """Draw the order of pieces of different ranks if they are too small to be visible above."""
     file = scene.file
     wanted = [
         file.pieces(file.first(scene.sections[ranks[0]], _CLOSE + 1), 10_000) for ranks in lanes
@@ -218,7 +218,7 @@ def _together(svg: Svg, scene: Scene, window: Window, y: float) -> float:
     for mark in marks:
         svg.line(mark, y + 24, mark, y + 34, stroke="#fff", stroke_width=1.5)
     for left, right, owner, shade in names:
-        # Not where parts of several owners lie between each other.
+        # Omit the number if parts of several owners alternate.
         apart = all(b <= left + 2 or a >= right - 2 for a, b, other, _ in names if other != owner)
         if apart and right - left >= 18:
             fill = ink(owner) if shade > 0.6 else "#000"

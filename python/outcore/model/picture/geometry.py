@@ -1,10 +1,10 @@
 """
-Where elements are: in the file, and on the paper.
+Positions of elements, in the file and on the page.
 
-Problem. A section may have millions of pieces, a picture has hundreds of pixels. Idea. Pieces of a
-file are enumerated axis by axis, and once there are more than can be seen, what is inside is taken as
-one stretch that is filled in part: its *density* is drawn as a lighter colour. A pattern in the plane
-is thinned out instead: one of many periods is drawn, as wide as all of them.
+Problem: a section may have millions of pieces, but a picture has only hundreds of pixels.
+Approach: pieces of a file are enumerated axis by axis. Once there are more than can be visible, the
+inner ones become one partly filled stretch, whose *density* is drawn as a lighter colour. A pattern in
+the plane is thinned out instead: one of many periods is drawn, as wide as all of them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True)
 class Pieces:
     """
-    Stretches of a file: ascending, disjoint, each filled to the same part (`density`).
+    Stretches of a file: ascending, disjoint, each filled to the same fraction (`density`).
 
-    Positions are in elements; of an array in chunks, in elements of whole chunks.
+    Positions are in elements; for a chunked array, in elements of whole chunks.
     """
 
     starts: Floats
@@ -34,7 +34,7 @@ class Pieces:
     density: float = 1.0
 
     def cover(self, edges: Floats) -> Floats:
-        """Tell which part of each bin between the edges is filled."""
+        """Return the filled fraction of each bin between the edges."""
         if not len(self.starts):
             return np.zeros(len(edges) - 1)
         before = np.concatenate([[0.0], np.cumsum(self.lengths)])
@@ -48,12 +48,12 @@ class Pieces:
 
 class File:
     """
-    The order of an array's elements in its file.
+    Order of an array's elements in its file.
 
     Parameters
     ----------
     descriptor
-        Words of the array: ``item, encoded, ndim``, then order, shape and grain of each axis.
+        Record of the array: ``item, encoded, ndim``, then order, shape and grain of each axis.
     """
 
     def __init__(self, descriptor: Sequence[int]) -> None:
@@ -62,19 +62,19 @@ class File:
         self.order = list(descriptor[3 : 3 + n])
         shape, grain = descriptor[3 + n : 3 + 2 * n], descriptor[3 + 2 * n : 3 + 3 * n]
         self.chunked = any(g > 1 for g in grain)
-        # Along each axis cells: elements, or chunks.
+        # Cells along each axis: elements, or chunks.
         self.grain = [max(g, 1) for g in grain]
         self.cells = [-(-length // g) for length, g in zip(shape, self.grain, strict=True)]
         self.cell = int(np.prod(self.grain, dtype=np.int64)) if n else 1
 
     @property
     def length(self) -> int:
-        """Elements from the first to the last, in whole chunks if there are any."""
+        """Number of elements in the file; of whole chunks, if it is chunked."""
         return self.cell * int(np.prod(self.cells, dtype=np.int64))
 
     def count(self, section: Sequence[Range]) -> int:
         """
-        Tell how many pieces a section has in the file, exactly.
+        Return the exact number of pieces of a section in the file.
 
         Examples
         --------
@@ -93,7 +93,7 @@ class File:
         return pieces
 
     def pieces(self, section: Sequence[Range], most: int) -> Pieces:
-        """Give the pieces of a section; if there are more than `most`, coarser ones."""
+        """Return the pieces of a section; coarser ones if there are more than `most`."""
         starts, lengths, density = np.zeros(1), np.ones(1), 1.0
         inner = 1
         for axis in reversed(self.order):
@@ -119,7 +119,7 @@ class File:
         return Pieces(starts * self.cell, lengths * self.cell, density)
 
     def first(self, section: Sequence[Range], number: int) -> list[Range]:
-        """Give the first pieces of a section: some `number` indices along each axis that matters."""
+        """Return the first pieces of a section: about `number` indices along each axis that matters."""
         found = list(section)
         left = number * number
         for axis in reversed(self.order):
@@ -143,14 +143,14 @@ class File:
 
 
 def _stretch(starts: Floats, lengths: Floats, density: float) -> tuple[Floats, Floats, float]:
-    """One stretch from the first piece to the last, filled in part."""
+    """Return one partly filled stretch from the first piece to the last."""
     span = starts[-1] + lengths[-1] - starts[0]
     return starts[:1], np.array([span]), density * float(lengths.sum() / span)
 
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of indices, or of a file, and where it is drawn: from `at` on, `size` long."""
+    """Range of indices, or of a file, drawn from `at` on with length `size`."""
 
     low: float
     high: float
@@ -158,18 +158,18 @@ class Window:
     size: float
 
     def __call__(self, index: float) -> float:
-        """Where an index is drawn."""
+        """Return the position of an index."""
         return self.at + (index - self.low) * self.scale
 
     @property
     def scale(self) -> float:
-        """Pixels of an index."""
+        """Pixels per index."""
         return self.size / max(self.high - self.low, 1e-9)
 
 
 def hull(ranges: Sequence[Range]) -> tuple[int, int] | None:
     """
-    Give the first index of ranges and the one past their last; None if all are empty.
+    Return the first index of ranges and the end of the last; None if all are empty.
 
     Examples
     --------
@@ -181,22 +181,22 @@ def hull(ranges: Sequence[Range]) -> tuple[int, int] | None:
 
 
 def period(ranges: Sequence[Range]) -> int:
-    """Give the largest step of ranges that have more than one index."""
+    """Return the largest step of ranges that have more than one index."""
     return max((s for _, n, s in ranges if n > 1), default=1)
 
 
 def bars(axis_range: Range, low: int, merged: int) -> list[tuple[float, float]]:
     """
-    Give the stretches of indices to draw for a range, from and to.
+    Return the intervals of indices to draw for a range.
 
     Parameters
     ----------
     axis_range
         Start, count, step.
     low
-        Where periods begin, the same for all ranges of the picture.
+        Begin of the periods, the same for all ranges of the picture.
     merged
-        So many periods are drawn as one, so many times as wide.
+        Number of periods that are drawn as one, which is wider by the same factor.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """
-The page: head, panels, caption.
+Lay out the page: head, panels, caption.
 
-    array, who wants what  |  file: each on its own, and together; the numbers as bars
-    rounds                 |  who gives whom how much
+    array and sections     |  file: independent and collective access; the numbers as bars
+    rounds                 |  bytes between ranks
     caption
 """
 
@@ -26,25 +26,25 @@ _LEFT, _MIDDLE = 30, 470
 
 def draw(seen: DryRun, what: str = "") -> str:
     """
-    Draw the plan of a collective: the array and who wants what, the file and who owns what, rounds.
+    Draw the plan of a collective call: the array and sections, the file and owners, rounds.
 
     Parameters
     ----------
     seen
-        The plan, of 64 ranks at most. Requests are counted as its array is open: with
+        Plan for at most 64 ranks. Requests are counted for the state of its array: with
         ``Hints(cache="bypass")``, as if nothing were in the page cache.
     what
-        What the ranks ask for, in words, for the title.
+        Description of the sections, for the title.
 
     Returns
     -------
     str
-        An SVG document. Equal plans give equal documents.
+        SVG document. Equal plans give equal documents.
 
     Raises
     ------
     UsageError
-        For more than 64 ranks, or if no rank asks for anything.
+        There are more than 64 ranks, or no rank requests any element.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def draw(seen: DryRun, what: str = "") -> str:
 
 
 def _numbers(svg: Svg, scene: Scene, x: float, y: float) -> float:
-    """Compare the two ways, bar by bar."""
+    """Compare independent and collective access, bar by bar."""
     alone, (both, exact) = scene.alone_all, scene.together
     svg.text(x, y, "The price", 14, font_weight="bold")
     about = "" if exact else "about "

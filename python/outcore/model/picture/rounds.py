@@ -1,4 +1,4 @@
-"""Rounds in time, and who gives whom how much."""
+"""Draw the rounds in time, and the bytes between ranks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from outcore.model.picture.scene import SHARED, Scene, colour, ink, plural
 
 __all__ = ["draw_matrix", "draw_rounds"]
 
-# Columns of the timeline; of more rounds the first and the last are drawn.
+# Columns of the timeline; if there are more rounds, the first ones and the last one are drawn.
 _COLUMNS = 8
-# To more ranks than these an exchange is drawn in one colour.
+# An exchange with more ranks than this is drawn in one colour.
 _COLOURED = 16
 
 
@@ -26,7 +26,7 @@ class _Scale:
 
 
 def draw_rounds(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float:
-    """Draw the timeline: a row for each owner, a column for each step; returns where it ends."""
+    """Draw the timeline: a row for each owner, a column for each step; return its lower end."""
     rounds, owners = scene.rounds, scene.owners
     svg.text(x, y, f"Two-phase in {plural(rounds, 'round')}", 14, font_weight="bold")
     how = (
@@ -116,7 +116,7 @@ def _exchange(
     tall: float,
     scale: _Scale,
 ) -> None:
-    """Draw what goes between an owner and each rank in a round, side by side."""
+    """Draw the bytes between an owner and each rank in a round, side by side."""
     counts = scene.given(owner, k)
     total = sum(counts)
     if not total:
@@ -150,7 +150,7 @@ def _disk(
     tall: float,
     scale: _Scale,
 ) -> None:
-    """Draw what an owner moves from or to the disk in a round, as a part of its slot."""
+    """Draw the bytes that an owner reads or writes in a round, as a fraction of its slot."""
     disk = scene.seen.turn(owner, k)
     if not disk.nbytes:
         return
@@ -168,7 +168,7 @@ def _disk(
 
 
 def draw_matrix(svg: Svg, scene: Scene, x: float, y: float, width: float) -> float:
-    """Draw who gives whom how much, in all rounds; returns where it ends."""
+    """Draw the bytes between each rank and each owner, in all rounds; return the lower end."""
     n = scene.ranks
     words: list[tuple[float, float, list[str], str]] = []
     svg.text(

@@ -1,8 +1,8 @@
 """
-What a picture shows, as numbers: counted from the plan, before anything is drawn.
+Numbers of a picture, counted from the plan before anything is drawn.
 
-`Scene` is all that the panels know of a collective; what they draw carries these numbers as
-``data-`` attributes, so that tests (and scripts) can add them up again.
+The panels know a collective call only as a `Scene`. They write these numbers as ``data-`` attributes, so
+that tests (and scripts) can sum them again.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from outcore.ranks.collective.dry_run import Disk, DryRun, Ranges
 __all__ = ["MOST_RANKS", "SHARED", "Scene", "colour", "ink", "plural"]
 
 MOST_RANKS = 64
-# What several ranks want alike.
+# Colour of a section that several ranks request.
 SHARED = "#777777"
-# Requests of so many bytes keep a disk busy.
+# Requests of this many bytes keep a disk busy.
 _LONG = 64 << 10
-# Eight hues that colour-blind people can tell apart (Okabe and Ito), without black.
+# Eight hues that colour-blind people can distinguish (Okabe and Ito), without black.
 _HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#8C8C8C")
 
 
 def colour(rank: int) -> str:
-    """Give the colour of a rank: eight hues in turn, each time darker or lighter."""
+    """Return the colour of a rank: eight hues, repeated darker and lighter."""
     red, green, blue = (int(_HUES[rank % 8][k : k + 2], 16) for k in (1, 3, 5))
     turn = rank // 8
     if turn == 0:
@@ -42,14 +42,14 @@ def colour(rank: int) -> str:
 
 
 def ink(rank: int) -> str:
-    """Give the colour in which to write on that of a rank."""
+    """Return the text colour for the background colour of a rank."""
     red, green, blue = (int(colour(rank)[k : k + 2], 16) for k in (1, 3, 5))
     return "#000" if 0.3 * red + 0.59 * green + 0.11 * blue > 120 else "#fff"
 
 
 def plural(number: int, what: str) -> str:
     """
-    Count things.
+    Format a number with its noun.
 
     Examples
     --------
@@ -61,20 +61,20 @@ def plural(number: int, what: str) -> str:
 
 class Scene:
     """
-    A collective, as numbers.
+    Collective call, as numbers.
 
     Parameters
     ----------
     seen
-        The plan. Requests are counted as its array is open: with ``Hints(cache="bypass")``, as if
+        Plan. Requests are counted for the state of its array: with ``Hints(cache="bypass")``, as if
         nothing were in the page cache.
     what
-        What the ranks ask for, in the words of the user.
+        Description of the sections, in the user's terms.
 
     Raises
     ------
     UsageError
-        For more ranks than can be told apart, or if there is nothing to draw.
+        There are more ranks than distinguishable colours, or nothing to draw.
     """
 
     def __init__(self, seen: DryRun, what: str) -> None:
@@ -100,27 +100,27 @@ class Scene:
 
     @functools.cached_property
     def owners(self) -> list[int]:
-        """Ranks that own anything."""
+        """Ranks that own parts of the file."""
         return self.plan.owners()
 
     @functools.cached_property
     def rounds(self) -> int:
-        """Rounds of two-phase."""
+        """Number of rounds of two-phase."""
         return self.plan.rounds
 
     @functools.cached_property
     def alone(self) -> list[Disk]:
-        """What each rank's access costs if it makes it on its own."""
+        """Cost of each rank's access if it is independent."""
         return [self.seen.alone(rank) for rank in range(self.ranks)]
 
     @functools.cached_property
     def alone_all(self) -> Disk:
-        """The same, of all ranks."""
+        """Total cost of independent accesses of all ranks."""
         return sum(self.alone, Disk())
 
     @functools.cached_property
     def together(self) -> tuple[Disk, bool]:
-        """What the owners' accesses cost, and whether that is exact."""
+        """Cost of the owners' accesses, and whether it is exact."""
         return self.seen.together()
 
     @functools.cached_property
@@ -133,12 +133,12 @@ class Scene:
         return found
 
     def given(self, owner: int, k: int) -> list[int]:
-        """Tell how many bytes of each rank an owner has in round `k`."""
+        """Return the bytes of each rank that an owner has in round `k`."""
         return self.plan.counts(owner, self.plan.batch(owner, k), self.ranks)
 
     @property
     def exchanged(self) -> int:
-        """Bytes that go from one rank to another."""
+        """Bytes sent between different ranks."""
         return int(self.matrix.sum() - np.trace(self.matrix))
 
     @property
@@ -154,11 +154,11 @@ class Scene:
 
     @functools.cached_property
     def pieces(self) -> int:
-        """Pieces in the file that all ranks ask for."""
+        """Number of pieces in the file that all ranks request."""
         return sum(self.file.count(section) for section in self.sections)
 
     def verdict(self) -> str:
-        """Say in one sentence which way is taken, and what it saves."""
+        """Describe in one sentence the chosen method and its savings."""
         alone, (both, exact) = self.alone_all, self.together
         own = f"{plural(alone.requests, 'request')} for {human(alone.nbytes)}"
         joint = f"{plural(both.requests, 'request')} for {human(both.nbytes)}"
@@ -169,7 +169,7 @@ class Scene:
         return f"{way}: {own}. Two phases would take {joint}, and an exchange."
 
     def reason(self) -> str:
-        """Say what makes it so."""
+        """Describe the reason for the choice."""
         each = human(self.report.wanted_bytes // max(self.pieces, 1))
         alone, (both, _) = self.alone_all, self.together
         if self.report.method != "two-phase":

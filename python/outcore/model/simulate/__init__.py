@@ -1,8 +1,9 @@
 """
-What collective accesses would take on a machine that is only a model: ``outcore simulate``.
+Simulate collective accesses on a modelled machine: ``outcore simulate``.
 
-The plans are those that `read_all` and `write_all` run; the machine is a few numbers
-(`outcore.model.machines.machine`), the clock is virtual, no data moves (``crates/plan/src/simulate``).
+The plans are those of `read_all` and `write_all`; the machine is a few parameters
+(`outcore.model.machines.machine`), the clock is virtual, and no data is moved
+(``crates/plan/src/simulate``).
 """
 
 from outcore.model.simulate.irregular import Scattered, simulate_scattered

@@ -1,14 +1,14 @@
 """
-What made-up ranks want: the patterns of `outcore simulate --case`, and sections in the papers' notation.
+Access patterns of `outcore simulate --case`, and sections in the papers' notation.
 
-Weak scaling: each rank wants equally many bytes, whatever the number of ranks, of an array in C order of
-double precision numbers that grows with it.
+Weak scaling: each rank accesses the same number of bytes, whatever the number of ranks. The array of
+double precision numbers in C order grows with the ranks.
 
-| case      | each rank wants                                                         |
+| case      | section of each rank                                                    |
 |-----------|-------------------------------------------------------------------------|
 | `rows`    | consecutive rows: one run                                               |
 | `columns` | consecutive columns: a short run in each of 4096 rows                   |
-| `blocks`  | a block of a grid of ranks as square as can be, 1024 rows high          |
+| `blocks`  | a block of a grid of ranks as square as possible, 1024 rows high        |
 | `cyclic`  | every n-th column, n the number of ranks: single elements of 4096 rows  |
 | `common`  | the same square as all others                                           |
 """
@@ -85,13 +85,13 @@ def case(name: str, ranks: int, nbytes: int = 16 << 20, *, write: bool = False) 
     Parameters
     ----------
     name
-        See the table.
+        Name of the case.
     ranks
-        How many ranks.
+        Number of ranks.
     nbytes
-        Bytes that each wants, about.
+        Approximate bytes that each rank accesses.
     write
-        Whether they write.
+        Whether the ranks write.
 
     Examples
     --------
@@ -106,15 +106,15 @@ def written_case(
     text: str, ranks: int, shape: tuple[int, ...], itemsize: int, order: str, *, write: bool = False
 ) -> Case:
     """
-    Make a case of sections as the papers write them, such as ``(1+8p:16+8p:1, 1:4096:1)``.
+    Make a case from sections in the papers' notation, such as ``(1+8p:16+8p:1, 1:4096:1)``.
 
-    From 1, upper bounds included, `p` the number of the rank from 0, `nprocs` how many there are.
-    Sections end where the array ends.
+    Indices start at 1 and upper bounds are included; `p` is the number of the rank from 0, `nprocs` the
+    number of ranks. Sections end at the end of the array.
 
     Raises
     ------
     UsageError
-        ``bad-option``: not in that notation, or not of the array's axes.
+        ``bad-option``: the text is not in that notation, or does not match the axes of the array.
     """
     try:
         sections = list(enumerate(tables.sections(text, ranks)))

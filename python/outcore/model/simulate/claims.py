@@ -1,9 +1,10 @@
 """
-Sentences of a paper about a figure of which it has only a picture, looked up in ours.
+Check sentences of a paper about a figure against simulated points.
 
-Problem. Of most figures the text has no points, but it says what is to be seen in them: that a curve
-rises, which of two is higher. Idea. Each such sentence is a `Claim`: the words, whether ours are so, and
-what was looked at. A figure that is printed ends with them (`looked_up`).
+Problem: the text does not contain the points of most figures, but it describes them: that a curve rises,
+which of two is higher.
+Approach: each such sentence is a `Claim`: the words, whether they are true of the simulation, and the
+values that were checked. A printed figure ends with its claims (`looked_up`).
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ from dataclasses import dataclass
 
 __all__ = ["TIE", "Claim", "looked_up"]
 
-#: Rates that differ less than this are equal.
+#: Rates that differ by less than this factor are equal.
 TIE = 1.01
 
 
 @dataclass(frozen=True)
 class Claim:
     """
-    What the text says of a figure.
+    Sentence of the text about a figure.
 
     Attributes
     ----------
     figure, said
         Number of the figure; the words.
     holds
-        Whether ours are so, too.
+        Whether the sentence is true of the simulation.
     ours
-        What was looked at.
+        Values that were checked.
     """
 
     figure: int
@@ -40,14 +41,14 @@ class Claim:
 
 def looked_up(claims: Iterable[Claim], left: str = "the points") -> list[str]:
     """
-    Give the last lines of a figure: each sentence, and whether it is so in ours.
+    Return the last lines of a figure: each sentence, and whether it is true of the simulation.
 
     Parameters
     ----------
     claims
-        What the text says.
+        Sentences of the text.
     left
-        What of the figure the text does not have.
+        Parts of the figure that are not in the text.
     """
     found = []
     for claim in claims:
