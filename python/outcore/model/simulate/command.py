@@ -1,8 +1,9 @@
 """
-The command ``outcore simulate``: a table for people, one JSON document, or a picture.
+The command ``outcore simulate``: prints a table or one JSON document, or draws a picture.
 
-``--paper`` prints the papers' tables, theirs beside ours, or one of them. Else methods are simulated
-for numbers of ranks on a machine, which has a name, is a TOML file, or is changed by options.
+``--paper`` prints the papers' tables next to simulated ones, or one of them. Otherwise, methods are
+simulated for numbers of ranks on a machine, which is a named machine, a TOML file, or changed by
+options.
 """
 
 from __future__ import annotations
@@ -32,29 +33,29 @@ if TYPE_CHECKING:
 
 __all__ = ["TEXT", "arguments", "run"]
 
-TEXT = "what a collective access would take on a modelled machine, with no data moved"
+TEXT = "simulate collective accesses on a modelled machine, without moving data"
 _MORE = """\
 methods:
-  direct     each rank a request for each run of its section
-  sieve      each rank everything from its first to its last byte
+  direct     each rank makes one request for each run of its section
+  sieve      each rank transfers everything from its first to its last byte
   static     extended two-phase method, file domains of the whole array
   dynamic    the same, file domains of the bounding section
-  requested  two-phase as outcore does it
-  auto       requested, or each rank on its own: the faster one, and why
+  requested  two-phase as in outcore
+  auto       the faster one of requested and independent access, with the reason
 
-cases: each rank wants --bytes of an array that grows with the ranks
-  rows, columns, blocks, cyclic (columns in turn), common (all the same)
-  random, clustered: elements chosen one by one, or 64 in a row; methods then
-    direct      each rank a request for each
-    collective  owners read or write chunks, then elements travel
-    pipelined   at the same time; owners in --groups
+cases: each rank accesses --bytes of an array that grows with the ranks
+  rows, columns, blocks, cyclic (columns round-robin), common (all the same)
+  random, clustered: single elements, or 64 consecutive ones; with methods
+    direct      each rank makes one request for each block of elements
+    collective  owners read or write chunks, then elements are exchanged
+    pipelined   the same, both at the same time; owners in --groups
 
 Sizes are bytes, or 16MiB, 2GB; times are 50us, 1.5ms; rates are bytes per
 second. Columns of the table: virtual time until the last rank is done,
-requests to servers and the bytes they move, messages between nodes, rounds,
-time in which disks are waited for, and time of exchanges. One process, no MPI,
-nothing is read but --machine and nothing written but --svg. Exit status: 0, or
-2 for options that make no sense.
+requests to servers and the bytes they transfer, messages between nodes,
+rounds, time waiting for disks, and time of exchanges. The command runs in one
+process without MPI, reads only --machine and writes only --svg. Exit status:
+0, or 2 for invalid options.
 
 outcore simulate --case blocks --bytes 64MiB --write --svg time.svg
 outcore simulate --machine delta --ranks 4,16,64 \\
@@ -72,7 +73,7 @@ Library for Parallel I/O", sections 4.3 to 4.5; No, Choudhary, "Techniques to
 provide Run-Time Support for solving Irregular Problems", sections 3 and 4;
 Nieplocha, Foster, "Disk Resident Arrays: An Array-Oriented I/O Library for
 Out-of-Core Computations", section 5.
-How well the models fit: docs/design/0015-simulated-machines.md and
+Accuracy of the models: docs/design/0015-simulated-machines.md and
 0044-scattered-elements-are-simulated.md.
 """
 _UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
@@ -87,36 +88,47 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="all",
         metavar="TABLE",
-        help="the papers' tables, theirs beside ours, or one: 'extended 1' to 'extended 10', "
-        "'multi 4' to 'multi 6', 'passion 3', 4, 6 to 11; or a figure: 'irregular 9' to 'irregular 15', "
-        "'dra 5', 'dra 6', 'dra 8'",
+        help="print the papers' tables next to simulated ones, or only TABLE: 'extended 1' to 'extended "
+        "10', 'multi 4' to 'multi 6', 'passion 3', 4, 6 to 11; or a figure: 'irregular 9' to "
+        "'irregular 15', 'dra 5', 'dra 6', 'dra 8'",
     )
-    add("--machine", metavar="NAME", help=f"{', '.join(NAMES)} (today), or a TOML file")
-    add("--ranks", default="1000,10000,100000", help="numbers of ranks (1000,10000,100000)")
+    add("--machine", metavar="NAME", help=f"{', '.join(NAMES)}, or a TOML file (default: today)")
+    add(
+        "--ranks", default="1000,10000,100000", help="numbers of ranks (default: 1000,10000,100000)"
+    )
     kinds = (*CASES, *irregular.CASES)
-    add("--case", default="columns", choices=kinds, help="what each rank wants (columns)")
-    add("--bytes", default="16MiB", metavar="SIZE", help="how much each rank wants (16MiB)")
-    add("--section", help="instead: sections as the papers write them: l:u:s from 1, p the rank")
-    add("--shape", default="4096,4096", help="of the array of --section, in elements (4096,4096)")
-    add("--itemsize", type=int, default=4, help="bytes of its elements (4)")
-    add("--order", choices=("C", "F"), default="F", help="of its elements in the file (F)")
-    add("--write", action="store_true", help="simulate writing")
-    add("--methods", help="some of the methods above (all)")
-    add("--chunk", metavar="SIZE", help="random, clustered: buffer of an owner (64MiB)")
-    add("--groups", type=int, metavar="N", help="random, clustered: groups of owners (1)")
-    add("--io-ranks", type=int, metavar="N", help="so many ranks own parts of the file (all)")
-    add("--disks", type=int, metavar="N", help="change the machine: servers with a disk each")
-    add("--latency", metavar="TIME", help="what a request costs a server, such as 50us")
-    add("--rate", metavar="SIZE", help="bytes per second of a disk, reading, such as 2GiB")
+    add("--case", default="columns", choices=kinds, help="section of each rank (default: columns)")
+    add(
+        "--bytes",
+        default="16MiB",
+        metavar="SIZE",
+        help="bytes that each rank accesses (default: 16MiB)",
+    )
+    add("--section", help="instead of --case: l:u:s for each axis, from 1, p is the rank")
+    add("--shape", default="4096,4096", help="shape for --section (default: 4096,4096)")
+    add("--itemsize", type=int, default=4, help="bytes of an element for --section (default: 4)")
+    add("--order", choices=("C", "F"), default="F", help="order for --section (default: F)")
+    add("--write", action="store_true", help="simulate writes instead of reads")
+    add("--methods", help="comma-separated methods (default: all)")
+    add("--chunk", metavar="SIZE", help="random, clustered: buffer of an owner (default: 64MiB)")
+    add("--groups", type=int, metavar="N", help="random, clustered: groups of owners (default: 1)")
+    add("--io-ranks", type=int, metavar="N", help="number of ranks that own parts of the file")
+    add("--disks", type=int, metavar="N", help="machine: number of servers with a disk each")
+    add("--latency", metavar="TIME", help="machine: cost of a request for a server, such as 50us")
+    add(
+        "--rate",
+        metavar="SIZE",
+        help="machine: read rate of a disk in bytes per second, such as 2GiB",
+    )
     add(
         "-s",
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="any figure of the machine, such as per_node=64",
+        help="any parameter of the machine, such as per_node=64",
     )
-    add("--svg", metavar="FILE", help="draw time against ranks, a line for each method")
+    add("--svg", metavar="FILE", help="plot time against ranks, with a line for each method")
 
 
 def run(
@@ -128,27 +140,27 @@ def run(
     Parameters
     ----------
     words
-        The options, parsed.
+        Parsed options.
     print_json
-        Prints one JSON document.
+        Function that prints one JSON document.
     write_picture
-        Writes a picture (a path, then SVG) that ``--svg`` asks for.
+        Function that writes a picture to a path, for ``--svg``.
 
     Returns
     -------
     int
-        The exit status: 0.
+        Exit status: 0.
 
     Raises
     ------
     UsageError
-        Options that make no sense.
+        An option is invalid.
     """
     return _paper(words, print_json) if words.paper else _scale(words, print_json, write_picture)
 
 
 def _changes(words: Any) -> dict[str, int]:
-    """Give the figures of the machine that options change."""
+    """Return the parameters of the machine that options change."""
     changes: dict[str, int] = {}
     if words.disks is not None:
         changes["servers"] = words.disks
@@ -185,7 +197,7 @@ def _numbers(text: str, name: str) -> list[int]:
 
 
 def _simulator(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
-    """Give what simulates a method for a number of ranks."""
+    """Return a function that simulates a method for a number of ranks."""
     if words.section is None and words.case in irregular.CASES:
         return _scattered(words, model)
     if words.chunk is not None or words.groups is not None:
@@ -204,7 +216,7 @@ def _simulator(words: Any, model: Machine) -> Callable[[int, str], Outcome]:
 
 
 def _most(io_ranks: int | None, ranks: int) -> int | None:
-    """I/O ranks of a case that may have fewer ranks than were asked for."""
+    """Return the number of I/O ranks, for a case that may have fewer ranks than requested."""
     return None if io_ranks is None else min(io_ranks, ranks)
 
 
@@ -279,7 +291,7 @@ def _scale(
 
 
 def _asked(words: Any) -> str:
-    """Say what each rank does."""
+    """Describe the access of each rank."""
     verb = "writes" if words.write else "reads"
     if words.section is not None:
         return f"each rank p {verb} {words.section} of {words.shape}"
@@ -319,7 +331,7 @@ def _count(n: int) -> str:
 
 def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
     changes, name = _changes(words), " ".join(words.paper.lower().split())
-    # Of all papers, unless one machine is asked for.
+    # Use the machine of each paper, unless the user requests one.
     asked = None if words.machine is None else machine(words.machine, **changes)
 
     def model(usual: str) -> Machine:
@@ -368,7 +380,7 @@ def _paper(words: Any, print_json: Callable[[Any], None]) -> int:
     return 0
 
 
-# By name: the figures of a paper that are simulated alike, and the number of one.
+# By name: figures of a paper that are simulated in the same way, and the number of one.
 _Drawn = tuple[PaperFigures[Any], int]
 _DRAWN: dict[str, _Drawn] = {
     **{f"irregular {figure}": (figures.PAPER_FIGURES, figure) for figure in figures.FIGURES},
@@ -378,12 +390,12 @@ _DRAWN: dict[str, _Drawn] = {
 
 
 def _figures(name: str) -> list[_Drawn]:
-    """Give the figures that are asked for."""
+    """Return the requested figures."""
     return [drawn for known, drawn in _DRAWN.items() if name in ("all", known)]
 
 
 def _used(cells: Sequence[Cell], drawn: Sequence[_Drawn]) -> list[str]:
-    """Give the machines of cells and figures."""
+    """Return the machines of cells and figures."""
     of_cells = {
         "ipsc" if f"{cell.paper} {cell.table}" in MOLECULAR else _MACHINES[cell.paper]
         for cell in cells
@@ -395,7 +407,7 @@ _MACHINES = {"extended": "delta", "passion": "delta", "multi": "sp2"}
 
 
 def _cells(name: str, model: Callable[[str], Machine]) -> list[Cell]:
-    """Give the cells of all tables, or of the one that is asked for."""
+    """Return the cells of all tables, or of the requested one."""
     delta, sp2 = model("delta"), model("sp2")
     if name == "all":
         programs = [cell for table in TABLES.values() for cell in table(delta)]

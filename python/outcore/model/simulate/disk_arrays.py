@@ -1,19 +1,20 @@
 """
-Figures 5 and 6 of the paper on disk resident arrays in the machine model: rates by ranks that do I/O.
+Simulate figures 5 and 6 of the paper on disk resident arrays: rates by number of I/O ranks.
 
-Problem. The figures are pictures; the running text has four of their points, and sentences.
-Idea. The accesses are the paper's own. Columns of some rows (a stripe) follow each other in the file, a
-block is as many of them as the buffer holds, and ranks that do I/O take blocks in turns. A section that
-is not aligned begins within a stripe, so it has blocks of which only a part is wanted: these are read as
-a whole, and before they are written, too. In one file (figure 5) all blocks of a stripe follow each
-other; with a file for each rank on its local disk (figure 6) each block is a chunk in one of the files.
-Behind the read (before the write) of a block its bytes go to (come from) the memories of all ranks:
-that is added to what a request costs the rank.
+Problem: the figures are pictures; the text contains four of their points, and sentences.
+Approach: the accesses are the paper's own. Columns of some rows (a stripe) follow each other in the
+file, a block is as many of them as the buffer holds, and the ranks that do I/O take blocks round-robin.
+A nonaligned section begins within a stripe, so it has blocks of which only a part is needed: these are
+read completely, also before they are written. In one file (figure 5) all blocks of a stripe follow each
+other; with one file per rank on its local disk (figure 6) each block is a chunk in one of the files.
+After the read (before the write) of a block, its bytes are sent to (received from) the memories of all
+ranks; this time is added to the cost of a request for the rank.
 
-Each point and each sentence of the text is looked up in ours. The machine ``paragon`` was calibrated on
-another paper, ``sp`` on nothing, so all points are predictions, but for two rates of PIOFS that stand
-beside figure 6. Chosen, where the text is silent: the numbers of ranks (`RANKS`), a section that is not
-aligned begins in the middle of a stripe (a chunk), the buffer of figure 6, and which file a chunk is in.
+Each point and each sentence of the text is compared with the simulation. The machine ``paragon`` was
+calibrated on another paper, and ``sp`` on nothing, so all points are predictions, except two rates of
+PIOFS printed with figure 6. The text does not specify the following, which were chosen: the numbers of
+ranks (`RANKS`), a nonaligned section begins in the middle of a stripe (a chunk), the buffer of figure 6,
+and the file of each chunk.
 
 Source: Nieplocha, Foster, "Disk Resident Arrays: An Array-Oriented I/O Library for Out-of-Core
 Computations", sections 4 and 5.1.
@@ -42,29 +43,30 @@ from outcore.model.simulate.paper_figures import (
 
 __all__ = ["FIGURES", "PAPER_FIGURES", "RANKS", "Compared", "Point", "accesses", "compared"]
 
-#: Ranks that do I/O, by figure. The text names more than one, 24 and more and 32 (5), and 16 of the SP.
+#: Numbers of ranks that do I/O, by figure. The text names more than one, 24 and more and 32 (5), and 16
+#: of the SP.
 RANKS = {5: (1, 2, 4, 8, 16, 24, 32), 6: (1, 2, 4, 8, 16)}
 _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 _FITS: tuple[Fit, ...] = get_args(Fit)
-# Of as many times the rate of one rank as there are ranks: what "almost linear" is taken for.
+# Fraction of perfect scaling that counts as "almost linear".
 _ALMOST = 0.8
 
 
 @dataclass(frozen=True)
 class Point:
     """
-    One point of a curve, simulated.
+    One simulated point of a curve.
 
     Attributes
     ----------
     figure, operation, fit
         5 or 6; ``read`` or ``write``; ``aligned`` or ``nonaligned``.
     buffer, ranks
-        Bytes of the buffer of a rank that does I/O, and how many do.
+        Bytes of the buffer of a rank that does I/O, and the number of such ranks.
     nbytes, seconds
-        Bytes of the section; of the whole access.
+        Bytes of the section; seconds of the whole access.
     requests, moved
-        Requests, and the bytes that disks moved for them.
+        Number of requests, and bytes that disks transferred for them.
     """
 
     figure: int
@@ -79,21 +81,21 @@ class Point:
 
     @property
     def rate(self) -> float:
-        """MB/s."""
+        """Rate in MB/s."""
         return compute_rate(self.nbytes, self.seconds)
 
 
 @dataclass(frozen=True)
 class Compared:
     """
-    A rate that the text names, and ours, in MB/s.
+    Rate stated in the text, and the simulated rate, in MB/s.
 
     Attributes
     ----------
     where
         Operation, alignment, ranks.
     theirs, ours
-        The rates.
+        Rate in the text, and simulated rate.
     fitted
         Whether the machine was calibrated with it.
     """
@@ -105,7 +107,7 @@ class Compared:
 
     @property
     def ratio(self) -> float:
-        """Ours by theirs."""
+        """Simulated rate divided by the rate in the text."""
         return self.ours / self.theirs
 
 
@@ -113,14 +115,14 @@ class Compared:
 
 
 def _pieces(length: int, edge: int, low: int) -> Iterator[tuple[int, slice]]:
-    """Which stripes of an edge `length` indices from `low` on meet, and what they have of each."""
+    """Yield the stripes that `length` indices from `low` intersect, and the part in each."""
     for number in range(low // edge, (low + length - 1) // edge + 1):
         first, last = max(low - number * edge, 0), min(low + length - number * edge, edge) - 1
         yield number, slice(first, last + 1, 1)
 
 
 def _whole(wanted: slice, edge: int) -> slice:
-    """All of an edge; of a part of it as first and last index, which sieving makes whole."""
+    """Return all of an edge; a part of it as first and last index, which sieving completes."""
     return wanted if wanted.stop - wanted.start == edge else slice(0, edge, edge - 1)
 
 
@@ -134,19 +136,20 @@ def accesses(
     local: bool | None = None,
 ) -> Case:
     """
-    Give the blocks of a section, each to the rank that reads or writes it.
+    Return the blocks of a section, each assigned to the rank that reads or writes it.
 
     Parameters
     ----------
     figure, operation, fit, buffer, ranks
         See `Point`.
     local
-        Whether each rank has a file; that of the figure by default.
+        Whether each rank has a file. Default: as in the figure.
 
     Returns
     -------
     Case
-        Arrays are files. To be simulated by ``sieve``, without which blocks would not be whole.
+        Case whose arrays are files. Simulate it with ``sieve``; other methods would not transfer whole
+        blocks.
 
     Examples
     --------
@@ -163,13 +166,13 @@ def accesses(
         across = [
             (number, _whole(part, columns)) for number, part in _pieces(one.section, columns, low)
         ]
-        # One more than a section has in a stripe: neighbours, and those at its edges, are spread evenly.
+        # One more than the blocks of a section in a stripe, so neighbours and edges are spread evenly.
         turn = one.section // columns + 1
         files: list[list[tuple[int, tuple[slice, ...]]]] = [[] for _ in range(ranks)]
         for (stripe, inside), (chunk, wanted) in itertools.product(down, across):
             owner, place = (stripe * turn + chunk) % ranks, stripe * (one.edge // columns) + chunk
             files[owner].append((owner, (slice(place, place + 1, 1), wanted, inside)))
-        # Chunks of other files are holes here: what a disk has to pass over is not known.
+        # Chunks of other files are holes here: the distance on the disk is unknown.
         shape = (one.edge // rows * (one.edge // columns), columns, rows)
         arrays = tuple(Array(shape, one.itemsize, "C", sections) for sections in files)
     else:
@@ -206,12 +209,12 @@ def _simulate(figure: int, model: Machine) -> list[Point]:
 
 def compared(figure: int, model: Machine | None = None) -> list[Compared]:
     """
-    Give the rates that the text names beside ours: four of figure 5, and of PIOFS beside figure 6.
+    Return the rates in the text and the simulated ones: four of figure 5, and PIOFS for figure 6.
 
     Parameters
     ----------
     figure, model
-        As for `PaperFigures.points`; PIOFS is that of the paper.
+        As for `PaperFigures.points`; PIOFS is the paper's.
     """
     model = model or machine(_machine_of(figure))
     found = [
@@ -241,7 +244,7 @@ def compared(figure: int, model: Machine | None = None) -> list[Compared]:
 def _pairs(
     some: Sequence[Point], first: dict[str, object], second: dict[str, object]
 ) -> list[tuple[Point, Point]]:
-    """Points that have the words of `first`, each with the one that has those of `second` instead."""
+    """Return points with the values of `first`, each with its partner with those of `second`."""
 
     def key(point: Point, **words: object) -> tuple[object, ...]:
         found = {**vars(point), **words}
@@ -254,7 +257,7 @@ def _pairs(
 
 
 def _faster(pairs: Sequence[tuple[Point, Point]], unit: str, *, strictly: bool = True) -> Found:
-    """Whether the first of each pair is faster; if not strictly, nowhere slower and somewhere faster."""
+    """Return whether the first of each pair is faster; if not strictly: never slower, once faster."""
     gains = [a.rate / b.rate for a, b in pairs]
     faster = sum(gain > TIE for gain in gains)
     slower = sum(gain * TIE < 1 for gain in gains)
@@ -286,7 +289,7 @@ def _aligned_wins(some: Sequence[Point]) -> Found:
 
 
 def _scales(some: Sequence[Point]) -> Found:
-    """As many times the rate of one rank as there are, almost; of aligned sections and of others."""
+    """Check that the rate is almost proportional to the number of ranks."""
     ones = {(p.operation, p.fit): p.rate for p in some if p.ranks == 1}
     parts = {p: p.rate / (p.ranks * ones[p.operation, p.fit]) for p in some}
     last = max(p.ranks for p in some)

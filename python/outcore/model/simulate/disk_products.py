@@ -1,21 +1,20 @@
 """
-Figure 8 of the paper on disk resident arrays in the machine model: what of its speed in memory an
-out-of-core product keeps.
+Simulate figure 8 of the paper on disk resident arrays: the efficiency of an out-of-core product.
 
-Problem. The figure is a picture, and the text has none of its points. Idea. What it was measured with is
-in the text: sizes of matrices and sections, numbers of processors, and the program, loop by loop. Reads
-and writes of sections are simulated as the accesses that they are; the product of two sections is its
-arithmetic, and what SUMMA sends. The program is a timeline of two resources, the processors and the
-disks, of which each does one thing at a time ("asynchronous I/O for only one request at a time"). Then
-each sentence that the text says of the figure is looked up in ours.
+Problem: the figure is a picture, and the text has none of its points.
+Approach: the text contains the settings: sizes of matrices and sections, numbers of processors, and the
+program, loop by loop. Reads and writes of sections are simulated as accesses; the product of two
+sections is its arithmetic plus the messages of SUMMA. The program is a timeline of two resources,
+processors and disks, each of which does one thing at a time ("asynchronous I/O for only one request at a
+time"). Then each sentence of the text about the figure is checked against the simulation.
 
-Two programs: that of the paper, which waits for sections of A and C; and that of
-``examples/matrix_product.py``, which starts the writes of C, too, and has two sections of it.
+Two programs are simulated: the paper's, which waits for sections of A and C; and
+``examples/matrix_product.py``, which also writes C in the background, with two sections of it.
 
-Chosen, where the text is silent: the rate of a processor in a product of its own (`PROCESSOR`: three
-fifths of the 75 Mflop/s that an i860 XP has at most); 32 processors that do I/O with buffers of 2 MB,
-the best of figure 5; sections that are aligned, so that they are blocks in a row in the file; panels of
-100 columns. The machine ``paragon`` was calibrated on another paper.
+The text does not specify the following, which were chosen: the rate of a processor in its own product
+(`PROCESSOR`: three fifths of the 75 Mflop/s maximum of an i860 XP); 32 processors that do I/O with
+buffers of 2 MB, the best of figure 5; aligned sections, which are consecutive blocks in the file; panels
+of 100 columns. The machine ``paragon`` was calibrated on another paper.
 
 Source: Nieplocha, Foster, "Disk Resident Arrays: An Array-Oriented I/O Library for Out-of-Core
 Computations", section 5.2.
@@ -43,13 +42,14 @@ __all__ = [
 ]
 
 FIGURES = (8,)
-#: Rows and columns of each matrix; those of a section, by number of processors.
+#: Rows and columns of each matrix, and of a section by number of processors.
 EDGE, SECTIONS = 10_000, {64: 2000, 128: 2000, 256: 2500}
-#: Mflop/s of a processor that multiplies what it has.
+#: Mflop/s of a processor for data in memory.
 PROCESSOR = 45.0
 _ITEM = 8
 _IO_RANKS, _BUFFER, _PANEL = 32, 2_000_000, 100
-# Rates that differ less are "approximately constant"; "good", "significant" and "around 50 percent".
+# Thresholds for "approximately constant" (ratio of rates), "good", "significant" and "around 50
+# percent".
 _CONSTANT, _GOOD, _SIGNIFICANT, _AROUND = 1.1, 0.8, 0.1, 0.1
 _PROGRAMS = {"as in the paper": False, "C behind": True}
 
@@ -57,14 +57,14 @@ _PROGRAMS = {"as in the paper": False, "C behind": True}
 @dataclass(frozen=True)
 class Times:
     """
-    Seconds of what a program does again and again.
+    Seconds of the repeated steps of a program.
 
     Attributes
     ----------
     multiply
-        The product of a section of A and one of B, in memory.
+        Product of a section of A and a section of B, in memory.
     read_a, read_b, write_c
-        A section from or to the disks, with nobody else there.
+        Transfer of a section from or to the disks, without other requests.
     """
 
     multiply: float
@@ -76,18 +76,18 @@ class Times:
 @dataclass(frozen=True)
 class Point:
     """
-    A bar of the figure, simulated.
+    One simulated bar of the figure.
 
     Attributes
     ----------
     figure, program
         8; ``"as in the paper"`` or ``"C behind"``.
     ranks, section
-        Processors; rows of a section of A, which are the columns of one of B.
+        Number of processors; rows of a section of A, equal to the columns of a section of B.
     times
-        Of its parts.
+        Seconds of the steps.
     in_core, seconds
-        All products in memory, and the whole program.
+        Seconds of all products in memory, and of the whole program.
     """
 
     figure: int
@@ -110,44 +110,45 @@ class Point:
 
     @property
     def efficiency(self) -> float:
-        """The one by the other."""
+        """Time in memory divided by the time of the whole program."""
         return self.in_core / self.seconds
 
     @property
     def needed(self) -> float:
-        """MB/s with which all of B comes while processors multiply: equation (1)."""
+        """Rate in MB/s at which all of B must be read while processors multiply: equation (1)."""
         return 4 * self.in_core_rate / self.section
 
     @property
     def had(self) -> float:
-        """MB/s with which B comes."""
+        """Rate in MB/s at which B is read."""
         return compute_rate(_ITEM * EDGE * self.section, self.times.read_b)
 
 
 def timeline(times: Times, chunks: int, *, behind: bool) -> float:
     """
-    Give the seconds of a program.
+    Return the seconds of a program.
 
     Parameters
     ----------
     times
-        Seconds of its parts.
+        Seconds of its steps.
     chunks
-        Sections of A, and of B.
+        Number of sections of A, and of B.
     behind
-        Whether a section of C is written while the next one is computed; there are two then.
+        Whether a section of C is written while the next one is computed; then there are two sections of
+        C.
 
     Examples
     --------
-    One section: it is read, multiplied and written. Two: B comes while processors multiply.
+    With one section, it is read, multiplied and written. With two, B is read while processors multiply.
 
     >>> timeline(Times(10.0, 1.0, 2.0, 0.5), 1, behind=False)
     13.5
     >>> timeline(Times(10.0, 1.0, 2.0, 0.5), 2, behind=False)
     46.0
     """
-    now = 0.0  # of the processors
-    disks = ready = times.read_b  # when the disks are done; when the section of B is there
+    now = 0.0  # time of the processors
+    disks = ready = times.read_b  # when the disks are free; when the section of B is in memory
     written = [0.0, 0.0]  # when the memory of a section of C is free
     for step in range(chunks * chunks):
         if step % chunks == 0:
@@ -164,7 +165,7 @@ def timeline(times: Times, chunks: int, *, behind: bool) -> float:
 
 
 def _moved(nbytes: int, model: Machine, *, write: bool) -> float:
-    """Seconds of a section: blocks in a row in the file, each of a processor that does I/O."""
+    """Return the seconds of a section: consecutive blocks, distributed over the I/O processors."""
     whole = EDGE * EDGE * _ITEM // _BUFFER
     blocks = [
         (number % _IO_RANKS, (slice(number, number + 1, 1), slice(0, _BUFFER, 1)))
@@ -175,10 +176,10 @@ def _moved(nbytes: int, model: Machine, *, write: bool) -> float:
 
 
 def _multiplied(ranks: int, section: int, model: Machine) -> float:
-    """Seconds of a product of two sections by SUMMA."""
+    """Return the seconds of a product of two sections by SUMMA."""
     down, across = ProcessGrid(size=ranks, ndim=2).shape
     own = 2e-6 * section * section * EDGE / ranks / PROCESSOR
-    # Each panel comes from one neighbour and goes to the next one meanwhile.
+    # Each panel is received from one neighbour while the previous one is sent to the next.
     come = _ITEM * EDGE * (section / down * (across > 1) + section / across * (down > 1))
     messages = 2 * 2 * -(-EDGE // _PANEL) * model.message_ns / 1e9
     return own + come / model.message_rate + messages
@@ -199,7 +200,7 @@ def _point(program: str, ranks: int, model: Machine) -> Point:
 
 
 def _simulate(_figure: int, model: Machine) -> list[Point]:
-    """The points of the figure, for both programs."""
+    """Return the points of the figure, for both programs."""
     return [_point(program, ranks, model) for program in _PROGRAMS for ranks in SECTIONS]
 
 
@@ -238,7 +239,7 @@ def _significant(some: Sequence[Point]) -> Found:
 
 def _overlapped(some: Sequence[Point]) -> Found:
     told = _each(some, [f"{one.needed:.1f} of {one.had:.1f} MB/s needed" for one in some])
-    # What is left when the first section of B, and those of A and C, are taken away.
+    # Waiting time without the reads of the first section of B and of A, and the writes of C.
     waited = 0.0
     for one in some:
         chunks, times = EDGE // one.section, one.times
@@ -255,7 +256,7 @@ def _memory(some: Sequence[Point]) -> Found:
 
 
 def _sentences(_figure: int, _model: Machine) -> list[tuple[str, Check[Point]]]:
-    """The sentences of the text, which are about the program of the paper."""
+    """Return the sentences of the text, which are about the program of the paper."""
     return [(said, functools.partial(_check_paper_program, check)) for said, check in _CHECKS]
 
 

@@ -1,17 +1,18 @@
 """
-Figures 9 to 15 of the irregular paper in the machine model: curves, and what the paper says of them.
+Simulate figures 9 to 15 of the irregular paper, and check its sentences about them.
 
-Problem. The figures are pictures; of their points the text has two ("almost 40 MB/sec", "up to
+Problem: the figures are pictures; the text contains two of their points ("almost 40 MB/sec", "up to
 60MBytes/sec").
-Idea. The settings are the paper's (`tables.irregular`), so are the domains and the groups (``in_turn``);
-each sentence that the text says of a curve is a `Claim`, which is looked up in ours. The machines
-``paragon`` and ``red`` are calibrated on the two points and on nothing else.
+Approach: the settings are the paper's (`tables.irregular`), and so are the domains and the groups
+(``in_turn``). Each sentence of the text about a curve is a `Claim`, which is checked against the
+simulation. The machines ``paragon`` and ``red`` are calibrated on the two points only.
 
-What the text leaves open was chosen: sizes of chunks (`CHUNKS`; the axis of figures 9 to 11, 13 and 14),
-chunks of 4 MB in figure 15, powers of two below the number of ranks as numbers of groups (`GROUPS`).
+The text does not specify the following, which were chosen: sizes of chunks (`CHUNKS`; the axis of
+figures 9 to 11, 13 and 14), chunks of 4 MB in figure 15, and powers of two below the number of ranks as
+numbers of groups (`GROUPS`).
 
-Source: No, Choudhary, "Techniques to provide Run-Time Support for solving Irregular Problems",
-section 4.
+Source: No, Choudhary, "Techniques to provide Run-Time Support for solving Irregular Problems", section
+4.
 """
 
 from __future__ import annotations
@@ -39,20 +40,21 @@ GROUPS = (1, 2, 4, 8, 16, 32, 64)
 @dataclass(frozen=True)
 class Point:
     """
-    One point of a curve, simulated.
+    One simulated point of a curve.
 
     Attributes
     ----------
     figure, method, operation
         Number of the figure; ``collective`` or ``pipelined``; ``read`` or ``write``.
     ranks, stripe, groups, chunk
-        Compute nodes, bytes of a stripe unit, groups, bytes of a chunk.
+        Number of compute nodes, bytes of a stripe unit, number of groups, bytes of a chunk.
     nbytes
         Bytes of the array.
     seconds
-        Of the whole access.
+        Seconds of the whole access.
     io, communication, computation
-        Of these: all wait for the disks; messages; reordering of elements. What is left are agreements.
+        Seconds in which all wait for the disks, of messages, and of reordering elements. The rest is
+        agreements.
     """
 
     figure: int
@@ -70,7 +72,7 @@ class Point:
 
     @property
     def rate(self) -> float:
-        """Application bandwidth, MB/s."""
+        """Application bandwidth in MB/s."""
         return compute_rate(self.nbytes, self.seconds)
 
 
@@ -79,7 +81,7 @@ def _machine_of(figure: int) -> str:
 
 
 def _simulate(figure: int, model: Machine) -> list[Point]:
-    """The points of a figure; the machine gets the stripe units of the figure."""
+    """Return the points of a figure; the machine gets the stripe units of the figure."""
     found = []
     for one in tables.irregular(figure):
         with_groups = (one.groups,) if one.groups else GROUPS
@@ -97,7 +99,7 @@ def _simulate(figure: int, model: Machine) -> list[Point]:
 def _point(one: tables.Setting, base: Machine, groups: int, chunk: int) -> Point:
     each = one.nbytes // one.ranks // one.itemsize
     case = Scattered(one.ranks, each, itemsize=one.itemsize, write=one.operation == "write")
-    # A server keeps blocks, which are no longer than a stripe.
+    # A server caches blocks, which are at most as long as a stripe.
     model = replace(base, stripe=one.stripe, block=min(base.block, one.stripe))
     method = cast(Method, one.method)
     outcome = simulate_scattered(case, model, method, chunk=chunk, groups=groups, in_turn=True)
@@ -132,7 +134,7 @@ def _name(point: Point) -> str:
 
 
 def _rises(some: Sequence[Point]) -> Found:
-    """Each curve against chunks rises."""
+    """Check that each curve against chunk sizes rises."""
     curves = _curves(some, _name)
     wrong = [
         name
@@ -145,7 +147,7 @@ def _rises(some: Sequence[Point]) -> Found:
 
 
 def _longer_stripes(some: Sequence[Point], write: bool) -> Found:
-    """The longer stripe unit is better; of reads where chunks are large."""
+    """Check that the longer stripe unit is better; for reads only with large chunks."""
     operation = "write" if write else "read"
     pairs = _curves(
         [p for p in some if p.operation == operation],
@@ -169,7 +171,7 @@ def _longer_stripes(some: Sequence[Point], write: bool) -> Found:
 
 
 def _best_groups(one_group: Sequence[Point], more: Sequence[Point]) -> Found:
-    """Of all that writes with 128 nodes, 4 groups with 256 KB are best, and almost 40 MB/s."""
+    """Check that 4 groups with 256 KB are best for writes with 128 nodes, at almost 40 MB/s."""
     some = [p for p in (*one_group, *more) if (p.operation, p.ranks) == ("write", 128)]
     best = max(some, key=lambda p: p.rate)
     named = max((p for p in some if (p.groups, p.stripe) == (4, 256 << 10)), key=lambda p: p.rate)
@@ -181,7 +183,7 @@ def _best_groups(one_group: Sequence[Point], more: Sequence[Point]) -> Found:
 
 
 def _optimum(some: Sequence[Point]) -> Found:
-    """The best number of groups is inside of the range."""
+    """Check that the best number of groups is within the range."""
     parts, inside = [], 0
     curves = _curves(some, _name)
     for name, curve in curves:
@@ -194,7 +196,7 @@ def _optimum(some: Sequence[Point]) -> Found:
 
 
 def _large_chunks(some: Sequence[Point], write: bool) -> Found:
-    """I/O and communication of large chunks take less, or more."""
+    """Check that I/O and communication take less (writes) or more (reads) time with large chunks."""
     operation = "write" if write else "read"
     curve = [p for p in some if p.operation == operation]
     first, last = curve[0], curve[-1]

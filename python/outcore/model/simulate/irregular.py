@@ -1,22 +1,24 @@
 """
-Simulated collectives of elements that ranks chose one by one, on the clock of a modelled machine.
+Simulate collective accesses to elements that ranks choose one by one.
 
 | method       | what happens                                                                    |
 |--------------|---------------------------------------------------------------------------------|
-| `direct`     | each rank a request for each of its blocks, in the order of the file             |
-| `collective` | owners read or write their file domains, chunk by chunk; then elements travel    |
+| `direct`     | each rank makes one request for each of its blocks, in the order of the file     |
+| `collective` | owners read or write their file domains, chunk by chunk; then elements are sent  |
 | `pipelined`  | the same, while the next chunk is read, or the last one written                  |
 
-Domains, rounds and groups are cut as those of `CollectiveArray.schedule_all`
-(``plan/src/points/divide.rs``), of which many ranks have more bins than there are here, or with
-`in_turn` are those of the paper. What ranks want is described and not enumerated (`Scattered`), so
-10^5 of them take no memory; what goes between which ranks is counted from it exactly, up to 2^26 blocks
-at the ends of domains, and from then on estimated as if these were all ranks' in equal parts.
+Domains, rounds and groups are cut as in `CollectiveArray.schedule_all`
+(``plan/src/points/divide.rs``), which has more bins than the simulation if there are many ranks; with
+`in_turn` they are cut as in the paper.
+The elements are described, not enumerated (`Scattered`), so 10^5 ranks need no memory for them. The
+bytes between ranks are counted exactly for up to 2^26 blocks at the ends of domains; beyond that they
+are estimated as if these belonged to all ranks in equal parts.
 
-A schedule is made before the time, as in the paper: the ranks have told the owners what they want.
+The schedule is made before the simulated time starts, as in the paper: the ranks have sent their
+requests to the owners.
 
-Source: No, Choudhary, "Techniques to provide Run-Time Support for solving Irregular Problems",
-section 3.
+Source: No, Choudhary, "Techniques to provide Run-Time Support for solving Irregular Problems", section
+3.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ __all__ = ["CASES", "CHUNK", "METHODS", "Method", "Scattered", "case", "simulate
 
 Method = Literal["direct", "collective", "pipelined"]
 METHODS: tuple[Method, ...] = get_args(Method)
-#: The largest buffer of an owner that `schedule_all` chooses.
+#: Largest buffer of an owner that `schedule_all` chooses.
 CHUNK = 64 << 20
 #: Patterns of `outcore simulate --case`.
 CASES = ("random", "clustered")
@@ -47,19 +49,19 @@ _ITEM, _RUN, _SPREAD = 8, 64, 16
 @dataclass(frozen=True)
 class Scattered:
     """
-    Elements of made-up ranks: each element of an array belongs to one of them, as in a partitioned mesh.
+    Elements of simulated ranks, each owned by one rank, as in a partitioned mesh.
 
     Attributes
     ----------
     ranks, blocks
-        How many ranks; blocks of consecutive elements that each has.
+        Number of ranks; number of blocks of consecutive elements of each rank.
     run, itemsize
         Elements of a block; bytes of an element.
     spread
-        Ranks whose blocks lie among each other, in a part of the array that is theirs; 0, the default:
-        all. Blocks are drawn: among as many as the part has ranks, each rank has one.
+        Number of ranks whose blocks are mixed in a common part of the array; 0, the default, means all.
+        The order is random: among every `spread` consecutive blocks, each of these ranks has one.
     write
-        Whether they write.
+        Whether the ranks write.
 
     Examples
     --------
@@ -77,7 +79,7 @@ class Scattered:
     write: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what nobody can have."""
+        """Raise `UsageError` for impossible counts."""
         if not self.spread:
             object.__setattr__(self, "spread", self.ranks)
         counts = (self.ranks, self.blocks, self.run, self.itemsize, self.spread)
@@ -94,17 +96,17 @@ class Scattered:
 
     def indices(self, rank: int) -> NDArray[np.int64]:
         """
-        List the elements of a rank, in the order of the array: 8 bytes of memory for each.
+        Return the elements of a rank, in the order of the array: 8 bytes of memory for each.
 
         Parameters
         ----------
         rank
-            From 0.
+            Number of the rank, from 0.
 
         Raises
         ------
         UsageError
-            ``bad-option``: there is no such rank.
+            ``bad-option``: the rank does not exist.
         """
         if not 0 <= rank < self.ranks:
             raise UsageError(f"rank {rank} of {self.ranks}", code="bad-option")
@@ -114,17 +116,17 @@ class Scattered:
 
 def case(name: str, ranks: int, nbytes: int = 16 << 20, *, write: bool = False) -> Scattered:
     """
-    Make a case of `outcore simulate`: double precision numbers, of which each rank has so many bytes.
+    Make a case of `outcore simulate` with double precision numbers.
 
     Parameters
     ----------
     name
-        ``"random"``: single elements among those of all ranks. ``"clustered"``: 64 in a row, among
-        those of 16 ranks, as a partitioner leaves them.
+        ``"random"``: single elements, mixed with those of all ranks. ``"clustered"``: 64 consecutive
+        elements, mixed with those of 16 ranks, as after partitioning.
     ranks, nbytes
-        How many ranks; bytes of each, about.
+        Number of ranks; approximate bytes of each rank.
     write
-        Whether they write.
+        Whether the ranks write.
     """
     run, spread = (1, ranks) if name == "random" else (_RUN, min(_SPREAD, ranks))
     blocks = max(nbytes // (_ITEM * run), 1)
@@ -142,23 +144,23 @@ def simulate_scattered(
     in_turn: bool = False,
 ) -> Outcome:
     """
-    Tell what an access of such elements would take on a modelled machine.
+    Simulate an access to such elements on a modelled machine.
 
     Parameters
     ----------
     case
-        What the ranks want.
+        Elements of the ranks.
     machine
-        See `outcore.model.machines.machine`.
+        Machine; see `outcore.model.machines.machine`.
     method
-        See the table above.
+        Method in the table above.
     chunk, groups, io_ranks
-        Bytes of an owner's buffer, groups in which owners take turns, ranks that own parts (all): as
-        for `CollectiveArray.schedule_all`.
+        Bytes of an owner's buffer, number of groups of owners that take turns, number of ranks that own
+        parts (default: all), as for `CollectiveArray.schedule_all`.
     in_turn
-        The paper's domains: each round is a stretch of the file of which each owner has a part, in one
-        request, and one group of owners reads or writes at a time. Ours: an owner's chunks follow each
-        other in the file, and the next group does not wait.
+        Whether to use the paper's domains: each round is a stretch of the file of which each owner has a
+        part, in one request, and one group of owners reads or writes at a time. Otherwise an owner's
+        chunks follow each other in the file, and the next group does not wait.
 
     Returns
     -------
@@ -167,14 +169,15 @@ def simulate_scattered(
     Raises
     ------
     UsageError
-        ``bad-hint``: no such method, more I/O ranks than ranks, no chunk, no group.
+        ``bad-hint``: the method does not exist, there are more I/O ranks than ranks, or no chunks or
+        groups.
     LayoutError
-        Sizes beyond 62 bits, 2^33 blocks of servers, 2^26 chunks.
+        Sizes exceed 62 bits, 2^33 blocks of servers, or 2^26 chunks.
 
     Notes
     -----
-    Memory O(ranks + chunks) and a bit for each block of the file; time O(ranks) for each step, and
-    O(chunks spread) where counts are exact.
+    Memory O(ranks + chunks) and one bit for each block of the file; time O(ranks) for each step, and
+    O(chunks spread) if counts are exact.
 
     Examples
     --------

@@ -1,23 +1,23 @@
 """
-Simulated methods: real plans of made-up ranks, on the clock of a modelled machine.
+Simulate access methods: real plans for simulated ranks, on the clock of a modelled machine.
 
 | method      | what happens                                                                     |
 |-------------|----------------------------------------------------------------------------------|
-| `direct`    | each rank reads or writes each run of its section by a request, one at a time;    |
-|             | what several want is read by each, what several give is written by the highest    |
-| `sieve`     | each rank moves everything from its first to its last byte, one window at a time  |
+| `direct`    | each rank reads or writes each run of its section with one request, one at a time; |
+|             | each rank reads shared elements; the highest rank writes them                     |
+| `sieve`     | each rank transfers everything from its first to its last byte, window by window  |
 | `static`    | extended two-phase, file domains of the whole array                               |
 | `dynamic`   | extended two-phase, file domains of the bounding section of all requests          |
-| `requested` | ours: regions, domains of equal cost, tiles in slots, long gaps skipped            |
-| `auto`      | `requested`, or each on its own with gaps read: what takes less on this machine    |
+| `requested` | as in outcore: regions, domains of equal cost, tiles in slots, long gaps skipped   |
+| `auto`      | `requested`, or independent access with gaps read: the faster on this machine      |
 
-Which gaps are read, and whether holes are, `requested` and `auto` decide as `read_all` does where
-`outcore bench` measured the disks: by `Machine.figures`. That the clock of the model chooses, and not a
-price of it, is what `auto` has ahead of `read_all`.
+`requested` and `auto` decide which gaps and holes are read as `read_all` does with the measurements of
+`outcore bench`, here from `Machine.figures`. `auto` has one advantage over `read_all`: it chooses by the
+simulated time, not by an estimated cost.
 
-`static` and `dynamic` do as the paper says: one bounding section, one tile for each owner as far as its
-memory allows, a column at a time where columns are not neighbours in the file, always read before
-written where there are holes.
+`static` and `dynamic` follow the paper: one bounding section, one tile for each owner as far as its
+memory allows, a column at a time if columns are not neighbours in the file, and always a read before the
+write if there are holes.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ __all__ = ["METHODS", "Array", "Case", "Method", "Outcome", "plan", "simulate"]
 Method = Literal["direct", "sieve", "static", "dynamic", "requested", "auto"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
-# What a processor of the paper sieves in one piece.
+# Bytes that a processor of the paper sieves in one piece.
 _PAPER_SLOT = 4 << 20
-# One is exchanged, the other read or written.
+# One slot is exchanged while the other is read or written.
 _PAPER_SLOTS = 2
-# Strides within a column; the next column is a request of its own, unless it follows at once.
+# Strides within a column are sieved; the next column is a separate request, unless it is adjacent.
 _PAPER_GAP = 1 << 10
 _FAR = 1 << 60
 _PAGE = 4096
@@ -51,17 +51,17 @@ _PAGE = 4096
 @dataclass(frozen=True)
 class Array:
     """
-    One array, and which section of it each rank wants.
+    Array, with the section that each rank accesses.
 
     Attributes
     ----------
     shape, itemsize, order
-        The array: lengths, bytes of an element, ``"C"`` or ``"F"``.
+        Lengths of the axes, bytes of an element, ``"C"`` or ``"F"``.
     sections
-        For each rank that wants any: its number, and a slice with start, stop and step for each axis.
+        Number of each rank with a section, and a slice with start, stop and step for each axis.
     offset
-        Where in its file the first byte is, at 128 for ``.npy``: owners begin at pages of the file.
-        None if that is not known; then they begin at any row.
+        Position of the first byte in the file, 128 for ``.npy``: owners begin at pages of the file. None
+        if it is unknown; then they begin at any row.
     """
 
     shape: tuple[int, ...]
@@ -71,14 +71,14 @@ class Array:
     offset: int | None = None
 
     def descriptor(self) -> list[int]:
-        """Give the array as words."""
+        """Return the array as a record."""
         ndim = len(self.shape)
         axes = range(ndim) if self.order == "C" else reversed(range(ndim))
         place = -1 if self.offset is None else self.offset
         return [self.itemsize, 0, ndim, *axes, *self.shape, *[1] * ndim, place]
 
     def accesses(self) -> list[int]:
-        """Give the accesses as words."""
+        """Return the accesses as a record."""
         words: list[int] = []
         for rank, section in self.sections:
             words += (rank, 0)
@@ -90,7 +90,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Case:
-    """What ranks want, all at once: sections of one array or of several."""
+    """Concurrent accesses of ranks: sections of one array or of several."""
 
     ranks: int
     arrays: tuple[Array, ...]
@@ -100,26 +100,26 @@ class Case:
 @dataclass(frozen=True)
 class Outcome:
     """
-    What an access takes on a modelled machine.
+    Result of a simulated access.
 
     Attributes
     ----------
     method, why
-        The method; with ``auto`` what it chose, and why.
+        Method; with ``auto`` the chosen one, and the reason.
     ns
-        When the last rank is done: nanoseconds.
+        Nanoseconds until the last rank is done.
     requests, bytes, useful
-        Requests, bytes that servers moved for them, bytes that ranks asked for.
+        Number of requests, bytes that servers transferred for them, bytes that ranks requested.
     messages, message_bytes
-        Between ranks of different nodes.
+        Messages between ranks of different nodes, and their bytes.
     rounds
-        Of two phases; 0 for ranks on their own.
+        Rounds of two-phase; 0 for independent access.
     io_ns, exchange_ns, busiest_ns
-        Time in which all waited for servers; time of the exchanges; work of the busiest server.
+        Time in which all ranks waited for servers; time of the exchanges; work of the busiest server.
     copy_ns
-        Of the exchanges: copies in memory of the rank that copies most.
+        Time of copies in memory during the exchanges, on the rank that copies most.
     events
-        Bursts of requests that were looked at; fewer than requests if each stands for many.
+        Number of simulated bursts of requests; smaller than `requests` if a burst stands for many.
     """
 
     method: str
@@ -167,26 +167,27 @@ def plan(
     gap: int | None = None,
 ) -> _core.Collective:
     """
-    Make the plan of a two-phase method: the planner of `read_all`.
+    Make the plan of a two-phase method with the planner of `read_all`.
 
     Parameters
     ----------
     io_ranks
-        So many ranks own parts of files; all by default.
+        Number of ranks that own parts of files. Default: all.
     slot
-        Bytes that a rank has for one of two slots; what `read_all` or the paper would have by default.
-        With `requested` it has three slots where these fit in their place, and by default.
+        Bytes of one of two slots of a rank. With `requested`, a rank has three slots if these fit in the
+        same memory. Default: as in `read_all` or in the paper, and three slots with `requested`.
     shares
-        For each array pairs of rank and part (`outcore.assign`), instead of all I/O ranks alike.
+        Pairs of rank and part for each array (`outcore.assign`), instead of equal parts for all I/O
+        ranks.
     gap
-        With `requested`: gaps below so many bytes are cheaper to read than to skip; as of a disk that
-        nobody measured by default.
+        With `requested`: gaps below this many bytes are cheaper to read than to skip. Default: the value
+        for a disk without measurements.
     """
     jobs = _jobs(case, io_ranks)
     if shares is not None:
         jobs = [(job[0], job[1], list(own)) for job, own in zip(jobs, shares, strict=True)]
     paper = method in ("static", "dynamic")
-    # A tile that has no place in its first page needs no page for that.
+    # A tile without a position in its first page needs no page for that.
     free = AGREED.slot - (0 if any(array.offset is not None for array in case.arrays) else _PAGE)
     size = slot or (_PAPER_SLOT if paper else free)
     return _core.Collective(
@@ -212,21 +213,21 @@ def simulate(
     leaves_out: bool = True,
 ) -> Outcome:
     """
-    Tell what an access would take on a modelled machine.
+    Simulate an access on a modelled machine.
 
     Parameters
     ----------
     case
-        What the ranks want.
+        Sections of the ranks.
     machine
-        See `outcore.model.machines.machine`.
+        Machine; see `outcore.model.machines.machine`.
     method
-        See the table above.
+        Method in the table above.
     io_ranks, slot, shares
         As for `plan`.
     leaves_out
-        Whether ranks that write on their own leave out what higher ranks give, as `write_all` does.
-        Those of the papers did not.
+        Whether ranks that write independently omit elements that higher ranks write, as `write_all`
+        does. The ranks of the papers did not.
 
     Returns
     -------
@@ -235,19 +236,19 @@ def simulate(
     Raises
     ------
     UsageError
-        ``bad-hint``: no such method.
+        ``bad-hint``: the method does not exist.
     SectionError
-        A section outside its array; sizes beyond 63 bits, or 2^33 blocks of a server.
+        A section is outside its array, or sizes exceed 63 bits or 2^33 blocks of a server.
 
     Notes
     -----
-    Memory O(ranks), plus a bit for each block of the files; time about a second for each million events,
-    of which there are no more than some millions in a round.
+    Memory O(ranks), plus one bit for each block of the files. Time: about one second for each million
+    events; a round has at most a few million of them.
 
     Examples
     --------
-    Two ranks read the halves of 8 KiB from one server that takes 1 ms for a request and a byte each
-    microsecond: the second waits for the first.
+    Two ranks read the halves of 8 KiB from one server that takes 1 ms for a request and 1 microsecond
+    for each byte: the second waits for the first.
 
     >>> from outcore.model.machines.machine import machine
     >>> from outcore.model.simulate import Array, Case, simulate
@@ -299,12 +300,12 @@ def _together(
 
 
 def _slots(made: _core.Collective, slot: int | None) -> int:
-    """How many slots a rank has: three, unless there is only memory for two."""
+    """Return the number of slots of a rank: three, unless memory is limited to two."""
     return made.slots(2 * made.slot_bytes if slot is None else slot)
 
 
 def outcome_of(method: str, found: Mapping[str, Any], why: str = "") -> Outcome:
-    """Give what the core found as an outcome."""
+    """Convert a result of the core to an `Outcome`."""
     return Outcome(method=method, why=why, **found)
 
 
@@ -315,13 +316,13 @@ def _auto(
     slot: int | None,
     shares: Sequence[Sequence[tuple[int, int]]] | None,
 ) -> Outcome:
-    """Choose what takes less, of the ways that `read_all` has where nothing is cached."""
+    """Choose the faster of the methods that `read_all` has if nothing is cached."""
     gap = machine.figures(case.ranks).gap
     own = _core.simulate_alone(
         _jobs(case, 1),
         machine,
         ranks=case.ranks,
-        # What others may be writing is not written back.
+        # Do not write back gaps that other ranks may be writing.
         gap=0 if case.write else gap,
         most=AGREED.slot,
         write=case.write,

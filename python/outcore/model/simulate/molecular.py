@@ -1,17 +1,17 @@
 """
-Tables 6 to 9 of the PASSION report in the machine model: molecular dynamics, the pairs on disk.
+Simulate tables 6 to 9 of the PASSION report: molecular dynamics with the pairs on disk.
 
-Problem. The list of pairs (the indirection array) is out of core, the atoms are not; a loop over the
-pairs is prepared (tables 6 and 7) and run once (8 and 9), with slabs of the list of 8 K to 128 K.
-Idea. Each processor reads its part of the list in slabs, on the clock of ``ipsc``; for each slab it
-gets the atoms it needs from the other processors, and gives them their sums, in one message each way.
-Arithmetic is divided evenly. Preparing takes some passes over the list.
+Problem: the list of pairs (the indirection array) is out of core, the atoms are in memory. A loop over
+the pairs is prepared (tables 6 and 7) and run once (8 and 9), with slabs of the list of 8 K to 128 K.
+Approach: each processor reads its part of the list in slabs, on the clock of ``ipsc``. For each slab it
+receives the atoms it needs from the other processors, and sends them their sums, in one message each
+way. Arithmetic is divided evenly. The preparation makes several passes over the list.
 
-What the report leaves open was chosen, for all cells alike. Four figures (`LIST`, `PASSES`, `ATOM`,
-`LOOP`) were found from the cells of 2 and 4 processors with slabs of 64 K, 8 of 80. That the loop takes
-as long for 6 000 atoms as for 14 000, and its preparation less than half the arithmetic, says that both
-had about as many pairs. A slab of 8 K is taken for 8 K bytes: with as many pairs in each the list would
-be hardly longer than one.
+The report does not specify some parameters, which were chosen, equal for all cells. Four of them
+(`LIST`, `PASSES`, `ATOM`, `LOOP`) were fitted to the cells of 2 and 4 processors with slabs of 64 K, 8
+of 80. The loop takes as long for 6 000 atoms as for 14 000, and its preparation less than half the
+arithmetic, which implies that both had about the same number of pairs. A slab of 8 K is taken as 8 K
+bytes: with 8 K pairs, the list would be hardly longer than one slab.
 
 Source: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel I/O",
 section 4.4.4.
@@ -29,11 +29,11 @@ from outcore.model.simulate.paper import Cell
 
 __all__ = ["MOLECULAR", "molecular"]
 
-#: Bytes of the list of pairs, of two numbers of 4 bytes each.
+#: Bytes of the list of pairs, with two numbers of 4 bytes each.
 LIST = 2_600_000
-#: How often it is read while the loop is prepared.
+#: Number of times that it is read while the loop is prepared.
 PASSES = 13
-#: Seconds of arithmetic: for an atom, while the loop is prepared; for one run of the loop.
+#: Seconds of arithmetic: for one atom during the preparation; for one run of the loop.
 ATOM, LOOP = 0.0166, 62.0
 #: Bytes of an atom's position, and of its force.
 _VECTOR = 24
@@ -44,14 +44,14 @@ NUMBERS = (6, 7, 8, 9)
 
 def molecular(number: int, model: Machine | None = None) -> list[Cell]:
     """
-    Give table 6, 7, 8 or 9 of the PASSION report.
+    Return table 6, 7, 8 or 9 of the PASSION report.
 
     Parameters
     ----------
     number
-        Of the table.
+        Number of the table.
     model
-        The machine; ``ipsc`` by default.
+        Machine. Default: ``ipsc``.
     """
     model = model or machine("ipsc")
     return [
@@ -80,7 +80,7 @@ def _seconds(cell: tables.Measurement, model: Machine) -> float:
 
 @functools.cache
 def _read(ranks: int, slab: int, model: Machine) -> float:
-    """Seconds in which each processor reads its part of the list, a request for a slab."""
+    """Return the seconds in which each processor reads its part of the list, one request per slab."""
     pairs = LIST // _PAIR
     parts = [
         (rank, (slice(pairs * rank // ranks, pairs * (rank + 1) // ranks),))
@@ -92,10 +92,10 @@ def _read(ranks: int, slab: int, model: Machine) -> float:
 
 
 def _exchanged(atoms: int, ranks: int, slab: int, model: Machine) -> float:
-    """Seconds of the messages of one run: for each slab atoms come, and forces go."""
+    """Return the seconds of the messages of one run: for each slab, receive atoms and send forces."""
     slabs = math.ceil(LIST / ranks / slab)
     ends = 2 * LIST / ranks / slabs / _PAIR
-    # Of so many ends of pairs, drawn evenly; the part that other processors have.
+    # For this many ends of pairs, drawn uniformly: the part that other processors have.
     needed = atoms * (1 - math.exp(-ends / atoms)) * (ranks - 1) / ranks
     bytes_moved = needed * _VECTOR / model.message_rate
     return 2 * slabs * ((ranks - 1) * 2 * model.message_ns / 1e9 + bytes_moved)

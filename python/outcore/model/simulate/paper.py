@@ -1,9 +1,9 @@
 """
-The papers' tables, theirs beside ours.
+Simulate the papers' tables for comparison.
 
 Tables 1 to 8 of the extended two-phase paper (seconds on the Touchstone Delta) and 4 to 6 of the
 multi-collective paper (percent, and seconds, on the SP-2), simulated on ``delta`` and ``sp2``.
-`CALIBRATED` says which cells the figures of a machine were fitted to; all others are predictions.
+`CALIBRATED` lists the cells that the parameters of a machine were fitted to; all others are predictions.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from outcore.model.simulate.methods import Array, Case, Method, Outcome, simulat
 
 __all__ = ["CALIBRATED", "Cell", "Summary", "case_of", "extended", "multi", "summaries"]
 
-# A pair of methods that the paper measured closer than this is no order.
+# Times of two methods that differ by less than this factor have no order.
 _TIE = 1.05
 
 
 @dataclass(frozen=True)
 class Cell:
     """
-    One figure of a paper, and the same simulated.
+    Value in a paper, and the simulated value.
 
     Attributes
     ----------
     paper
-        ``"extended"`` or ``"multi"``.
+        ``"extended"``, ``"multi"`` or ``"passion"``.
     table, row, ranks, column
-        Where it stands.
+        Position in the table.
     unit
         ``"s"`` or ``"%"`` (of the time saved).
     theirs, ours
-        The figures.
+        Value in the paper, and simulated value.
     fitted
         Whether the machine was calibrated with it.
     """
@@ -58,7 +58,7 @@ class Cell:
 
     @property
     def ratio(self) -> float:
-        """Ours by theirs; of percentages: of the times that are left of 100."""
+        """Simulated value divided by the paper's; for percentages, ratio of the remaining times."""
         if self.unit == "%":
             return (100 - self.ours) / (100 - self.theirs)
         return self.ours / self.theirs
@@ -67,17 +67,18 @@ class Cell:
 @dataclass(frozen=True)
 class Summary:
     """
-    How well one table is met.
+    Accuracy of one table.
 
     Attributes
     ----------
     cells
-        How many.
+        Number of cells.
     median, worst
-        Of the factors between ours and theirs, whichever is larger: 1 is exact.
+        Median and maximum of the factor between simulated value and paper, in either direction: 1 is
+        exact.
     alike, rows
-        In how many rows (of a number of ranks) the methods come in the same order as in the paper;
-        methods that the paper measured within 5 % may come in any.
+        Number of rows (for a number of ranks) in which the methods have the same order as in the paper,
+        and number of rows; methods within 5 % in the paper may have any order.
     """
 
     paper: str
@@ -104,7 +105,7 @@ def _fitted(cell: tables.Measurement) -> bool:
 
 
 def case_of(cell: tables.Measurement) -> Case:
-    """Give what the ranks of a cell want."""
+    """Return the accesses of a cell."""
     sections = tables.sections(cell.section, cell.ranks)
     array = Array(cell.shape, cell.itemsize, cell.order, list(enumerate(sections)))
     return Case(cell.ranks, (array,), write=cell.operation == "write")
@@ -112,12 +113,12 @@ def case_of(cell: tables.Measurement) -> Case:
 
 def extended(model: Machine | None = None, *, table: int | None = None) -> list[Cell]:
     """
-    Give tables 1 to 8 of the extended two-phase paper, or one of them.
+    Return tables 1 to 8 of the extended two-phase paper, or one of them.
 
     Parameters
     ----------
     model
-        The machine; ``delta`` by default.
+        Machine. Default: ``delta``.
     """
     model = model or machine("delta")
     return [
@@ -136,7 +137,7 @@ def extended(model: Machine | None = None, *, table: int | None = None) -> list[
     ]
 
 
-# Files of 32 MB: "a two-dimensional matrix of 1024 x 2048" of 16 bytes then.
+# Files of 32 MB: "a two-dimensional matrix of 1024 x 2048" then has elements of 16 bytes.
 _FILE = (1024, 2048)
 _ITEM = 16
 
@@ -146,7 +147,7 @@ def _part(length: int, ranks: int, rank: int) -> slice:
 
 
 def _files(files: int, ranks: int, access: str) -> tuple[Array, ...]:
-    """Files of which each rank wants some consecutive rows, or columns."""
+    """Return files of which each rank accesses some consecutive rows, or columns."""
 
     def section(rank: int) -> tuple[slice, slice]:
         rows = _part(_FILE[0], ranks, rank) if access == "rows" else slice(0, _FILE[0])
@@ -158,7 +159,7 @@ def _files(files: int, ranks: int, access: str) -> tuple[Array, ...]:
 
 
 def _variables(count: int, nbytes: int, ranks: int) -> tuple[Array, ...]:
-    """Variables of a program: three-dimensional, each rank has a block of planes."""
+    """Return the three-dimensional variables of a program; each rank has a block of planes."""
     side = round((nbytes / count / 4) ** (1 / 3))
     all_of_it = slice(0, side)
     planes = [(rank, (_part(side, ranks, rank), all_of_it, all_of_it)) for rank in range(ranks)]
@@ -166,7 +167,7 @@ def _variables(count: int, nbytes: int, ranks: int) -> tuple[Array, ...]:
 
 
 def _one_by_one(arrays: Iterable[Array], ranks: int, model: Machine) -> float:
-    """Seconds of a collective for each file. Equal files take equal times."""
+    """Return the seconds of one collective call per file. Equal files take equal times."""
 
     @functools.cache
     def each(key: int) -> float:
@@ -177,7 +178,7 @@ def _one_by_one(arrays: Iterable[Array], ranks: int, model: Machine) -> float:
 
 
 def _at_once(arrays: tuple[Array, ...], ranks: int, model: Machine) -> Outcome:
-    """One collective for all files, given to ranks as `outcore.read_all` does."""
+    """Simulate one collective call for all files, assigned to ranks as `outcore.read_all` does."""
     wanted = np.zeros((ranks, len(arrays)), np.int64)
     for column, array in enumerate(arrays):
         for rank, section in array.sections:
@@ -192,12 +193,12 @@ def _at_once(arrays: tuple[Array, ...], ranks: int, model: Machine) -> Outcome:
 
 def multi(model: Machine | None = None) -> list[Cell]:
     """
-    Give tables 4 to 6 of the multi-collective paper.
+    Return tables 4 to 6 of the multi-collective paper.
 
     Parameters
     ----------
     model
-        The machine; ``sp2`` by default.
+        Machine. Default: ``sp2``.
     """
     model = model or machine("sp2")
     cells = []
@@ -233,18 +234,19 @@ def _grouped(cells: Iterable[Cell], key: Callable[[Cell], object]) -> list[list[
 
 
 def _same_order(row: list[Cell]) -> bool:
-    """Whether ours come in the order of theirs, as far as these have one."""
+    """Return whether the simulated values have the order of the paper's, where these differ enough."""
     return all(a.ours < b.ours for a in row for b in row if a.theirs * _TIE < b.theirs)
 
 
 def summaries(cells: Iterable[Cell], *, fitted: bool | None = None) -> list[Summary]:
     """
-    Tell how well each table is met.
+    Return the accuracy of each table.
 
     Parameters
     ----------
     fitted
-        Only cells that were, or were not, used for calibration; all by default. Orders are of all.
+        Whether to include only cells that were used (True) or not used (False) for calibration. None
+        includes all. Orders always use all cells.
     """
     found = []
     for table in _grouped(cells, lambda cell: (cell.paper, cell.table)):

@@ -1,10 +1,10 @@
 """
-Figures of a paper in the machine model: their points, what the text says of them, and their print.
+Simulated figures of a paper: points, checks of the text, and printed tables.
 
-Problem. Three modules simulate figures of papers. All of them have points, sentences that are looked up
-in the points, and a table, for the machine of the paper or another one.
-Idea. `PaperFigures` has what they share. A module gives it what differs: the accesses, how a sentence
-is looked up, and the table.
+Problem: three modules simulate figures of papers. All of them have points, sentences that are checked
+against the points, and a table, for the machine of the paper or another one.
+Approach: `PaperFigures` contains the shared code. A module provides the rest: the accesses, the checks
+of sentences, and the table.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from outcore.model.simulate.methods import Case, Outcome, simulate
 __all__ = ["Check", "Found", "PaperFigures", "compute_rate", "simulate_buffered"]
 
 P = TypeVar("P")
-#: Whether a sentence holds in our points, and what was looked at.
+#: Whether a sentence is true of the simulated points, and the values that were checked.
 Found = tuple[bool, str]
-#: Looks up a sentence in the points of a figure.
+#: Function that checks a sentence against the points of a figure.
 Check = Callable[[Sequence[P]], Found]
 
 
@@ -34,19 +34,19 @@ class PaperFigures(Generic[P]):
     Attributes
     ----------
     title
-        Gives the heading of a figure, by its number.
+        Function that returns the heading of a figure, by its number.
     machine_of
-        Gives the name of the machine of a figure.
+        Function that returns the name of the machine of a figure.
     simulate
-        Gives the points of a figure on a machine.
+        Function that returns the points of a figure on a machine.
     sentences
-        Gives the sentences of the text about a figure, each with its check.
+        Function that returns the sentences of the text about a figure, each with its check.
     table
-        Gives the lines of a figure below its heading, from its points.
+        Function that returns the lines of a figure below its heading, from its points.
     note
-        Is added to the name of the machine in the heading.
+        Text after the name of the machine in the heading.
     named_points
-        Gives the points of a figure that the text names.
+        Function that returns the points of a figure that the text states.
     """
 
     title: Callable[[int], str]
@@ -59,20 +59,20 @@ class PaperFigures(Generic[P]):
 
     def points(self, figure: int, model: Machine | None = None) -> list[P]:
         """
-        Give the points of a figure.
+        Return the points of a figure.
 
         Parameters
         ----------
         figure
-            Its number.
+            Number of the figure.
         model
-            The machine; that of the paper by default.
+            Machine. Default: the machine of the paper.
         """
         return self.simulate(figure, self._machine(figure, model))
 
     def claims(self, figure: int, model: Machine | None = None) -> list[Claim]:
         """
-        Tell which sentences of the text about a figure are true of ours.
+        Check the sentences of the text about a figure against the simulation.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class PaperFigures(Generic[P]):
 
     def lines(self, figure: int, model: Machine | None = None) -> list[str]:
         """
-        Give a figure as a table: ours, and what the text says beside what is so in ours.
+        Return a figure as lines of text: a table of simulated points, then the claims of the text.
 
         Parameters
         ----------
@@ -116,15 +116,15 @@ def simulate_buffered(case: Case, model: Machine, buffer: int) -> Outcome:
     """
     Simulate accesses of ranks that do I/O for all ranks, each through a buffer.
 
-    The bytes of a block go from the buffer to the memories of all ranks after a read, and come from
-    there before a write: that is added to what a request costs the rank.
+    The bytes of a block are sent from the buffer to the memories of all ranks after a read, and received
+    from there before a write; this time is added to the cost of a request for the rank.
 
     Parameters
     ----------
     case
-        The blocks, each with the rank that reads or writes it.
+        Blocks, each with the rank that reads or writes it.
     model
-        The machine.
+        Machine.
     buffer
         Bytes of the buffer of a rank.
     """

@@ -1,20 +1,20 @@
 """
-The papers' programs, as far as they do I/O: products, Laplace's equation, FFT, sieving.
+Simulate the I/O of the papers' programs: products, Laplace's equation, FFT, sieving.
 
-Problem. Tables 9 and 10 of the extended two-phase paper, and 3, 4 and 10 of the PASSION report, time
+Problem: tables 9 and 10 of the extended two-phase paper, and 3, 4 and 10 of the PASSION report, time
 whole programs on the Delta.
-Idea. A program is a list of accesses (`Case`), each with how often it comes; its time is the sum of
-what they take on the machine, which was calibrated on table 7 of the extended two-phase paper and on
-nothing here. Arithmetic is left out: the report calls the time "dominated by I/O".
+Approach: a program is a list of accesses (`Case`), each with a number of repetitions; its time is the
+sum of their times on the machine, which was calibrated on table 7 of the extended two-phase paper and on
+nothing here. Arithmetic is omitted: the report calls the time "dominated by I/O".
 
-What the papers do not say was chosen, and for all cells of a table alike:
+The papers do not specify the following, which were chosen, equal for all cells of a table:
 
-- products: memory of a processor holds parts of 256 rows of A and of 128 columns of B (`_ROWS`,
+- products: the memory of a processor holds parts of 256 rows of A and of 128 columns of B (`_ROWS`,
   `_COLUMNS`: the powers of two that fit table 9 best);
 - Laplace's equation: 10 iterations, as in the report, and two blocks for each processor;
-- local array files begin at one disk after the other, and have overlap columns; slabs are a quarter;
-- elements of the FFT are 16 bytes; what a transposition gives a processor for a slab is written by
-  sieving, as "all PASSION routines involving array sections" do.
+- local array files begin on one disk after another, and have overlap columns; slabs are a quarter;
+- elements of the FFT are 16 bytes; a processor writes the elements of a slab that it gets from a
+  transposition by sieving, as "all PASSION routines involving array sections" do.
 
 Reference: Thakur, Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
 Arrays", sections 2 and 5.2; Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library
@@ -45,7 +45,7 @@ Section = tuple[slice, ...]
 
 @dataclass(frozen=True)
 class Access:
-    """A collective access, or one of ranks on their own, and how often it comes."""
+    """Collective access, or independent accesses of ranks, with a number of repetitions."""
 
     case: Case
     times: int = 1
@@ -56,7 +56,7 @@ def _part(length: int, ranks: int, rank: int) -> slice:
 
 
 def _global(n: int, sections: Sequence[tuple[int, Section]], write: bool, ranks: int) -> Case:
-    """Sections of one array of the paper: column-major, single precision."""
+    """Return sections of one array of the paper: column-major, single precision."""
     some = [s for s in sections if all(len(range(*part.indices(n))) for part in s[1])]
     return Case(ranks, (Array((n, n), _REAL, "F", some),), write)
 
@@ -65,7 +65,7 @@ def _global(n: int, sections: Sequence[tuple[int, Section]], write: bool, ranks:
 
 
 def product(n: int, ranks: int) -> Iterator[Access]:
-    """GAXPY: rows of A stay while all of B passes, a block of C after the other is written."""
+    """Yield the accesses of GAXPY: all of B is read for some rows of A, then blocks of C are written."""
     rows, columns = min(_ROWS, n), min(_COLUMNS, n)
     high, wide = n // rows, n // columns
     a = [(p, (slice(0, rows), _part(n, ranks, p))) for p in range(ranks)]
@@ -77,7 +77,7 @@ def product(n: int, ranks: int) -> Iterator[Access]:
 
 
 def laplace_blocks(n: int, ranks: int) -> Iterator[Access]:
-    """Blocks are assigned to processors in turn: read with their border, written without."""
+    """Yield blocks assigned to processors round-robin: read with their border, written without."""
     blocks = ranks * _BLOCKS_EACH
     down = 1 << (blocks.bit_length() - 1) // 2
     across = blocks // down
@@ -95,12 +95,12 @@ def laplace_blocks(n: int, ranks: int) -> Iterator[Access]:
 
 def programs(model: Machine | None = None) -> list[Cell]:
     """
-    Give tables 9 and 10 of the extended two-phase paper: I/O seconds of whole programs.
+    Return tables 9 and 10 of the extended two-phase paper: I/O seconds of whole programs.
 
     Parameters
     ----------
     model
-        The machine; ``delta`` by default.
+        Machine. Default: ``delta``.
     """
     model = model or machine("delta")
     kinds: dict[str, Callable[[int, int], Iterator[Access]]] = {
@@ -139,7 +139,7 @@ def _files(
     *,
     write: bool = False,
 ) -> Case:
-    """A file of each rank, of which some ranks want sections; each file begins at another disk."""
+    """Return one file per rank, with sections of some ranks; each file begins on another disk."""
     filler = Array((model.stripe,), 1, "C", [])
     arrays: list[Array] = []
     for owner in range(ranks):
@@ -152,16 +152,16 @@ def _own(section: Section) -> Callable[[int], list[tuple[int, Section]]]:
 
 
 def _message(model: Machine, nbytes: int) -> float:
-    """Seconds for a message to another node."""
+    """Return the seconds of a message to another node."""
     return (2 * model.message_ns + nbytes * 1_000_000_000 // model.message_rate) / 1e9
 
 
 def laplace(model: Machine | None = None) -> list[Cell]:
     """
-    Give table 3 of the PASSION report: Jacobi by slabs of local array files.
+    Return table 3 of the PASSION report: Jacobi by slabs of local array files.
 
-    ``direct`` reads the neighbours' boundary columns out of their files, ``two-phase`` one's own, and
-    sends them; ``reuse`` keeps the columns that the next slab needs again.
+    ``direct`` reads the neighbours' boundary columns from their files; ``two-phase`` reads the rank's
+    own and sends them; ``reuse`` keeps the columns that the next slab needs again.
     """
     model = model or machine("delta")
     return [
@@ -215,11 +215,11 @@ def _jacobi(n: int, ranks: int, method: str, model: Machine) -> float:
 
 def fft(model: Machine | None = None) -> list[Cell]:
     """
-    Give table 4 of the PASSION report: FFT, transposition, FFT, by slabs of local array files.
+    Return table 4 of the PASSION report: FFT, transposition, FFT, by slabs of local array files.
 
-    Of a slab of `w` columns each processor gets from each other `w` elements of each of its own
-    columns: as many short runs as the array has columns, all over its file, for each slab. They are
-    sieved through memory as large as a slab.
+    For a slab of `w` columns, each processor gets from each other processor `w` elements of each of its
+    own columns: for each slab, as many short runs as the array has columns, scattered over its file.
+    They are sieved through memory as large as a slab.
     """
     model = model or machine("delta")
     return [
@@ -249,7 +249,7 @@ def _transform(n: int, ranks: int, slabs: int, model: Machine) -> float:
         return simulate(case, model, "sieve", slot=slot, leaves_out=False).seconds
 
     read, written = seconds(whole, (n, mine), False), seconds(whole, (n, mine), True)
-    # The same file with its first axis as that of the rank, and that of its column.
+    # The same file, with its first axis split into the axis of the rank and of the column.
     pieces = (slice(0, wide), slice(0, ranks), slice(0, mine))
     scattered = seconds(pieces, (mine, ranks, mine), True)
     sent = (ranks - 1) * _message(model, wide * mine * _COMPLEX)
@@ -258,7 +258,7 @@ def _transform(n: int, ranks: int, slabs: int, model: Machine) -> float:
 
 def sieving(model: Machine | None = None) -> list[Cell]:
     """
-    Give tables 10 and 11 of the PASSION report: sections of local arrays, element by element and sieved.
+    Return tables 10 and 11 of the PASSION report: sections of local arrays, direct and sieved.
 
     Table 11 counts requests, and elements that are read, of one processor. The report sieves whole
     columns; here a window begins and ends with an element of the section.
