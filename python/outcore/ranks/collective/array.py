@@ -1,4 +1,4 @@
-"""`CollectiveArray`: an array on disk that several ranks opened together."""
+"""Arrays on disk that several ranks open together: `CollectiveArray`."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ __all__ = ["CollectiveArray"]
 
 class CollectiveArray(StaysInProcess, DiskArray):
     """
-    An array on disk, opened by the ranks of a communicator. Made by ``outcore.open(..., comm=)``.
+    An array on disk that the ranks of a communicator opened together with ``outcore.open(..., comm=)``.
 
-    What a `DiskArray` does, each rank does on its own. Methods that end in ``_all`` are collective:
-    every rank calls them, in the same order.
+    The methods of `DiskArray` act on each rank independently. Methods that end in ``_all`` are
+    collective: every rank calls them, in the same order.
 
     Notes
     -----
-    The *global placement model* of PASSION: one file for all ranks ("PASSION: Parallel and Scalable
-    Software for Input-Output", section 4.1.2); `outcore.DistArray` is what lies in memory of it.
+    Implements the *global placement model* of PASSION, one file for all ranks ("PASSION: Parallel and
+    Scalable Software for Input-Output", section 4.1.2). `outcore.DistArray` holds parts of such an array
+    in memory.
 
     Examples
     --------
@@ -69,11 +70,12 @@ class CollectiveArray(StaysInProcess, DiskArray):
         transport: Transport,
     ) -> None:
         self._transport = transport
-        #: Number of the place of its files, on which the ranks agreed when they opened it.
+        #: Number of the storage place of the files, agreed on by the ranks in `open`.
         self.place = 0
         self._reader = Reader(transport)
         own_hints = hints
-        # The ranks together are the only ones that write; each of them is not.
+        # `exclusive` means that no program other than these ranks writes. A single rank is not the only
+        # writer.
         if hints.exclusive and transport.size > 1:
             own_hints = replace(hints, exclusive=False)
         super().__init__(info, mode, hints, options, own_hints=own_hints)
@@ -81,60 +83,64 @@ class CollectiveArray(StaysInProcess, DiskArray):
 
     @property
     def transport(self) -> Transport:
-        """The ranks that opened it: a `Transport`; its ``rank`` and ``size`` tell who this is."""
+        """
+        The ranks that opened the array: a `Transport`, with the ``rank`` of this process and the
+        ``size``.
+        """
         return self._transport
 
     def read_all(self, key: Any = ..., *, out: Any = None, method: Method = "auto") -> Any:
         """
         Read a section together with the other ranks. Collective.
 
-        Every rank must call this, each with its own key (or an empty one, such as ``[0:0]``).
-        Requests are combined, so that each byte is read from disk once.
+        Every rank must call this, each with its own key (or an empty one, such as ``[0:0]``). Requests
+        are combined, so that each byte is read from disk once.
 
         Parameters
         ----------
         key
-            What this rank wants: integers, slices, ``...``, None. Or, on all ranks, a key with arrays of
-            indices (an empty one where a rank wants nothing), with the same slices beside them. What is
-            read more than once with the same indices, a `CollectiveSchedule` reads faster.
+            Section for this rank: integers, slices, ``...``, None. Or a key with index arrays on all
+            ranks, with the same slices on all ranks; a rank that needs no elements passes an empty index
+            array. For repeated reads with the same indices, a `CollectiveSchedule` is faster.
         out
-            Array to fill, of the section's shape and the array's dtype. Strided arrays are fine. With
-            arrays of indices also a `DiskArray`.
+            Array to fill, with the shape of the section and the dtype of the array. Any strides are
+            allowed. With index arrays also a `DiskArray`.
         method
-            ``"direct"`` (each rank on its own), ``"sieve"`` (the same, through windows),
-            ``"two-phase"`` (owners read what the ranks want together, the ranks exchange), or
-            ``"auto"``: the one that costs least; `explain_all` says why. All ranks the same.
+            Access method, the same on all ranks. ``"direct"``: each rank reads independently.
+            ``"sieve"``: the same, with data sieving. ``"two-phase"``: owners read the data for all
+            ranks, then the ranks exchange it. ``"auto"``: the method with the lowest cost; `explain_all`
+            reports the reason.
 
         Returns
         -------
         numpy.ndarray or scalar
-            `out`, or a new array in the order of the file: of the array's dtype and of the shape that
-            NumPy gives ``array[key]``, so a scalar if the key is an integer for every axis.
+            `out` if given, otherwise a new array in the order of the file, with the dtype of the array
+            and the shape of NumPy's ``array[key]``; a scalar if the key has an integer for every axis.
 
         Raises
         ------
         CollectiveError
-            On *all* ranks if any rank failed (also for a bad key or `out`, or for want of memory on
-            one of them), or called something else; ``ranks`` names them, ``__cause__`` is a rank's own
-            failure, or else that of the first that failed. `out` is then undefined.
+            On *all* ranks if any rank failed (including a bad key or `out`, or insufficient memory on
+            one rank) or made a different call. ``ranks`` lists these ranks. ``__cause__`` is the failure
+            of this rank, or otherwise that of the first rank that failed. `out` is then undefined.
         BudgetError
-            On *all* ranks if ``"two-phase"`` was asked for and the budget of any rank is too small for
-            slots that hold a block of an encoded array. ``needed`` is what must be free on each rank,
-            in bytes. Nothing has been read. ``"auto"`` reads on each rank's own then.
+            On *all* ranks, with ``"two-phase"``, if the budget of any rank is too small for slots that
+            hold a block of an encoded array. ``needed`` is the number of bytes that must be free on each
+            rank. Nothing has been read. With ``"auto"`` each rank then reads independently.
 
         Notes
         -----
-        What any rank wrote through outcore before it made this call, all ranks see. What it wrote
-        by other means they see if they synchronised in between (``comm.barrier()``).
+        All ranks see the data that any rank wrote through outcore before its call. They see data written
+        by other means if they synchronised in between (``comm.barrier()``).
 
-        Two-phase needs three slots besides the result, of at most 8 MiB and a page each (a block of an
-        encoded array, if that is larger); where three do not fit half of what is free of the memory
-        budget (a third, if ranks are on several nodes), two. They count in it, and are kept for the
-        next call. What goes between nodes takes two slots more during the call, however many ranks
-        there are and whatever they want: messages that are larger go in parts.
+        In addition to the result, two-phase needs three slots of at most 8 MiB plus one page each (or
+        one block of an encoded array, if that is larger). It uses two slots if three do not fit in half
+        of the free memory budget (a third, if ranks are on several nodes). Slots count in the budget and
+        are cached for the next call. Messages between nodes need two more slots during the call,
+        independent of the number of ranks and their sections; larger messages are split.
 
-        Thakur, Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
-        Arrays", section 3.1.
+        Thakur, Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core Arrays",
+        section 3.1.
 
         Examples
         --------
@@ -161,7 +167,7 @@ class CollectiveArray(StaysInProcess, DiskArray):
             self.handle.seconds["read", get_ident()] += perf_counter() - began
 
     def _read_lists(self, key: Any, out: Any) -> Any:
-        """Elements of a virtual dataset by lists of indices: each rank reads its own."""
+        """Read elements of a virtual dataset by index arrays, each rank independently."""
         found: list[Any] = []
 
         def alone() -> list[int]:
@@ -176,40 +182,41 @@ class CollectiveArray(StaysInProcess, DiskArray):
         """
         Write a section together with the other ranks. Collective.
 
-        Every rank must call this, each with its own key (or an empty one, such as ``[0:0]``). Where
-        ranks write the same element the highest rank wins, or with `Hints(overlap="error")` all raise.
-        Nothing outside the sections changes, also if other programs write there at the same time,
-        except what lies between elements of different ranks in the same tile: two-phase may read that,
-        and write it back a few rounds later.
+        Every rank must call this, each with its own key (or an empty one, such as ``[0:0]``). If ranks
+        write the same element, the highest rank wins, or with `Hints(overlap="error")` all ranks raise.
+        Nothing outside the sections changes, even if other programs write there at the same time. The
+        exception is data between elements of different ranks in the same tile: two-phase may read it and
+        write it back a few rounds later.
 
         Parameters
         ----------
         key
-            Where this rank's values go; may be empty. With arrays of indices as for `read_all`: of
-            several values for one element the last one of the highest rank wins.
+            Section for the values of this rank; may be empty. Index arrays as for `read_all`: of several
+            values for one element, the last value of the highest rank wins.
         value
-            Broadcast to the section's shape, and cast to the array's dtype, as NumPy does on
-            assignment. With arrays of indices also a `DiskArray` of that shape.
+            Values, broadcast to the shape of the section and cast to the dtype of the array, as in an
+            assignment of NumPy. With index arrays also a `DiskArray` of that shape.
         method
-            As for `read_all`. What has to be put in the order of the ranks is two-phase in any case.
+            As for `read_all`. Elements that must be written in the order of the ranks are always written
+            with two-phase.
 
         Raises
         ------
         CollectiveError
-            On *all* ranks if any rank failed, or called something else. Each block of the file is
-            then old or new; where ranks write into the same block with ``method="direct"``, each
-            rank's part of it is. With code ``overlapping-writes`` if a hint refuses them; nothing has
+            On *all* ranks if any rank failed or made a different call. Each block of the file is then
+            old or new; if ranks write into the same block with ``method="direct"``, this holds for the
+            part of each rank. With code ``overlapping-writes`` if a hint forbids overlaps; nothing has
             been written then.
         BudgetError
-            As for `read_all`, also if a write that is put in the order of the ranks has no other way.
-            Nothing has been written.
+            As for `read_all`, also if values must be written in the order of the ranks and no other
+            method can do that. Nothing has been written.
 
         Notes
         -----
-        What is written is in the files when the call returns, for all who read; durable after
-        `flush_all`, or at once if a rank has opened the array with ``Hints(sync=True)``.
+        All readers see the values when the call returns. They are durable after `flush_all`, or
+        immediately if a rank opened the array with ``Hints(sync=True)``.
 
-        Memory as for `read_all`; a value that has to be cast is cast whole, besides.
+        Memory as for `read_all`. In addition, a value that must be cast is cast as a whole.
 
         Thakur, Choudhary, section 3.2.
 
@@ -251,31 +258,32 @@ class CollectiveArray(StaysInProcess, DiskArray):
         """
         Start to read a section together with the other ranks; see `read_all`. Collective.
 
-        Returns at once. Every rank must call this, each with its own key. Any number of requests may be
-        in flight, on any number of arrays; all ranks start them in the same order, and may wait for
-        them in any.
+        Returns immediately. Every rank must call this, each with its own key. Any number of requests may
+        be in flight, on any number of arrays. All ranks start them in the same order, and may wait for
+        them in any order.
 
         Parameters
         ----------
         key, out, method
-            As for `read_all`. Leave `out`, and arrays of indices, alone until the request is done.
+            As for `read_all`. Do not use `out`, and do not change index arrays, until the request is
+            done.
 
         Returns
         -------
         CollectiveRequest
-            Its `wait` gives what `read_all` would, and raises what that would, on all ranks.
+            Request whose `wait` returns the result of `read_all`, or raises its errors, on all ranks.
 
         Notes
         -----
-        The disk is read, and messages are exchanged, while the program goes on: by a thread of the
-        communicator, which makes the calls in the order in which they were started. So a read gets
-        what was written by a write that was started before it, and a blocking collective call on the
-        communicator waits for all that are in flight. `close` waits for the requests of the array; so
-        does the end of the process, for all.
+        A thread of the communicator reads and exchanges data while the program continues. It makes the
+        calls in the order in which they were started. A read therefore returns the values of a write
+        that was started before it, and a blocking collective call on the communicator waits for all
+        requests in flight. `close` waits for the requests of the array; the end of the process waits for
+        all requests.
 
-        A request takes memory for slots when its turn comes, as `read_all`, and the next one takes the
-        same again. Its result, if there is no `out`, exists from then on. Where the MPI library was
-        started without ``MPI_THREAD_MULTIPLE``, the call is made before this returns.
+        A request allocates its slots when its turn comes, as `read_all` does, and the next request uses
+        the same slots. Without `out`, the result is allocated at that point. If the MPI library was
+        started without ``MPI_THREAD_MULTIPLE``, the call is made before this method returns.
 
         Examples
         --------
@@ -306,23 +314,24 @@ class CollectiveArray(StaysInProcess, DiskArray):
         """
         Start to write a section together with the other ranks; see `write_all`. Collective.
 
-        Returns at once. Every rank must call this, as `iread_all`, in the same order.
+        Returns immediately. Every rank must call this in the same order, as for `iread_all`.
 
         Parameters
         ----------
         key, value, method
-            As for `write_all`. Do not change `value`, or arrays of indices, before the request is done.
+            As for `write_all`. Do not change `value` or index arrays until the request is done.
 
         Returns
         -------
         CollectiveRequest
-            Its `wait` returns when the elements are in the files, and raises what `write_all` would, on
-            all ranks.
+            Request whose `wait` returns when the elements are in the files, or raises the errors of
+            `write_all`, on all ranks.
 
         Notes
         -----
-        As for `iread_all`. `flush`, `flush_all` and `close` wait for it, and raise its failure if
-        nobody has seen it yet. What a rank reads on its own meanwhile may be old or new.
+        As for `iread_all`. `flush`, `flush_all` and `close` wait for the request, and raise its error if
+        it has not been raised yet. Until then, a rank that reads independently may get old or new
+        values.
 
         Examples
         --------
@@ -344,36 +353,37 @@ class CollectiveArray(StaysInProcess, DiskArray):
         self, key: Any = ..., *, write: bool = False, method: Method = "auto"
     ) -> CollectiveReport:
         """
-        Tell what `read_all` (or `write_all`) would do, without doing it. Collective.
+        Report how `read_all` (or `write_all`) would work, without moving data. Collective.
 
         Every rank must call this, each with the key that it would read or write.
 
         Parameters
         ----------
         key
-            What this rank would ask for; may be empty. A section: what a key with arrays does,
-            `CollectiveSchedule.explain_all` tells.
+            Section for this rank; may be empty. For a key with index arrays, use
+            `CollectiveSchedule.explain_all`.
         write
-            Explain `write_all`; the array must be open for writing. On all ranks the same.
+            Whether to explain `write_all`; the array must be open for writing. The same on all ranks.
         method
             As for `read_all`.
 
         Returns
         -------
         CollectiveReport
-            Equal on all ranks: method and why, who owns what (boxes of elements), rounds, slots and
-            their bytes; `str` is for people. Of a virtual dataset a `ManyReport` of its sources.
+            The same on all ranks: method and reason, file domains of the owners (boxes of elements),
+            rounds, slots and their bytes. `str` gives human-readable text. For a virtual dataset, a
+            `ManyReport` of its sources.
 
         Raises
         ------
         CollectiveError, BudgetError
-            On *all* ranks, as `read_all` (or `write_all`) would.
+            On *all* ranks, as for `read_all` (or `write_all`).
 
         Notes
         -----
-        No element is read or written, and no memory for results or slots is taken. What is in the page
-        cache is looked at, so the answer may be another one a moment later. What ranks that there are
-        not would do, the command ``outcore explain FILE SECTION --ranks N`` tells.
+        No element is read or written, and no memory is allocated for results or slots. The page cache is
+        checked, so the answer may differ a moment later. The command ``outcore explain FILE SECTION
+        --ranks N`` explains calls of ranks that do not exist.
 
         Examples
         --------
@@ -401,7 +411,7 @@ class CollectiveArray(StaysInProcess, DiskArray):
             return [items.looking(self, key)]
 
         if self.handle.is_virtual and not has_arrays(key) and not write:
-            # Only these few arrays have another report: who has none of them need not tell them apart.
+            # Only virtual datasets have another report. Ranks without one skip this comparison.
             found: Any = explain_all([(self, key)], comm=self._transport, method=method)
             return found  # type: ignore[no-any-return]
         return explain(self._transport, bring, method, self.hints, write=write)
@@ -415,46 +425,50 @@ class CollectiveArray(StaysInProcess, DiskArray):
         groups: int = 1,
     ) -> CollectiveSchedule:
         """
-        Make an access by indices ready to be made many times by all ranks together. Collective.
+        Make a schedule: an access by indices that all ranks can repeat many times. Collective.
 
         Parameters
         ----------
         indices
-            A key with arrays, as in ``a[indices]``, each rank its own; slices beside them are the same
-            on all ranks. A rank without indices passes an empty array of integers.
+            Key with index arrays, as in ``a[indices]``, different on each rank; slices in it are the
+            same on all ranks. A rank without indices passes an empty array of integers.
         chunk
-            Bytes of the buffer with which an owner reads or writes: its file domain is done in as many
-            rounds as that takes. All ranks the same; by default what fits the budget of each, 64 MiB at
-            most.
+            Buffer size in bytes with which an owner reads or writes its file domain, in as many rounds
+            as needed. The same on all ranks; by default the largest size that fits the budget of each
+            rank, at most 64 MiB.
         io_ranks
-            Ranks that read and write for all (owners); by default `Hints.io_ranks`, or all.
+            Number of owners: ranks that read and write for all; by default `Hints.io_ranks`, or all
+            ranks.
         groups
-            Groups of owners that take turns at the disk (the paper's *pipelined collective I/O*).
+            Number of groups of owners that take turns in accessing the disk (*pipelined collective I/O*
+            in the paper).
 
         Returns
         -------
         CollectiveSchedule
-            Its `CollectiveSchedule.gather_all` reads, its `CollectiveSchedule.scatter_all` writes and
-            combines: this array, and others of the same shape.
+            Schedule for this array and others of the same shape. `CollectiveSchedule.gather_all` reads
+            the elements, `CollectiveSchedule.scatter_all` writes and combines them.
 
         Raises
         ------
         CollectiveError
-            On *all* ranks if any rank failed (an index is outside: which rank, at which position), or
-            called something else, with other hints.
+            On *all* ranks if any rank failed, made a different call, or has different hints. For an
+            index out of range, the error names the rank and the position.
 
         Notes
         -----
-        Owners have file domains with about equally many bytes of what is asked for, cut at chunks or
-        shards. Indices travel once, at the first access through owners; after that only elements do. It
-        takes 24 bytes of the budget for each index of this rank (48 while they travel), 32 for each that
-        this rank owns, and 24 for each bin in which indices are counted (88 while they travel): 4096 of
-        each owner up to 64 owners, 262144 up to 8192, then 32 of each. Where that does not fit on any
-        rank, lists are kept in scratch files (24 bytes for each index, and 8 of its owner), and ranks go
-        through the array in passes over ranges of elements, one after another.
+        File domains of the owners have about equally many requested bytes, and end at chunks or shards.
+        Indices are sent once, at the first access through owners; later accesses send only elements.
 
-        Source: No and Choudhary, "Techniques to provide run-time support for solving irregular
-        problems", section 3.
+        A schedule uses memory of the budget: 24 bytes per index of this rank (48 while they are sent),
+        32 bytes per index that this rank owns, and 24 bytes per bin in which indices are counted (88
+        while they are sent). There are 4096 bins per owner up to 64 owners, 262144 bins up to 8192
+        owners, and 32 bins per owner beyond that. If this does not fit on any one rank, lists are stored
+        in scratch files (24 bytes per index, plus 8 bytes at its owner), and the ranks process the array
+        in passes over ranges of elements, one after another.
+
+        No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
+        section 3.
 
         Examples
         --------
@@ -475,22 +489,23 @@ class CollectiveArray(StaysInProcess, DiskArray):
 
     def flush_all(self) -> None:
         """
-        Make durable what the ranks wrote: it outlives a crash of the machine. Collective.
+        Make all data that the ranks wrote durable, so that it survives a crash of the machine.
+        Collective.
 
-        Every rank must call this. When it returns, what any of them wrote is on the disk.
+        Every rank must call this. When it returns, the data of all ranks is on the disk.
 
         Raises
         ------
         CollectiveError
-            On *all* ranks if any rank failed: what that rank wrote may be lost in a crash. Or flushed
-            another array, or called something else (``mismatched-call``).
+            On *all* ranks if any rank failed; data of that rank may be lost in a crash. Also if a rank
+            flushed another array or made a different call (``mismatched-call``).
 
         Notes
         -----
-        Takes no memory. Gaps between sparse writes may be written along, as in `flush`. The ranks
-        prepare that together. Then one rank of each node flushes, as that hands to the disk what all
-        programs of the node have written; only where ranks have files of their own (chunks), or several
-        machines share the file system, the others do so after it.
+        Needs no memory. As in `flush`, gaps between sparse writes may be written too; all ranks prepare
+        this together. Then one rank of each node flushes, because a flush writes the data of all
+        programs of the node. The other ranks flush after it only if ranks have their own files (chunks),
+        or if several machines share the file system.
 
         Examples
         --------

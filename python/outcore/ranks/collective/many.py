@@ -1,4 +1,4 @@
-"""`read_all` and `write_all` of several arrays: one call for sections of all of them."""
+"""`read_all` and `write_all` of several arrays in one collective call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outcore.ranks.transport import Transport, transport
 
 __all__ = ["MANNERS", "an_array", "group_of", "hints_of", "read_all", "write_all"]
 
-#: What methods for sections mean for elements of lists.
+#: Method for lists of elements that corresponds to each method for sections.
 MANNERS: dict[str, Any] = {
     "auto": "auto",
     "direct": "direct",
@@ -36,37 +36,37 @@ def read_all(
     """
     Read sections of several arrays together with the other ranks. Collective.
 
-    Every rank of `comm` must call this, with arrays and sections of its own, or none. Arrays may
-    differ in file, shape and dtype. Each byte is read from disk once; an array is read by a rank that
-    has it in its list: give an empty section of an array to help others to read it.
+    Every rank of `comm` must call this, with its own arrays and sections, or none. Arrays may differ in
+    file, shape and dtype. Each byte is read from disk once. Only ranks that list an array can read it
+    for others; a rank helps by listing the array with an empty section.
 
     Parameters
     ----------
     requests
-        ``(array, key)`` or ``(array, key, out)`` for each section; see `CollectiveArray.read_all`. Keys
-        may have arrays of indices: all ranks give such keys of the same arrays, in the same order among
-        them, with an empty array of integers where a rank wants nothing.
+        ``(array, key)`` or ``(array, key, out)`` for each section; see `CollectiveArray.read_all`. If
+        keys have index arrays, all ranks list such keys for the same arrays in the same order. A rank
+        that needs no elements passes an empty array of integers.
     comm
         Communicator of mpi4py, or transport; by default that of the first array that was opened with
-        one. A rank that wants nothing passes ``comm=``: an empty list does not say whom it is with.
+        one. A rank with an empty list must pass ``comm=``.
     method
-        ``"auto"``, ``"direct"``, ``"sieve"`` or ``"two-phase"``; on all ranks the same.
+        ``"auto"``, ``"direct"``, ``"sieve"`` or ``"two-phase"``; the same on all ranks.
 
     Returns
     -------
     list of numpy.ndarray or scalar
-        One for each request, of the dtype of its array and of the shape that NumPy gives
-        ``array[key]``; `out` where it was given.
+        One result per request: `out` if given, otherwise with the dtype of its array and the shape of
+        NumPy's ``array[key]``.
 
     Raises
     ------
     CollectiveError
-        On all ranks, if any rank failed, or called something else. Arrays given as `out` are then
+        On all ranks if any rank failed or made a different call. Arrays given as `out` are then
         undefined.
     BudgetError
         On all ranks, as for `CollectiveArray.read_all`.
     UsageError
-        On this rank, if `requests` is empty and there is no `comm`.
+        On this rank if `requests` is empty and `comm` is not given.
 
     Examples
     --------
@@ -78,9 +78,9 @@ def read_all(
 
     Notes
     -----
-    Memory as for `CollectiveArray.read_all`: the results, and slots for all arrays together. What keys
-    with arrays choose is read after the sections, one array after another; as for `schedule_all`, it
-    takes 24 bytes for each index, of all of them at once.
+    Memory as for `CollectiveArray.read_all`: the results, and slots for all arrays together. Requests
+    with index arrays are read after the sections, one array after another. As for `schedule_all`, they
+    need 24 bytes per index, for all of them at the same time.
 
     Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
     sections 3 and 4.
@@ -114,7 +114,7 @@ def read_all(
 
     def prepare() -> list[Item]:
         check()
-        # Where other ranks have not all cached, what was read early is memory that is there.
+        # If not all ranks have their data cached, reuse the arrays of the early reads.
         outs = [got if isinstance(got, np.ndarray) else None for got in attempt]
         outs += [None] * (len(requests) - len(outs))
         readings[:] = [
@@ -150,32 +150,32 @@ def write_all(
     """
     Write sections of several arrays together with the other ranks. Collective.
 
-    Every rank of `comm` must call this, with arrays and sections of its own, or none. Where elements are
-    given several times the highest rank wins, and of one rank its last request.
+    Every rank of `comm` must call this, with its own arrays and sections, or none. If an element is
+    given several times, the highest rank wins, and within a rank its last request.
 
     Parameters
     ----------
     requests
-        ``(array, key, value)`` for each section; values are broadcast to its shape and cast to the
-        array's dtype. See `CollectiveArray.write_all`. Keys may have arrays of indices as for
-        `read_all`: they are written after the sections, in their order.
+        ``(array, key, value)`` for each section; values are broadcast to its shape and cast to the dtype
+        of the array. See `CollectiveArray.write_all`. Keys may have index arrays as for `read_all`;
+        these are written after the sections, in their order.
     comm, method
         As for `read_all`.
 
     Raises
     ------
     CollectiveError
-        On all ranks, if any rank failed, or called something else. Each block of the files then is old
-        or new, as for `CollectiveArray.write_all`.
+        On all ranks if any rank failed or made a different call. Each block of the files is then old or
+        new, as for `CollectiveArray.write_all`.
     BudgetError
         On all ranks, as for `CollectiveArray.write_all`.
     UsageError
-        On this rank, if `requests` is empty and there is no `comm`.
+        On this rank if `requests` is empty and `comm` is not given.
 
     Notes
     -----
-    Memory as for `read_all`; values that have to be cast are cast whole, besides. Durable as after
-    `CollectiveArray.write_all`: each array for itself.
+    Memory as for `read_all`. In addition, values that must be cast are cast as a whole. Each array is
+    durable as after `CollectiveArray.write_all`.
 
     Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
     sections 3 and 4.
@@ -211,7 +211,7 @@ def write_all(
         sections = [r for k, r in enumerate(requests) if k not in lists]
         write_all(sections, comm=group, method=method)
         manner: Any = MANNERS.get(method, method)
-        # Who is last only owners know.
+        # Only owners know which value of an element is the last one.
         manner = "auto" if manner == "direct" else manner
         for schedule, value in wanted:
             schedule.scatter_all(value, method=manner)
@@ -225,7 +225,7 @@ def write_all(
 
 
 def _with_arrays(requests: Any) -> list[int]:
-    """Which requests have keys with arrays; what is no request, the call says on all ranks."""
+    """Return the positions of requests whose keys have index arrays; skip invalid requests."""
     if not isinstance(requests, Sequence):
         return []
     pairs = [(k, r) for k, r in enumerate(requests) if isinstance(r, Sequence) and len(r) > 1]
@@ -239,7 +239,7 @@ def _schedules(
     lists: list[int],
     check: Callable[[], None],
 ) -> list[CollectiveSchedule]:
-    """Make the schedules of keys with arrays, before anything is moved: all ranks, or all raise."""
+    """Make schedules for keys with index arrays before moving data; all ranks return, or all raise."""
     arrays: list[DiskArray] = []
 
     def same() -> list[int]:
@@ -260,14 +260,17 @@ def _schedules(
 
 
 def an_array(given: Any) -> DiskArray:
-    """Give back what is an array on disk; raise for anything else."""
+    """Return `given` if it is an array on disk; raise otherwise."""
     if not isinstance(given, DiskArray):
         raise UsageError(f"{given!r} is no array on disk; open it first", code="bad-value")
     return given
 
 
 def group_of(requests: Sequence[tuple[Any, ...]], comm: Any) -> Transport:
-    """Find the ranks that take part. What else is wrong with `requests`, these ranks have to be told."""
+    """
+    Return the transport of the ranks that take part; other faults of `requests` are raised on all of
+    them.
+    """
     if comm is not None:
         return transport(comm)
     if not isinstance(requests, Sequence) or not requests:
@@ -285,7 +288,7 @@ def group_of(requests: Sequence[tuple[Any, ...]], comm: Any) -> Transport:
 
 
 def hints_of(requests: Sequence[tuple[Any, ...]]) -> Hints:
-    """Tell the hints that count on this rank: those of the first array that it has in its list."""
+    """Return the hints of the first array in this rank's list, which apply to the call."""
     for request in requests:
         if request and isinstance(request[0], DiskArray):
             return request[0].hints

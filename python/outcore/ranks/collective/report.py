@@ -1,4 +1,4 @@
-"""What a collective call will do: the answers of `CollectiveArray.explain_all` and `explain_all`."""
+"""Reports of `CollectiveArray.explain_all` and `explain_all`: the plan of a collective call."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from outcore.base.report.bars import Bars, Drawn
 from outcore.ranks.collective.planning import Choice
 
 __all__ = ["ArrayReport", "CollectiveReport", "ManyReport", "OwnerReport", "tell"]
-# So many lines of a kind are told, and so many owners drawn.
+# Maximum number of lines of one kind in the text, and of owners in the drawing.
 _LINES, _DRAWN = 8, 32
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveReport(Drawn):
     """
-    The plan of a collective, equal on all ranks; `str` is for people.
+    The plan of a collective call, equal on all ranks; `str` gives human-readable text.
 
     Parameters
     ----------
     direction
         ``"read"`` or ``"write"``.
     ranks
-        How many there are.
+        Number of ranks.
     method, why
         Direct or two-phase, and the reason in one sentence.
     regions
-        Bounding sections, as text, and how many accesses lie in each.
+        Bounding sections, as text, each with the number of accesses in it.
     domains
-        For each rank that owns anything: rank, tiles, and the box that holds its part.
+        Rank, number of tiles and box of its file domain, for each rank that owns anything.
     rounds
-        Rounds of two-phase.
+        Number of rounds of two-phase.
     groups
-        Groups of owners, which take turns within a round.
+        Number of groups of owners, which take turns within a round.
     slots, slot_bytes
-        How many slots each rank has, and bytes of one.
+        Number of slots of each rank, and bytes per slot.
     wanted_bytes
-        Bytes that all ranks ask for.
+        Bytes that all ranks request.
     domain_bytes
-        Bytes that the owners hold in all rounds: what is read at most.
+        Bytes in the file domains over all rounds: the largest number of bytes that is read.
     left_out_bytes
-        Of a write: bytes that ranks leave out, because a higher rank gives them.
+        Bytes of a write that ranks omit because a higher rank writes them.
     """
 
     direction: str
@@ -102,19 +102,20 @@ class CollectiveReport(Drawn):
 @dataclass(frozen=True, slots=True)
 class ArrayReport:
     """
-    One array of a collective of many.
+    One array of a collective call for many arrays.
 
     Parameters
     ----------
     path
-        The array.
+        Path of the array.
     wanted_bytes, ranks
-        Bytes asked for, and by how many ranks.
+        Bytes requested, and number of ranks that request them.
     owners
-        Ranks that read (write) it in two-phase, and how many bytes each; several if it is divided.
+        Ranks that read (write) the array in two-phase, each with its number of bytes; several if the
+        array is divided.
     alone_method, alone_why, alone_rounds, alone_ns
-        What a collective call for this array alone would do, why, in how many rounds, and its price in
-        nanoseconds summed over the ranks.
+        Method, reason, number of rounds and cost of a collective call for this array only. The cost is
+        in nanoseconds, summed over the ranks.
     """
 
     path: str
@@ -130,18 +131,19 @@ class ArrayReport:
 @dataclass(frozen=True, slots=True)
 class OwnerReport:
     """
-    What one rank does for all in two-phase.
+    Work of one rank for all ranks in two-phase.
 
     Parameters
     ----------
     rank
-        The rank.
+        Number of the rank.
     load
-        Bytes that it reads or writes, of all arrays.
+        Bytes that the rank reads or writes, of all arrays.
     arrays
-        Of how many.
+        Number of these arrays.
     sends, gets
-        Bytes of its parts that are other ranks', and of its own that lie in others' parts.
+        Bytes of its file domains that other ranks request, and bytes of its own request in domains of
+        other ranks.
     """
 
     rank: int
@@ -154,33 +156,34 @@ class OwnerReport:
 @dataclass(frozen=True, slots=True)
 class ManyReport(Drawn):
     """
-    The plan of a collective of many arrays, equal on all ranks; `str` is for people.
+    The plan of a collective call for many arrays, equal on all ranks; `str` gives human-readable text.
 
     Parameters
     ----------
     direction
         ``"read"`` or ``"write"``.
     ranks
-        How many there are.
+        Number of ranks.
     method, why
         Direct or two-phase, for all arrays, and the reason in one sentence.
     arrays
-        Each array: who owns it, and what a call of its own would do.
+        Each array: its owners, and the plan of a call for it alone.
     owners
         Each rank that owns anything: its load and its traffic.
     assignment, assignment_why
-        The method that gave arrays to ranks (`outcore.assign`), and what it made small; empty if
-        nothing was assigned, because there is one array, or one rank that may own.
+        Method that assigned arrays to ranks (`outcore.assign`), and the quantity that it minimised.
+        Empty if nothing was assigned, because there is only one array, or only one rank that may own
+        arrays.
     rounds, slots, slot_bytes
-        Rounds of two-phase; how many slots each rank has, and bytes of one.
+        Number of rounds of two-phase, number of slots of each rank, and bytes per slot.
     wanted_bytes
-        Bytes that all ranks ask for.
+        Bytes that all ranks request.
     traffic
-        Bytes that go from rank to rank in two-phase.
+        Bytes sent between ranks in two-phase.
     ns
-        Price of the method, in nanoseconds summed over the ranks; only good for comparing.
+        Cost of the method, in nanoseconds summed over the ranks; only useful for comparisons.
     alone_rounds, alone_traffic, alone_ns
-        The same of one collective call for each array.
+        Rounds, traffic and cost of separate collective calls, one for each array.
     """
 
     direction: str
@@ -268,7 +271,7 @@ def _owners(owners: tuple[tuple[int, int], ...]) -> str:
 def tell(
     size: int, plan: _core.Collective, groups: int, slots: int, choice: Choice, *, write: bool
 ) -> CollectiveReport:
-    """Describe the plan of `size` ranks, of which each has so many slots."""
+    """Return the report of a plan for `size` ranks with `slots` slots each."""
     domains, held = [], 0
     for rank in plan.owners():
         boxes = plan.parts(rank)
@@ -302,7 +305,7 @@ def tell(
 
 def _text(ranges: list[tuple[int, int, int]]) -> str:
     """
-    A section for people.
+    Format a section as text.
 
     Examples
     --------

@@ -1,35 +1,34 @@
 """
-Collective access by indices: schedules of all ranks together.
+Collective access by indices: schedules that all ranks share.
 
-Problem. The elements that a rank has lie anywhere in the global array; each rank alone would read or
-write single elements all over the file, and of two ranks that write one element nobody knows who is
-last.
+Problem. The elements of a rank are anywhere in the global array. Independent ranks would read or write
+single elements all over the file, and no rank would know which of two values for an element is the last.
 
-Idea. Two phases, as for sections, but what follows from the indices is found once and kept. The
-elements of the array, counted in C order, are cut into *bins*; a count of the indices in each bin,
-added over the ranks (`sums`), cuts the bins into *file domains* with about equally many bytes asked
-for, one for each I/O rank (owner), and each domain into rounds of one chunk (the buffer of an owner).
-Each rank orders its indices by round and owner, tells them to the owners, and keeps the order: later
-only elements travel (`elements`). An owner keeps an `IndexSchedule` for each round, so it reads or
-writes its domain in the order of the file. Whether each rank alone would be faster, prices tell
-(`list_choice`).
+Approach. Access takes two phases, as for sections, but the plan for the indices is computed once and
+kept. The elements of the array, counted in C order, are divided into *bins*. The number of indices in
+each bin, summed over the ranks (`sums`), determines *file domains* with about equally many requested
+bytes, one for each I/O rank (owner). Each domain is divided into rounds of one chunk (the buffer of an
+owner). Each rank sorts its indices by round and owner, sends them to the owners, and keeps the order:
+later only elements are sent (`elements`). An owner keeps an `IndexSchedule` for each round, so it reads
+or writes its domain in the order of the file. Cost estimates determine whether independent access is
+faster (`choice`).
 
     step            0        1        2        3
     owner reads     0        1        2        3          (pipelined: in a thread, one step ahead)
     ranks exchange           0        1        2  ...
 
-With ``groups`` the owners take turns: in a step those of one group read or write, while the elements of
-the group before travel. Without ``pipelined`` each step ends before the next one begins.
+With ``groups`` the owners take turns: in each step one group reads or writes, while the elements of the
+previous group are sent. Without ``pipelined`` each step ends before the next one begins.
 
-Where the indices of any rank do not fit its memory, or those of an owner, or values or results are on
-disk, ranks go through the elements in passes (`outcore.ranks.collective.lists.passes`).
+Ranks process the elements in passes (`outcore.ranks.collective.lists.passes`) if the indices of any rank
+or owner do not fit its memory, or if values or results are on disk.
 
-Invariants. What owners get from the ranks they take in the order of ranks, and of each rank in the
-order of its indices: the last value, and each floating-point sum, is that of one process with the
-ranks' lists one after another, whatever the number of owners, rounds and groups. Each step begins with
-an agreement, so if a rank fails all stop at the same step.
+Invariants. Owners take data in the order of ranks, and for each rank in the order of its indices. The
+last value and each floating-point sum are therefore those of one process with the lists of the ranks one
+after another, for any number of owners, rounds and groups. Each step begins with an agreement, so all
+ranks stop at the same step if one fails.
 
-Source: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
+Reference: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
 sections 3.1 (collective) and 3.2 (pipelined).
 """
 
@@ -66,10 +65,10 @@ __all__ = ["CollectiveSchedule", "Manner"]
 
 class CollectiveSchedule(ListedSchedule):
     """
-    Elements that ranks chose by indices, made ready to be read and written together many times.
+    Elements that ranks selected by indices, prepared for repeated collective reads and writes.
 
-    Made by `CollectiveArray.schedule_all`. Each rank has its own indices, in any order; the order in
-    the file is that of the array, so what was written may be read by any other number of ranks.
+    Made by `CollectiveArray.schedule_all`. Each rank has its own indices, in any order. Elements are
+    stored in the file in the order of the array, so any other number of ranks can read them later.
 
     Examples
     --------
@@ -90,12 +89,12 @@ class CollectiveSchedule(ListedSchedule):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what `gather_all` gives on this rank."""
+        """Shape of the result of `gather_all` on this rank."""
         return self._prepared.shape
 
     @property
     def nbytes(self) -> int:
-        """Bytes of this rank's memory budget that it takes."""
+        """Bytes that the schedule uses of the memory budget of this rank."""
         kept = sum(held.nbytes for held in self._held) + self._prepared.nbytes
         told = self._owned.nbytes if self._owned is not None else 0
         return kept + told + sum(one.nbytes for one in self._combined.values())
@@ -108,21 +107,21 @@ class CollectiveSchedule(ListedSchedule):
         method: Manner = "auto",
     ) -> Any:
         """
-        Read the elements, together with the other ranks. Collective.
+        Read the elements together with the other ranks. Collective.
 
         Parameters
         ----------
         out
-            Array to fill, of shape `shape` and the array's dtype, in memory or a `DiskArray`; each rank
-            has its own, or none.
+            Array to fill, of shape `shape` and the dtype of the array, in memory or a `DiskArray`; a
+            separate one on each rank. By default a new array.
         of
-            The array to read, of the shape of that for which the schedule was made, opened by the same
-            ranks; by default that one.
+            Array to read, opened by the same ranks, with the shape of the array of the schedule; by
+            default that array.
         method
-            ``"direct"``: each rank reads its elements on its own. ``"collective"``: owners read their
-            file domains, chunk by chunk, and give each rank what it asked for. ``"pipelined"``: the
-            same, while the next chunk is read. ``"auto"``: what costs least; `explain_all` says why. All
-            ranks the same.
+            Access method, the same on all ranks. ``"direct"``: each rank reads its elements
+            independently. ``"collective"``: owners read their file domains, chunk by chunk, and send
+            each rank its elements. ``"pipelined"``: the same, while the next chunk is read. ``"auto"``:
+            the method with the lowest cost; `explain_all` reports the reason.
 
         Returns
         -------
@@ -132,14 +131,15 @@ class CollectiveSchedule(ListedSchedule):
         Raises
         ------
         CollectiveError
-            On *all* ranks if any rank failed, or called something else; `out` is undefined then.
+            On *all* ranks if any rank failed or made a different call; `out` is then undefined.
 
         Notes
         -----
-        A new result is the caller's, and not counted in the memory budget. Owners take a buffer of
-        `chunk` bytes, two where they read ahead; between nodes what a step sends and receives is held
-        besides. A result whose axes have another order than its points is put in order through a copy,
-        which is counted; where that does not fit, elements come in passes over ranges of the array.
+        A new result belongs to the caller and does not count in the memory budget. Owners need a buffer
+        of `chunk` bytes, or two if they read ahead. If ranks are on several nodes, the data sent and
+        received in a step needs memory in addition. A result whose axes are in another order than its
+        points is reordered through a copy, which counts in the budget. If the copy does not fit,
+        elements are read in passes over ranges of the array.
 
         No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
         sections 3.1 and 3.2.
@@ -216,7 +216,7 @@ class CollectiveSchedule(ListedSchedule):
     def _gather_on_disk(
         self, array: outcore.DiskArray, out: Any, failures: Failures, *, direct: bool
     ) -> None:
-        """Read elements whose indices, or results, do not fit memory."""
+        """Read elements if indices or results do not fit in memory."""
         if direct:
             with failures.caught():
                 IndexSchedule(self._with_lists()).gather(out, of=array)
@@ -242,31 +242,32 @@ class CollectiveSchedule(ListedSchedule):
         Parameters
         ----------
         values
-            Those of this rank: broadcast to `shape`, and cast to the array's dtype. A `DiskArray` has
-            this very shape, and is read a part at a time.
+            Values of this rank, broadcast to `shape` and cast to the dtype of the array. A `DiskArray`
+            must have exactly this shape, and is read in parts.
         combine
-            As for `IndexSchedule.scatter`. Values of several ranks are taken in the order of ranks, of
-            each rank in the order of its indices: the result has the same bits on any number of ranks
-            with the same lists one after another.
+            As for `IndexSchedule.scatter`. Values are combined in the order of ranks, and for each rank
+            in the order of its indices. The result has the same bits on any number of ranks whose lists,
+            one after another, are the same.
         of
             As for `gather_all`; it must be open for writing.
         method
-            ``"collective"``, ``"pipelined"``, or ``"auto"`` (what costs less): who writes an element
-            last is known to its owner only, so no rank writes alone (``"direct"`` is refused).
+            ``"collective"``, ``"pipelined"``, or ``"auto"`` (the one with the lowest cost). ``"direct"``
+            raises an error: only the owner of an element knows which rank writes it last.
         fill
-            What elements get that no rank writes; None: they keep their value.
+            Value for elements that no rank writes; by default (None) they keep their values.
 
         Raises
         ------
         CollectiveError
-            On *all* ranks if any rank failed, or called something else. Each element is then old or new.
+            On *all* ranks if any rank failed or made a different call. Each element is then old or new.
 
         Notes
         -----
-        Memory as for `gather_all`. Values that have to be cast or put in order are copied, which is
-        counted; where that does not fit, they are taken in passes. To combine, owners read their
-        elements and hold them meanwhile, and keep 32 bytes more for each index that they own. Durable
-        after `CollectiveArray.flush_all`, or at once with ``Hints(sync=True)``.
+        Memory as for `gather_all`. Values that must be cast or reordered are copied; the copy counts in
+        the budget, and if it does not fit, values are written in passes. To combine values, owners read
+        their elements and keep them in memory during the call, and need 32 more bytes per index that
+        they own. Values are durable after `CollectiveArray.flush_all`, or immediately with
+        ``Hints(sync=True)``.
 
         No and Choudhary, as for `gather_all`.
 
@@ -311,7 +312,7 @@ class CollectiveSchedule(ListedSchedule):
 
         def meant() -> object:
             filled = found[2]
-            # Not its bytes: what lies between the fields of a structure means nothing.
+            # Compare values, not bytes: the padding between the fields of a structure is undefined.
             value = None if filled is None else (filled.tolist(),)
             return self._meaning(array, method, combine, value)
 
@@ -356,25 +357,26 @@ class CollectiveSchedule(ListedSchedule):
         method: Manner = "auto",
     ) -> CollectiveRequest[Any]:
         """
-        Start to read the elements with other ranks; see `gather_all`. Collective.
+        Start to read the elements together with the other ranks; see `gather_all`. Collective.
 
-        Returns at once. Any number of requests may be in flight, with those of
-        `CollectiveArray.iread_all` and its like; all ranks start them in the same order, and may wait
-        for them in any.
+        Returns immediately. Any number of requests may be in flight, also together with requests of
+        `CollectiveArray.iread_all` and similar methods. All ranks start them in the same order, and may
+        wait for them in any order.
 
         Parameters
         ----------
         out, of, method
-            As for `gather_all`. Leave `out` alone until the request is done.
+            As for `gather_all`. Do not use `out` until the request is done.
 
         Returns
         -------
         CollectiveRequest
-            Its `wait` gives what `gather_all` would, and raises what that would, on all ranks.
+            Request whose `wait` returns the result of `gather_all`, or raises its errors, on all ranks.
 
         Notes
         -----
-        Made, one after the other, by a thread of the communicator; memory is taken when the turn comes.
+        A thread of the communicator processes requests one after another. Memory is allocated when the
+        turn of a request comes.
 
         Examples
         --------
@@ -409,23 +411,23 @@ class CollectiveSchedule(ListedSchedule):
         """
         Start to write values to the elements; see `scatter_all`. Collective.
 
-        Returns at once, as `igather_all`.
+        Returns immediately, as `igather_all`.
 
         Parameters
         ----------
         values, combine, of, method, fill
-            As for `scatter_all`. Do not change `values` before the request is done.
+            As for `scatter_all`. Do not change `values` until the request is done.
 
         Returns
         -------
         CollectiveRequest
-            Its `wait` returns when the elements are in the files, and raises what `scatter_all` would,
-            on all ranks.
+            Request whose `wait` returns when the elements are in the files, or raises the errors of
+            `scatter_all`, on all ranks.
 
         Notes
         -----
-        `DiskArray.flush`, `CollectiveArray.flush_all` and `DiskArray.close` wait for it, and raise its
-        failure if nobody has seen it yet.
+        `DiskArray.flush`, `CollectiveArray.flush_all` and `DiskArray.close` wait for the request, and
+        raise its error if it has not been raised yet.
 
         Examples
         --------
@@ -459,33 +461,33 @@ class CollectiveSchedule(ListedSchedule):
         method: Manner = "auto",
     ) -> ListReport:
         """
-        Tell what `gather_all` (or `scatter_all`) would do, without doing it. Collective.
+        Report how `gather_all` (or `scatter_all`) would work, without moving elements. Collective.
 
         Parameters
         ----------
         of, method
             As for `gather_all`.
         write
-            Explain `scatter_all`.
+            Whether to explain `scatter_all`.
 
         Returns
         -------
         ListReport
-            Equal on all ranks: the method and why, what each way would cost, owners and rounds, or the
-            passes in which elements are moved whose indices do not fit memory; `str` is for people.
+            The same on all ranks: method and reason, cost of each method, owners and rounds; or the
+            passes, for elements whose indices do not fit in memory. `str` gives human-readable text.
 
         Raises
         ------
         CollectiveError
-            On *all* ranks, as `gather_all` would.
+            On *all* ranks, as for `gather_all`.
 
         Notes
         -----
-        No element is moved; it takes a few kilobytes. What is in the page cache is looked at, so the
-        answer may be another one a moment later. To tell passes, indices are counted once, out of the
-        scratch file of the schedule, which is written first if it is not there. The passes are those of
-        an access that follows, unless memory is taken or given back meanwhile. It tells of results and
-        values in memory; those on disk are always moved in passes.
+        Needs a few kilobytes. The page cache is checked, so the answer may differ a moment later. To
+        determine passes, indices are counted once from the scratch file of the schedule, which is
+        written first if it does not exist yet. The passes are those of the next access, unless memory is
+        allocated or released in between. The report assumes results and values in memory; those on disk
+        are always moved in passes.
 
         Examples
         --------
@@ -554,7 +556,7 @@ class CollectiveSchedule(ListedSchedule):
         )
 
     def _named(self, array: outcore.DiskArray) -> str:
-        """The array of an access and this schedule, in messages."""
+        """Return a description of this schedule and the accessed array, for messages."""
         return f"of {array.path!r} by schedule number {self._serial}"
 
     def check_values(self, values: Any) -> None:
@@ -564,7 +566,7 @@ class CollectiveSchedule(ListedSchedule):
         Parameters
         ----------
         values
-            The values.
+            Values, as for `scatter_all`.
         """
         array = self._prepared.check_array(None)
         array.handle.check_writable("write to")
@@ -575,7 +577,7 @@ class CollectiveSchedule(ListedSchedule):
 
 
 def _filled(value: Any, array: outcore.DiskArray) -> NDArray[Any]:
-    """A value for elements that no rank writes, as an element of the array."""
+    """Return the value for elements that no rank writes, as an element of the array."""
     one = as_values(value, array.dtype)
     if one.ndim:
         raise UsageError(
@@ -589,7 +591,7 @@ def _filled(value: Any, array: outcore.DiskArray) -> NDArray[Any]:
 
 
 def _apart(array: outcore.DiskArray, other: outcore.DiskArray) -> None:
-    """Refuse values, or a result, in the bytes that are written, or read, meanwhile by other ranks."""
+    """Raise if values or a result share bytes with the array that other ranks access in this call."""
     if share_bytes(array.info, other.info):
         raise UsageError(
             f"{other.path!r} is stored in the same bytes as {array.path!r}, which all ranks use "
