@@ -234,7 +234,7 @@ def _parser() -> argparse.ArgumentParser:
     whole.add_argument(
         "--whole",
         action="store_true",
-        help="copy the source as a file, store or group, even if it holds only one array",
+        help="copy a whole file, store or group, even if it holds one array (automatic for several)",
     )
     whole.add_argument(
         "--skip", action="store_true", help="skip arrays that cannot be read or stored"
