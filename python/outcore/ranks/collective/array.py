@@ -411,7 +411,7 @@ class CollectiveArray(StaysInProcess, DiskArray):
             return [items.looking(self, key)]
 
         if self.handle.is_virtual and not has_arrays(key) and not write:
-            # Only virtual datasets have another report. Ranks without one skip this comparison.
+            # Only virtual datasets have another report, so ranks with other arrays need not compare it.
             found: Any = explain_all([(self, key)], comm=self._transport, method=method)
             return found  # type: ignore[no-any-return]
         return explain(self._transport, bring, method, self.hints, write=write)

@@ -1,15 +1,15 @@
 """
 Arrays divided over ranks, in memory: `DistArray`.
 
-Problem. Each rank works on its part of an array; then it needs another part: that of another
-distribution, the neighbours of its own, all of it, or what a file holds. Idea. A part is a product of
-ranges on each axis, so it is a few regular sections: of memory (`redistribution`) as of a file
-(`collective`).
+Problem. Each rank works on its part of an array. Then it needs other elements: those of another
+distribution, the neighbours of its own, the whole array, or the contents of a file. Approach. A part is
+a product of ranges on each axis. It therefore consists of a few regular sections, of memory
+(`redistribution`) and of a file (`collective`).
 
-Invariants. A `DistArray` *has* an array, it is not one: ``local`` is an ordinary NumPy array.
-Methods that talk to other ranks end in ``_all``, and every rank must call them; one-sided ones
-(`one_sided`) each rank calls for itself. What can fail on one rank alone is done before the first
-element is sent, and how the copies ended is agreed on: all ranks raise.
+Invariants. A `DistArray` *has* an array and is not an array itself: ``local`` is an ordinary NumPy
+array. Methods that communicate end in ``_all``, and every rank must call them. Each rank calls one-sided
+methods (`one_sided`) independently. Steps that can fail on a single rank run before the first element is
+sent, and the ranks agree on the outcome of the copies: all ranks raise.
 
 Reference: *PASSION: Parallel and Scalable Software for Input-Output*, sections 3 (files of distributed
 arrays) and 4.3 (overlap areas); Thakur, Choudhary, *An Extended Two-Phase Method for Accessing Sections
@@ -45,35 +45,36 @@ class DistArray(WholeArrays):
     Parameters
     ----------
     distribution
-        Which rank has which elements.
+        Distribution of the elements over the ranks.
     local
-        The elements of this rank, ghosts included; kept, not copied. See also `empty`, `zeros` and
+        Elements of this rank, including ghosts; used directly, not copied. See also `empty`, `zeros` and
         `from_function`.
     transport
-        How ranks talk to each other: a transport, or a communicator of mpi4py; by default there is
-        only one rank.
+        Transport, or communicator of mpi4py; by default a single rank.
     ghosts
-        Elements of the neighbours of which a copy is kept: one width for all axes, or per axis a
-        width or a pair (before, behind). Cut off at the ends of the array; 0 on CYCLIC axes.
+        Widths of the ghosts, which are copies of elements of the neighbours: one width for all axes, or
+        per axis a width or a pair (before, after). Ghosts are cut off at the ends of the array, and have
+        width 0 on CYCLIC axes.
     periodic
-        Whether the array goes round, for all axes or per axis: ghosts beyond an end are then copies of
-        elements from the other end, as ``numpy.pad(mode="wrap")`` has them, also where they are wider than
-        the part of a neighbour, or than the array. Every rank has as many then, the first and the last too.
+        Whether the array is periodic, for all axes or per axis. Ghosts beyond an end are then copies of
+        elements from the other end, as in ``numpy.pad(mode="wrap")``, even if they are wider than the
+        part of a neighbour or than the array. Every rank then has the same number of ghosts, including
+        the first and the last.
 
     Raises
     ------
     DistributionError
-        ``bad-grid``: the distribution is for another number of ranks; ``bad-distribution``: the memory
-        is for another part, or there can be no such ghosts, or words for `periodic`.
+        ``bad-grid``: the distribution is for another number of ranks. ``bad-distribution``: `local` does
+        not have the shape of this rank's part, or `ghosts` or `periodic` is invalid.
     UnsupportedError
-        ``object-dtype``: elements that have no fixed size.
+        ``object-dtype``: the elements do not have a fixed size.
 
     Notes
     -----
-    Each rank makes its own part, and nothing is checked with the others before they make a call
-    together. Not collective, but for a communicator whose transport is not made yet: of that all ranks
-    make their parts (see `outcore.ranks.transport.transport`). Memory is that of `local`: the caller's, not
-    counted in the memory budget.
+    Each rank makes its own part. Nothing is compared with other ranks before the first collective call.
+    Making an array is not collective, except with a communicator that has no transport yet: then all
+    ranks must make their parts (see `outcore.ranks.transport.transport`). The memory of `local` belongs
+    to the caller and does not count in the memory budget.
 
     An *in-core local array* with *overlap areas* (PASSION, sections 4.1.2 and 4.3), read and written in
     any distribution (section 3.2).
@@ -97,24 +98,24 @@ class DistArray(WholeArrays):
         Parameters
         ----------
         array
-            An array on disk of the same shape and dtype, opened by this rank; with ``comm=`` or without.
+            Array on disk with the same shape and dtype, opened by this rank with or without ``comm=``.
         ghosts
-            Whether the ghosts are read as well.
+            Whether to read the ghosts as well.
         method
             As for `CollectiveArray.read_all`.
 
         Raises
         ------
         CollectiveError
-            On all ranks, if any rank failed (also if the shape or the dtype is another one), or called
-            something else. What `local` holds is then undefined.
+            On all ranks if any rank failed (also if the shape or the dtype differs) or made a different
+            call. The contents of `local` are then undefined.
         BudgetError
             On all ranks, as for `CollectiveArray.read_all`.
 
         Notes
         -----
-        Elements go into `local` without another array of its size; memory for two-phase as
-        `CollectiveArray.read_all` says.
+        Elements are read into `local` without another array of its size. Memory for two-phase as for
+        `CollectiveArray.read_all`.
 
         ``PASSION_read`` (PASSION, section 3.2), with the extended two-phase method (Thakur, Choudhary,
         section 3.1).
@@ -139,16 +140,17 @@ class DistArray(WholeArrays):
         Parameters
         ----------
         array, ghosts, method
-            As for `read_all`. Leave `local` alone until the request is done.
+            As for `read_all`. Do not use `local` until the request is done.
 
         Returns
         -------
         CollectiveRequest
-            Its `wait` returns when the part of this rank is here, and raises what `read_all` would.
+            Request whose `wait` returns when the part of this rank has been read, or raises the errors
+            of `read_all`.
 
         Notes
         -----
-        As for `CollectiveArray.iread_all`; no memory besides that of `read_all`.
+        As for `CollectiveArray.iread_all`; memory as for `read_all`.
 
         Examples
         --------
@@ -174,28 +176,28 @@ class DistArray(WholeArrays):
         """
         Write the whole array to disk, each rank its part. Every rank must call this.
 
-        Of copies that several ranks have, that of the owner is written; ghosts are not.
+        If several ranks have copies of an element, that of the owner is written. Ghosts are not written.
 
         Parameters
         ----------
         array
-            An array on disk of the same shape and dtype, open for writing.
+            Array on disk with the same shape and dtype, open for writing.
         method
             As for `CollectiveArray.write_all`.
 
         Raises
         ------
         CollectiveError
-            On all ranks, if any rank failed (also if the shape or the dtype is another one), or called
-            something else. Each block of the file is then old or new.
+            On all ranks if any rank failed (also if the shape or the dtype differs) or made a different
+            call. Each block of the file is then old or new.
         BudgetError
             On all ranks, as for `CollectiveArray.write_all`.
 
         Notes
         -----
-        Written when the call returns, for all who read; durable after `CollectiveArray.flush_all`, or
-        `DiskArray.flush` on every rank, or at once with ``Hints(sync=True)``. Memory as for
-        `CollectiveArray.write_all`.
+        All readers see the elements when the call returns. They are durable after
+        `CollectiveArray.flush_all`, after `DiskArray.flush` on every rank, or immediately with
+        ``Hints(sync=True)``. Memory as for `CollectiveArray.write_all`.
 
         ``PASSION_write`` (PASSION, section 3.2), with the extended two-phase method (Thakur, Choudhary,
         section 3.2).
@@ -219,16 +221,17 @@ class DistArray(WholeArrays):
         Parameters
         ----------
         array, method
-            As for `write_all`. Do not change `local` before the request is done.
+            As for `write_all`. Do not change `local` until the request is done.
 
         Returns
         -------
         CollectiveRequest
-            Its `wait` returns when the elements are in the files, and raises what `write_all` would.
+            Request whose `wait` returns when the elements are in the files, or raises the errors of
+            `write_all`.
 
         Notes
         -----
-        As for `CollectiveArray.iwrite_all`; no memory besides that of `write_all`.
+        As for `CollectiveArray.iwrite_all`; memory as for `write_all`.
 
         Examples
         --------
@@ -260,7 +263,10 @@ class DistArray(WholeArrays):
         *,
         ghosts: bool = False,
     ) -> None:
-        """Move this rank's part from or to an array on disk, which all ranks mean."""
+        """
+        Move this rank's part from or to an array on disk, after checking that all ranks use the same
+        one.
+        """
         run(
             self._transport,
             f"DistArray.{name}",
@@ -287,36 +293,36 @@ class DistArray(WholeArrays):
         self, distribution: Distribution, *, ghosts: Ghosts = 0, periodic: Periodic = False
     ) -> DistArray:
         """
-        The same array in another distribution. Every rank must call this.
+        Return a copy of the array in another distribution. Every rank must call this.
 
         Parameters
         ----------
         distribution
-            The new one, for an array of the same shape on as many ranks.
+            New distribution, of an array of the same shape over the same number of ranks.
         ghosts, periodic
-            Ghosts of the new array; they are filled as well.
+            Ghosts of the new array, as for the class; they are filled as well.
 
         Returns
         -------
         DistArray
-            A new array, of the same dtype; this one does not change.
+            A new array of the same dtype; this array does not change.
 
         Raises
         ------
         DistributionError
-            On all ranks, if they disagree about what to do (``ranks-disagree``), or one of them cannot
-            do its part: with its number and what it said (``failed-elsewhere``). That rank raises its
-            own error: of the new distribution (as the class), `MemoryError`, or `BudgetError` if the
-            memory budget has not even room for one element of each message.
+            On all ranks if they disagree about the call (``ranks-disagree``), or if one of them cannot
+            do its part (``failed-elsewhere``, with its number and message). That rank raises its own
+            error: of the new distribution (as the class), `MemoryError`, or `BudgetError` if the memory
+            budget has no space for one element of each message.
         CollectiveError
-            On all ranks, if one of them called something else than a method of a `DistArray`, or could
-            not send what others wait for; the ranks cannot work together any more then.
+            On all ranks if one of them called something other than a method of a `DistArray`, or could
+            not send data that others wait for. The ranks cannot work together any more in that case.
 
         Notes
         -----
-        Besides both arrays, buffers for messages: 64 MiB at most, and half of what is free of the memory
-        budget, in which they count. What does not fit goes in rounds. A rank is sent each element that
-        it wants once, and none of which it has a copy.
+        In addition to both arrays, message buffers need at most 64 MiB and at most half of the free
+        memory budget, in which they count. Larger messages are sent in rounds. Each rank receives each
+        element that it needs once, and none of which it has a copy.
 
         The second phase of the two-phase method (PASSION, section 3.1).
 
@@ -351,17 +357,17 @@ class DistArray(WholeArrays):
         self, distribution: Distribution, *, ghosts: Ghosts = 0, periodic: Periodic = False
     ) -> CollectiveRequest[DistArray]:
         """
-        Start to make the same array in another distribution. Every rank must call this.
+        Start to copy the array into another distribution. Every rank must call this.
 
         Parameters
         ----------
         distribution, ghosts, periodic
-            As for `redistribute_all`. Do not change `local` before the request is done.
+            As for `redistribute_all`. Do not change `local` until the request is done.
 
         Returns
         -------
         CollectiveRequest
-            Its `wait` gives the new array, and raises what `redistribute_all` would.
+            Request whose `wait` returns the new array, or raises the errors of `redistribute_all`.
 
         Examples
         --------
@@ -375,20 +381,20 @@ class DistArray(WholeArrays):
 
     def update_ghosts_all(self) -> None:
         """
-        Set the ghosts to what their owners have now. Every rank must call this.
+        Set the ghosts to the current values of their owners. Every rank must call this.
 
-        Corners are set as well, and ghosts that are wider than the part of a neighbour; those beyond the
-        ends of a periodic axis to what is at its other end.
+        This includes corners, ghosts that are wider than the part of a neighbour, and ghosts beyond the
+        ends of a periodic axis, which get the values from its other end.
 
         Raises
         ------
         DistributionError, CollectiveError
-            On all ranks, as `redistribute_all`. If a later round failed (messages did not fit in one),
-            some ghosts are new and others are not.
+            On all ranks, as for `redistribute_all`. If messages did not fit in one round and a later
+            round failed, some ghosts are new and others are not.
 
         Notes
         -----
-        Memory as for `redistribute_all`, of the ghosts alone.
+        Memory as for `redistribute_all`, for the ghosts alone.
 
         The exchange of boundary data at the end of each iteration (PASSION, section 4.3), for parts in
         memory.
@@ -421,14 +427,16 @@ class DistArray(WholeArrays):
 
     def iupdate_ghosts_all(self) -> CollectiveRequest[None]:
         """
-        Start to set the ghosts to what their owners have. Every rank must call this.
+        Start to set the ghosts to the values of their owners. Every rank must call this.
 
-        Until it is done, leave the ghosts alone, and do not change what others have as ghosts.
+        Until the request is done, do not use the ghosts, and do not change elements that are ghosts of
+        other ranks.
 
         Returns
         -------
         CollectiveRequest
-            Its `wait` returns when the ghosts are here, and raises what `update_ghosts_all` would.
+            Request whose `wait` returns when the ghosts are set, or raises the errors of
+            `update_ghosts_all`.
 
         Examples
         --------
@@ -442,29 +450,32 @@ class DistArray(WholeArrays):
 
     def accumulate_ghosts_all(self, operation: Combination = "add") -> None:
         """
-        Combine what ranks have in their ghosts with the elements of the owners; ghosts stay as they are.
+        Combine the ghosts of all ranks with the elements of their owners. Every rank must call this.
 
-        The reverse of `update_ghosts_all`. Every rank must call this.
+        The reverse of `update_ghosts_all`. The ghosts keep their values.
 
         Parameters
         ----------
         operation
-            ``"add"``, ``"minimum"`` or ``"maximum"``, as NumPy does; ``"last"``: the ghost of the
-            highest rank takes the place of the element.
+            ``"add"``, ``"minimum"`` or ``"maximum"``, as in NumPy, or ``"last"``: the ghost of the
+            highest rank replaces the element.
 
         Raises
         ------
         DistributionError, CollectiveError
-            On all ranks, as `redistribute_all`. What the elements are is then undefined.
+            On all ranks, as for `redistribute_all`. The values of the elements are then undefined.
         UsageError, UnsupportedError
-            ``bad-option``: no such operation; ``bad-dtype``: none for this dtype.
+            ``bad-option``: the operation does not exist. ``bad-dtype``: it is not defined for this
+            dtype.
 
         Notes
         -----
-        To the element come the ghosts of other ranks (of a periodic axis also its own), in the order of
-        ranks: sums have the same bits whatever comes first and however large the memory budget is. Of an array with copies each is
-        combined with its own ghosts. Memory as for `update_ghosts_all`; because of the order there may
-        be more rounds. ``MPI_Accumulate`` of all ghosts at once; in PETSc ``SCATTER_REVERSE``.
+        The ghosts of other ranks (on a periodic axis also the rank's own) are combined with the element
+        in the order of ranks. Sums therefore have the same bits for any order of arrival and any memory
+        budget. In an array with copies, each copy is combined with its own ghosts. Memory as for
+        `update_ghosts_all`; because of the order there may be more rounds.
+
+        Corresponds to ``MPI_Accumulate`` of all ghosts in one call, and to ``SCATTER_REVERSE`` in PETSc.
 
         Examples
         --------
@@ -484,14 +495,14 @@ class DistArray(WholeArrays):
 
     def gather_all(self, root: int | None = None) -> NDArray[Any] | None:
         """
-        The whole array in the memory of one rank, or of all: for tests and small arrays.
+        Return the whole array in the memory of one rank, or of all; for tests and small arrays.
 
         Every rank must call this.
 
         Parameters
         ----------
         root
-            The rank that gets it; by default all.
+            Rank that gets the array; by default all ranks.
 
         Returns
         -------
@@ -501,12 +512,12 @@ class DistArray(WholeArrays):
         Raises
         ------
         DistributionError, CollectiveError
-            On all ranks, as `redistribute_all`; also if there is no rank `root`.
+            On all ranks, as for `redistribute_all`; also if rank `root` does not exist.
 
         Notes
         -----
-        Ranks that get the array need memory for all of it; it is the caller's, and not counted in the
-        memory budget. Buffers for messages as for `redistribute_all`.
+        Ranks that get the array need memory for all of it; it belongs to the caller and does not count
+        in the memory budget. Message buffers as for `redistribute_all`.
 
         Examples
         --------

@@ -1,14 +1,14 @@
 """
-What one rank has of an array that is divided over ranks: `Divided`, the base of `DistArray`.
+One rank's part of an array that is divided over ranks: `Divided`, the base of `DistArray`.
 
-Problem. A part is memory with a distribution, perhaps with ghosts, and everything that ranks do
-with their parts needs the same few answers: which elements are mine, where are they stored, who
-else is there? Idea. They are here, and how elements come to where another array wants them; `one_sided`,
-`whole` and `array` are what people call.
+Problem. A part is memory with a distribution, perhaps with ghosts. All operations on parts need the same
+few facts: which elements belong to this rank, where they are stored, and which other ranks there are.
+Approach. This module provides them, and brings elements to the places where another array needs them.
+`one_sided`, `whole` and `array` define the public operations.
 
-Invariants. The memory has the shape that the distribution says. What was closed has no memory any more.
-Ghosts beyond the ends of a periodic axis lie around the rest: `_local` is the memory without these, stored
-as the core knows it, and all but ghosts works with that.
+Invariants. The memory has the shape that the distribution specifies. A closed array has no memory.
+Ghosts beyond the ends of a periodic axis surround the other elements: `_local` is the memory without
+them, in the layout that the core knows. All operations except those on ghosts use `_local`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ A = TypeVar("A", bound="Divided")
 
 class Divided(StaysInProcess):
     """
-    One rank's part of an array; see `DistArray`, which it is a part of.
+    One rank's part of an array: the base class of `DistArray`.
 
     Parameters
     ----------
@@ -113,26 +113,26 @@ class Divided(StaysInProcess):
         periodic: Periodic = False,
     ) -> Self:
         """
-        An array whose elements are not set.
+        Make an array whose elements are not set.
 
         Parameters
         ----------
         distribution
-            Which rank has which elements.
+            Distribution of the elements over the ranks.
         dtype
             Type of the elements, of fixed size.
         transport, ghosts, periodic
-            See the class.
+            As for the class.
 
         Returns
         -------
         DistArray
-            The new array, of `Distribution.local_shape` of this rank.
+            The new array, with `Distribution.local_shape` of this rank.
 
         Raises
         ------
         DistributionError, UnsupportedError
-            See the class.
+            As for the class.
 
         Examples
         --------
@@ -157,7 +157,7 @@ class Divided(StaysInProcess):
         periodic: Periodic = False,
     ) -> Self:
         """
-        An array of zeros, ghosts included; else as `empty`.
+        Make an array of zeros, including ghosts.
 
         Parameters
         ----------
@@ -172,7 +172,7 @@ class Divided(StaysInProcess):
         Raises
         ------
         DistributionError, UnsupportedError
-            See the class.
+            As for the class.
 
         Examples
         --------
@@ -198,16 +198,17 @@ class Divided(StaysInProcess):
         periodic: Periodic = False,
     ) -> Self:
         """
-        An array whose elements are a function of their indices, ghosts included.
+        Make an array whose elements, including ghosts, are a function of their indices.
 
-        Beyond the ends of a periodic axis these are the indices of the elements that ghosts are copies of.
+        For ghosts beyond the ends of a periodic axis, these are the indices of the elements that they
+        copy.
 
         Parameters
         ----------
         function
-            Gets one array of indices per axis (int64), shaped to be broadcast as those of
-            `numpy.ogrid`; once for each section of this rank. What it gives is broadcast to the shape of
-            the section, and cast to `dtype` as NumPy does on assignment.
+            Function of one array of indices per axis (int64), shaped for broadcasting as those of
+            `numpy.ogrid`. It is called once for each section of this rank. Its result is broadcast to
+            the shape of the section, and cast to `dtype` as in an assignment of NumPy.
         distribution, dtype, transport, ghosts, periodic
             As for `empty`.
 
@@ -219,11 +220,11 @@ class Divided(StaysInProcess):
         Raises
         ------
         DistributionError, UnsupportedError
-            See the class; and whatever `function` raises.
+            As for the class. Errors of `function` are passed on.
 
         Notes
         -----
-        Besides the array it takes what `function` does, for one section at a time.
+        Memory: the array, and what `function` needs for one section at a time.
 
         Examples
         --------
@@ -239,22 +240,22 @@ class Divided(StaysInProcess):
 
     @property
     def distribution(self) -> Distribution:
-        """Which rank has which elements: a `Distribution`."""
+        """Distribution of the elements over the ranks: a `Distribution`."""
         return self._distribution
 
     @property
     def transport(self) -> Transport:
-        """How ranks talk to each other: a `Transport`."""
+        """Transport that connects the ranks: a `Transport`."""
         return self._transport
 
     @property
     def rank(self) -> int:
-        """Number of this rank, from 0 on."""
+        """Number of this rank, starting at 0."""
         return self._transport.rank
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the whole array: a tuple of int. That of this rank is ``local.shape``."""
+        """Shape of the whole array: a tuple of int. The part of this rank has ``local.shape``."""
         return self._distribution.shape
 
     @property
@@ -274,18 +275,18 @@ class Divided(StaysInProcess):
 
     @property
     def ghosts(self) -> tuple[tuple[int, int], ...]:
-        """Widths of the ghosts as they were asked for: a pair (before, behind) of elements per axis."""
+        """Requested widths of the ghosts: a pair (before, after) of elements per axis."""
         return tuple(self._widths) or ((0, 0),) * self.ndim
 
     @property
     def periodic(self) -> tuple[bool, ...]:
-        """Whether ghosts go round at the ends of each axis: a bool per axis."""
+        """Whether ghosts wrap around at the ends: a bool per axis."""
         return self._periodic
 
     @property
     def local(self) -> NDArray[Any]:
         """
-        The elements of this rank, ghosts included: the `numpy.ndarray` that was given, no copy.
+        Elements of this rank, including ghosts: the given `numpy.ndarray`, not a copy.
 
         Examples
         --------
@@ -299,7 +300,7 @@ class Divided(StaysInProcess):
 
     @property
     def _local(self) -> NDArray[Any]:
-        """Of `local` what is not beyond the ends of the array."""
+        """The part of `local` that is within the ends of the array."""
         return self._all if self._inside is None else self._all[self._inside]
 
     @property
@@ -314,7 +315,7 @@ class Divided(StaysInProcess):
     @property
     def owned(self) -> NDArray[Any]:
         """
-        The elements of this rank without ghosts: a view of `local`, of `Distribution.local_shape`.
+        Elements of this rank without ghosts: a view of `local`, of `Distribution.local_shape`.
 
         Examples
         --------
@@ -339,7 +340,7 @@ class Divided(StaysInProcess):
     @property
     def global_slices(self) -> tuple[Key, ...]:
         """
-        The sections of the whole array that this rank has, without ghosts.
+        Sections of the whole array that this rank has, without ghosts.
 
         Examples
         --------
@@ -351,18 +352,18 @@ class Divided(StaysInProcess):
 
     def pieces(self, *, ghosts: bool = False) -> list[tuple[Key, NDArray[Any]]]:
         """
-        The sections of this rank, each with the memory it is stored in.
+        Return the sections of this rank, each with a view of its elements.
 
         Parameters
         ----------
         ghosts
-            Whether the ghosts belong to it: the views then tile `local`, else `owned`.
+            Whether to include the ghosts: the views then cover `local`, otherwise `owned`.
 
         Returns
         -------
         list of (tuple of slice, numpy.ndarray)
-            A section of the whole array, and the view of `local` that holds it: no copies. Of ghosts
-            beyond the ends of a periodic axis it is the section that they are copies of.
+            Sections of the whole array, each with a view of `local` (not a copy). For ghosts beyond the
+            ends of a periodic axis, the section that they copy.
 
         Examples
         --------
@@ -379,7 +380,7 @@ class Divided(StaysInProcess):
         return list(zip(slices(found), views(self._local, places), strict=True))
 
     def _bring_all(self, operation: str, make: Callable[[], A], only: int | None = None) -> A:
-        """Bring the elements of this array to where that of `make` wants them."""
+        """Bring the elements of this array to the places that the array from `make` needs."""
         made: list[A] = []
 
         def wanted() -> Part:
@@ -393,7 +394,7 @@ class Divided(StaysInProcess):
         return start_call(self._transport, self._started, f"{what} of a DistArray", call)
 
     def part(self) -> Part:
-        """Return the elements of this rank as the packages of outcore use them."""
+        """Return the elements of this rank in the form that other packages of outcore use."""
         return Part(self._distribution, self._widths, self._local, self._periodic)
 
     def __repr__(self) -> str:

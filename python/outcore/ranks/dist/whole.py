@@ -1,14 +1,14 @@
 """
 Operations on whole distributed arrays: fill, copy, scale, add, dot, map, matmul, transpose.
 
-Problem. Programs compute with whole arrays between their phases, and their operands may be divided
-in different ways. Idea. Elements of one index are brought to one rank (`redistribution`), and the
-rest is NumPy on what a rank owns.
+Problem. Programs compute with whole arrays between their phases, and the operands may have different
+distributions. Approach. All elements with the same index are brought to one rank (`redistribution`). The
+rest is NumPy on the elements that a rank owns.
 
-Invariants. Every rank calls them, with equal arguments. What fails on one rank, fails on all. What
-is computed of an element does not depend on who does it: results have the same bits for every
-distribution and number of ranks, those of `matmul_all` excepted. Ghosts keep what they have. When a
-call returns, all ranks have written.
+Invariants. Every rank calls these methods with equal arguments. A failure on one rank is a failure on
+all. The value of an element does not depend on the rank that computes it: results have the same bits for
+every distribution and number of ranks, except those of `matmul_all`. Ghosts keep their values. When a
+call returns, all ranks have written their results.
 
 Reference: Nieplocha, Foster, *Disk Resident Arrays*, section 2 (Global Arrays: data-parallel
 operations).
@@ -40,7 +40,7 @@ __all__ = ["WholeArrays"]
 
 class WholeArrays(OneSided):
     """
-    Operations on whole arrays; see `DistArray`, which has them.
+    Operations on whole arrays, part of `DistArray`.
 
     Examples
     --------
@@ -58,17 +58,17 @@ class WholeArrays(OneSided):
         Parameters
         ----------
         value
-            A scalar; cast as in NumPy's assignment.
+            Scalar, cast as in an assignment of NumPy.
 
         Raises
         ------
         CollectiveError
-            On all ranks, with the cause: no scalar; or ranks gave different values, or called something
-            else.
+            On all ranks, with the cause, if `value` is not a scalar; or if ranks gave different values
+            or made different calls.
 
         Notes
         -----
-        ``GA_Fill`` of Global Arrays. No memory.
+        ``GA_Fill`` of Global Arrays. Needs no memory.
 
         Examples
         --------
@@ -95,17 +95,17 @@ class WholeArrays(OneSided):
         Parameters
         ----------
         factor
-            A scalar, of a kind that the elements can have; cast to their dtype.
+            Scalar of a kind that the dtype can hold, cast to the dtype of the elements.
 
         Raises
         ------
         CollectiveError
-            On all ranks, with the cause: as `fill_all`; ``bad-cast`` or ``bad-dtype``: elements
-            that cannot be multiplied by it.
+            On all ranks, with the cause: as for `fill_all`; ``bad-cast`` or ``bad-dtype`` if the
+            elements cannot be multiplied by it.
 
         Notes
         -----
-        ``GA_Scale`` of Global Arrays. No memory.
+        ``GA_Scale`` of Global Arrays. Needs no memory.
 
         Examples
         --------
@@ -128,14 +128,14 @@ class WholeArrays(OneSided):
 
     def copy_all(self, out: Self | None = None) -> Self:
         """
-        The same elements in another array. Every rank must call this.
+        Copy the elements into another array. Every rank must call this.
 
         Parameters
         ----------
         out
-            An array of the same shape, in any distribution and of any dtype (cast as in NumPy's
-            assignment). By default a new one in the same distribution, with the same ghosts, which
-            are copied as well.
+            Array of the same shape, in any distribution and of any dtype (cast as in an assignment of
+            NumPy). By default a new array with the same distribution and ghosts; the ghosts are copied
+            as well.
 
         Returns
         -------
@@ -145,12 +145,12 @@ class WholeArrays(OneSided):
         Raises
         ------
         DistributionError, CollectiveError
-            On all ranks, as `redistribute_all`.
+            On all ranks, as for `redistribute_all`.
 
         Notes
         -----
-        Memory for messages as `redistribute_all`; if the dtype is another one, also the part of `out` in
-        this dtype, counted in the budget. ``GA_Copy`` of Global Arrays.
+        Message buffers as for `redistribute_all`. If the dtypes differ, also the part of `out` in this
+        dtype, which counts in the budget. ``GA_Copy`` of Global Arrays.
 
         Examples
         --------
@@ -179,18 +179,17 @@ class WholeArrays(OneSided):
 
     def add_all(self, other: Self, a: Any = 1, b: Any = 1, out: Self | None = None) -> Self:
         """
-        ``a * self + b * other``, element by element. Every rank must call this.
+        Compute ``a * self + b * other`` element by element. Every rank must call this.
 
         Parameters
         ----------
         other
-            An array of the same shape, in any distribution.
+            Array of the same shape, in any distribution.
         a, b
-            Scalars.
+            Scalar factors.
         out
-            Takes the sum: `self`, `other`, or any array of the same shape, in any distribution. By
-            default a new array in the distribution of this one, of the dtype that NumPy gives to
-            the sum.
+            Array for the sum: `self`, `other`, or any array of the same shape, in any distribution. By
+            default a new array in the distribution of this one, with NumPy's dtype of the sum.
 
         Returns
         -------
@@ -200,14 +199,14 @@ class WholeArrays(OneSided):
         Raises
         ------
         DistributionError, CollectiveError
-            On all ranks: as `redistribute_all`; with the cause, what NumPy refuses to add, or to
-            put into `out` (casting ``same_kind``).
+            On all ranks: as for `redistribute_all`; or with the cause, if NumPy cannot add the operands
+            or cast the sum to `out` (casting ``same_kind``).
 
         Notes
         -----
-        Besides the result ``b * other`` of this rank, and what is not in the distribution of the result
-        is brought there: as large as the part of this rank, each counted in the budget. ``GA_Add`` of
-        Global Arrays.
+        Memory in addition to the result: ``b * other`` of this rank, and operands that must be brought
+        into the distribution of the result. Each is as large as the part of this rank and counts in the
+        budget. ``GA_Add`` of Global Arrays.
 
         Examples
         --------
@@ -239,7 +238,7 @@ class WholeArrays(OneSided):
                     if dtype == result.dtype:
                         np.add(np.multiply(x, a, out=result, casting="same_kind"), term, out=result)
                     else:
-                        # Rounded once, to the type of the sum, and then to that of the result.
+                        # Round once to the type of the sum, then to that of the result.
                         with _core.Reservation("exchange", y.size * dtype.itemsize):
                             np.copyto(result, np.multiply(x, a) + term, casting="same_kind")
 
@@ -254,21 +253,22 @@ class WholeArrays(OneSided):
         out: Self | None = None,
     ) -> Self:
         """
-        A function of the elements of one index, of this array and others. Every rank must call this.
+        Apply a function to this array and others, element by element. Every rank must call this.
 
         Parameters
         ----------
         function
-            Gets what this rank owns of each array, all of one shape, perhaps empty; gives an array
-            of that shape. A ufunc, or what works like one: an element of the result may depend on
-            those of its index only.
+            Function of the elements that this rank owns of each array: arrays of one shape, possibly
+            empty. It returns an array of that shape. A ufunc or equivalent: an element of the result may
+            depend only on elements with the same index.
         *others
             Arrays of the same shape, in any distribution.
         dtype
-            Of the new array; by default that of what `function` gives, which must be the same on
+            Type of the new array; by default that of the result of `function`, which must be the same on
             all ranks.
         out
-            Takes the result; any of these arrays, or another one of the same shape, in any distribution.
+            Array for the result: any of these arrays, or another one of the same shape, in any
+            distribution. By default a new array.
 
         Returns
         -------
@@ -278,14 +278,15 @@ class WholeArrays(OneSided):
         Raises
         ------
         DistributionError, CollectiveError
-            On all ranks: as `redistribute_all`; with the cause, what `function` raises;
-            ``bad-function``: it gave another shape, or something that does not fit `out` (casting
+            On all ranks: as for `redistribute_all`; or with the cause: an error of `function`, or
+            ``bad-function`` if its result has another shape or cannot be cast to `out` (casting
             ``same_kind``).
 
         Notes
         -----
-        Besides the result what `function` takes, and the parts of arrays in other distributions, counted
-        in the budget. ``GA_Elem_multiply`` and its like of Global Arrays.
+        Memory in addition to the result: what `function` needs, and the parts of arrays in other
+        distributions, which count in the budget. ``GA_Elem_multiply`` and similar functions of Global
+        Arrays.
 
         Examples
         --------
@@ -320,33 +321,34 @@ class WholeArrays(OneSided):
 
     def dot_all(self, other: Self) -> Any:
         """
-        The sum of the products of all elements of one index. Every rank must call this.
+        Sum the products of all elements with the same index. Every rank must call this.
 
         Parameters
         ----------
         other
-            An array of the same shape, in any distribution.
+            Array of the same shape, in any distribution.
 
         Returns
         -------
         scalar
-            Of the dtype that NumPy gives to products: on all ranks the same bits, for every number
-            of ranks and every distribution. Integers wrap around as in NumPy; complex numbers are
-            not conjugated.
+            Sum with NumPy's dtype of the product. It has the same bits on all ranks, for every number of
+            ranks and every distribution. Integers wrap around as in NumPy; complex numbers are not
+            conjugated.
 
         Raises
         ------
         DistributionError, CollectiveError
-            On all ranks: as `redistribute_all`; with the cause ``bad-dtype``: elements that are no
-            numbers, or more than 2**44 of them.
+            On all ranks: as for `redistribute_all`; or with the cause ``bad-dtype`` if the elements are
+            not numbers, or there are more than 2**44 of them.
 
         Notes
         -----
-        Floating-point products are added exactly above 80 bits below the largest one (`sums`), which
-        takes two passes over the elements, and memory for 32768 of them at a time, a few times. An array
-        in another distribution is brought into this one's: as large as the part of this rank, counted in
-        the budget. ``GA_Dot`` of Global Arrays; Demmel and Nguyen, *Fast Reproducible Floating-Point
-        Summation*.
+        Floating-point products are summed exactly down to 80 bits below the largest one (`sums`). This
+        needs two passes over the elements, and memory for a few times 32768 elements. An array in
+        another distribution is brought into that of this array, which needs as much memory as the part
+        of this rank, counted in the budget.
+
+        ``GA_Dot`` of Global Arrays; Demmel and Nguyen, *Fast Reproducible Floating-Point Summation*.
 
         Examples
         --------
@@ -380,7 +382,7 @@ class WholeArrays(OneSided):
             if dtype.kind in "fc":
                 found.append(np.result_type(dtype, np.float64))
                 return numbers + [n for one in sums.look(x, y, found[0]) for n in one]
-            # Bits of integers do not depend on the order.
+            # Integer sums do not depend on the order.
             added = np.zeros((), dtype)
             for a, b in sums.blocks(x, y, dtype):
                 np.add(added, np.vdot(a, b), out=added)
@@ -419,48 +421,52 @@ class WholeArrays(OneSided):
         self, other: Self, *, distribution: Distribution | None = None, out: Self | None = None
     ) -> Self:
         """
-        The matrix product ``self @ other``. Every rank must call this.
+        Compute the matrix product ``self @ other``. Every rank must call this.
 
         Parameters
         ----------
         other
-            Both have two axes; the second axis of this one is as long as the first of `other`.
+            Second factor. Both have two axes; the second axis of this array is as long as the first axis
+            of `other`.
         distribution
-            Of the new array; by default blocks on a grid of ranks as square as can be.
+            Distribution of the new array; by default blocks on a grid of ranks that is as square as
+            possible.
         out
-            Takes the product instead; not one of the factors, nor their memory.
+            Array for the product, with memory other than that of the factors. By default a new array.
 
         Returns
         -------
         DistArray
-            `out`, or a new array of the dtype that NumPy gives to the product.
+            `out`, or a new array with NumPy's dtype of the product.
 
         Raises
         ------
         DistributionError, CollectiveError
-            On all ranks: as `redistribute_all`; with the cause ``bad-shape``, ``bad-out``, what NumPy
-            refuses to multiply or to put into `out` (casting ``same_kind``), or `BudgetError`: no room
-            for one index of the inner axis. What `out` has when a rank failed in the middle is
-            undefined.
+            On all ranks: as for `redistribute_all`; or with the cause: ``bad-shape``, ``bad-out``, an
+            error of NumPy in multiplying or in casting to `out` (casting ``same_kind``), or
+            `BudgetError` if there is no space for one index of the inner axis. The contents of `out` are
+            undefined if a rank failed during the computation.
 
         Notes
         -----
-        SUMMA: each rank is brought the rows of this array and the columns of `other` that its part of
-        the product needs, unless it has them, panel by panel of the inner axis, and adds their product.
-        With ``p x q`` ranks all panels together are a ``p``-th of this array and a ``q``-th of `other`.
-        Those of one time take a quarter of what is free of the memory budget and 256 MiB at most, so
-        small factors come at once; with more panels, 16 MiB at most for a tile of the product.
-        Factors of another dtype than the product are cast in there, and a product that `out` has in
-        another dtype is summed beside it: as large as the part of this rank. All of it is counted in
-        the budget. Messages as `redistribute_all`.
+        SUMMA: for its part of the product, each rank receives the rows of this array and the columns of
+        `other` that it does not have, panel by panel of the inner axis, and adds the products of the
+        panels. With ``p x q`` ranks, all panels together are a ``p``-th of this array and a ``q``-th of
+        `other`.
 
-        Integers wrap around as in NumPy. The bits of floating-point numbers are those of the BLAS,
-        which depend on the shape of the parts, and on the number of panels. ``float16`` is summed in
+        Panels in memory use a quarter of the free memory budget, at most 256 MiB, so small factors need
+        only one panel. With several panels, a tile of the product needs at most 16 MiB more. Factors
+        with another dtype than the product are cast within this memory. If `out` has another dtype, the
+        product is summed in a separate array as large as the part of this rank. All of this counts in
+        the budget. Message buffers as for `redistribute_all`.
+
+        Integers wrap around as in NumPy. The bits of floating-point results are those of the BLAS, which
+        depend on the shapes of the parts, and on the number of panels. ``float16`` is summed in
         ``float32`` and rounded once.
 
-        ``GA_Dgemm`` of Global Arrays, for any dtype; larger products are those of `outcore.matmul`.
-        van de Geijn and Watts, *SUMMA: Scalable Universal Matrix Multiplication Algorithm*; Nieplocha
-        and Foster, *Disk Resident Arrays*, section 5.2.
+        ``GA_Dgemm`` of Global Arrays, for any dtype. For larger products see `outcore.matmul`. van de
+        Geijn and Watts, *SUMMA: Scalable Universal Matrix Multiplication Algorithm*; Nieplocha and
+        Foster, *Disk Resident Arrays*, section 5.2.
 
         Examples
         --------
@@ -509,14 +515,15 @@ class WholeArrays(OneSided):
         self, axes: Sequence[int] | None = None, *, distribution: Distribution | None = None
     ) -> Self:
         """
-        The array with its axes in another order. Every rank must call this.
+        Return a copy of the array with its axes in another order. Every rank must call this.
 
         Parameters
         ----------
         axes
-            As for `numpy.transpose`; by default they are reversed.
+            Order of the axes, as for `numpy.transpose`; by default reversed.
         distribution
-            Of the new array; by default each axis stays divided as it is, so nothing travels.
+            Distribution of the new array; by default each axis keeps its distribution, so nothing is
+            sent.
 
         Returns
         -------
@@ -526,11 +533,12 @@ class WholeArrays(OneSided):
         Raises
         ------
         DistributionError, CollectiveError
-            On all ranks, as `redistribute_all`; with the cause ``bad-axis``: no order of the axes.
+            On all ranks, as for `redistribute_all`; or with the cause ``bad-axis`` if `axes` is not a
+            permutation of the axes.
 
         Notes
         -----
-        Memory for messages as `redistribute_all`. ``GA_Transpose`` of Global Arrays.
+        Message buffers as for `redistribute_all`. ``GA_Transpose`` of Global Arrays.
 
         Examples
         --------
@@ -574,11 +582,11 @@ class WholeArrays(OneSided):
         return self._new(distribution, local)
 
     def _made(self, dtype: DTypeLike) -> Self:
-        """A new array like this one, without ghosts."""
+        """Make a new array like this one, without ghosts."""
         return self._empty(self._distribution, dtype)
 
     def _own_part(self) -> Part:
-        """What this array wants of another one: no ghosts."""
+        """Return this array as a target without ghosts, for elements of another array."""
         return Part(self._distribution, [], self.owned)
 
     def _meaning(self) -> tuple[object, ...]:
@@ -586,7 +594,10 @@ class WholeArrays(OneSided):
 
     @contextmanager
     def _brought(self, name: str, other: Divided) -> Iterator[NDArray[Any]]:
-        """What this rank owns of this array, of another one: brought here if it is elsewhere."""
+        """
+        Bring the elements of `other` with the indices that this rank owns, unless they are here; yield
+        them.
+        """
         if other._distribution == self._distribution:
             yield other.owned
             return
@@ -606,7 +617,7 @@ class WholeArrays(OneSided):
 
     @contextmanager
     def _sent_to(self, name: str, distribution: Distribution) -> Iterator[NDArray[Any]]:
-        """Elements of this array in another distribution, for a while."""
+        """Yield the elements of this array in another distribution, temporarily."""
         if distribution == self._distribution:
             yield self.owned
             return
@@ -631,10 +642,10 @@ class WholeArrays(OneSided):
         *steps: Callable[[], object],
     ) -> None:
         """
-        Do something on each rank, with equal arguments; all return, or all raise.
+        Run the steps of an operation on each rank with equal arguments; all ranks return, or all raise.
 
-        After each step all ranks agree that none has failed, that all mean the same, and that what the
-        step gave is equal: so the first one may check what the second one changes.
+        After each step the ranks agree that none has failed and that arguments and results are equal. A
+        step may therefore check what the next one changes.
         """
         said: list[object] = []
 
@@ -652,7 +663,7 @@ class WholeArrays(OneSided):
 
 
 def _meant(one: Any) -> object:
-    """Of an array that is an argument what is equal on all ranks; None of None."""
+    """Return what must be equal on all ranks for an array argument; None for None."""
     if one is None or isinstance(one, WholeArrays):
         return None if one is None else one._meaning()
     raise UsageError(
