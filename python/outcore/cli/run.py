@@ -128,14 +128,14 @@ def _fill_results(parser: argparse.ArgumentParser, operation: Operation) -> None
     if not operation.results:
         parser.add_argument("--out", metavar="PATH", help="write the result to PATH")
     for name, text in (
-        ("format", "name of the new format"),
-        ("order", "C or F"),
-        ("chunks", "such as 100,200"),
-        ("shards", "such as 1000,2000"),
-        ("compression", "such as zstd, zstd:3, gzip, none"),
+        ("format", "name of the format of the result"),
+        ("order", "order of the result: C or F"),
+        ("chunks", "chunks of the result, such as 100,200"),
+        ("shards", "shards of the result, such as 1000,2000"),
+        ("compression", "compression of the result, such as zstd, zstd:3, gzip, none"),
     ):
         needed = name in operation.required
-        parser.add_argument(f"--{name}", help=f"of the result: {text}", required=needed)
+        parser.add_argument(f"--{name}", help=text, required=needed)
     parser.add_argument("--resume", action="store_true", help="resume an interrupted run")
     parser.add_argument("--overwrite", action="store_true", help="replace existing results")
 
