@@ -25,7 +25,7 @@ MUTANTS = [
     ),
     Mutant(
         file=WINDOW,
-        before="            # Before the locks go, it is done everywhere.\n            self.settle()\n",
+        before="            # Wait for all copies before the locks are released.\n            self.settle()\n",
         after="",
         killed_by=f"{ONE_SIDED}::test_copies_on_other_nodes_are_changed_before_the_lock_goes",
         why="copies of an element would get what ranks add in different orders: they would differ",

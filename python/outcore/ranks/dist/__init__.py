@@ -1,17 +1,17 @@
 """
 Arrays divided over the memory of ranks.
 
-| file | holds |
+| file | contents |
 |---|---|
-| `base.py`      | `Divided`: what one rank has, and where |
-| `window.py`    | memory that other ranks see: parts on this node, requests to others, locks |
+| `base.py`      | `Divided`: the part of one rank, and the positions of its elements |
+| `window.py`    | memory shared with other ranks: parts on this node, requests to other nodes, locks |
 | `one_sided.py` | `OneSided`: `get`, `put`, `acc`, ... |
-| `sums.py`      | sums of products whose bits do not depend on who adds what |
+| `sums.py`      | sums of products with the same bits for any order of addition |
 | `products.py`  | products of matrices, panel by panel: SUMMA |
 | `whole.py`     | `WholeArrays`: fill, add, dot, matmul, ... |
 | `array.py`     | `DistArray`: redistribution, ghosts, files |
-| `redistribution.py` | elements go from ranks that have them to ranks that want them |
-| `periodic.py`  | ghosts that go round |
+| `redistribution.py` | elements sent from ranks that have them to ranks that need them |
+| `periodic.py`  | periodic ghosts |
 """
 
 from __future__ import annotations

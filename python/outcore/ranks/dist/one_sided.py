@@ -1,17 +1,17 @@
 """
-One-sided operations of distributed arrays: a rank reads, writes and adds to any part, and nobody helps.
+One-sided operations of distributed arrays: a rank accesses any part without action by other ranks.
 
-Problem. Which elements a rank needs next, often only it knows: the next block of integrals, a tree,
-a counter of tasks. Collective calls cannot say that. Idea. `DistArray.shared_all` puts the parts
-where other ranks reach them (`window`); a patch (any regular section) or a list of indices is cut
-into what each rank has, and each cut is a copy, a sum, or a request to another node.
+Problem. Often only one rank knows which elements it needs next: the next block of integrals, a tree, a
+counter of tasks. Collective calls cannot express that. Approach. `DistArray.shared_all` puts the parts
+into memory that other ranks can access (`window`). A patch (any regular section) or a list of indices is
+divided by owner. Each portion is then a copy, a sum, or a request to another node.
 
-Invariants. What fails, fails at the rank that called, and nobody waits for it. What is added is
-never lost, whoever adds at the same time; reads and writes of the same elements by several ranks
-are the program's to order, by fences or locks.
+Invariants. An error is raised on the calling rank only, and no rank waits for it. Concurrent additions
+are never lost. The program orders reads and writes of the same elements by several ranks, with fences or
+locks.
 
-Reference: Nieplocha, Foster, *Disk Resident Arrays*, section 2; *PASSION: Parallel and Scalable
-Software for Input-Output*, section 2 (global placement).
+Reference: Nieplocha, Foster, *Disk Resident Arrays*, section 2; *PASSION: Parallel and Scalable Software
+for Input-Output*, section 2 (global placement).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["OneSided"]
 
 class OneSided(Divided):
     """
-    One-sided operations; see `DistArray`, which has them.
+    One-sided operations, part of `DistArray`.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class OneSided(Divided):
         ghosts: Ghosts = 0,
     ) -> Self:
         """
-        An array of zeros whose parts every rank can read and write. Every rank must call this.
+        Make an array of zeros whose parts every rank can read and write. Every rank must call this.
 
         Parameters
         ----------
@@ -69,25 +69,25 @@ class OneSided(Divided):
         Returns
         -------
         DistArray
-            The new array, ghosts included in `local`; one-sided operations do not touch them.
+            The new array. `local` includes ghosts; one-sided operations do not access them.
 
         Raises
         ------
         CollectiveError
-            On all ranks, with the cause: as for `empty`; no memory (`BudgetError`, `StorageError`);
-            ``needs-threads``: several nodes, and an MPI library without threads. Or the ranks mean
-            different arrays.
+            On all ranks, with the cause: an error of `empty`; insufficient memory (`BudgetError`,
+            `StorageError`); ``needs-threads`` with several nodes and an MPI library without threads.
+            Also if the ranks request different arrays.
 
         Notes
         -----
-        Its part is shared memory of the node, counted in the memory budget of this rank until
-        `close_all`, or until the last handle of the array is gone here; 4096 bytes of it are locks. On
-        several nodes messages take 1 MiB more while there are such arrays, 2 MiB on the first rank of
-        each node, where a thread answers other nodes. Of large elements it is 4 elements instead of
+        The part of a rank is shared memory of the node, and 4096 bytes of it are locks. It counts in the
+        memory budget of this rank until `close_all`, or until the rank drops its last reference to the
+        array. On several nodes, messages need 1 MiB more while such arrays exist, and 2 MiB on the first
+        rank of each node, where a thread answers other nodes. For large elements, 4 elements instead of
         1 MiB.
 
-        ``GA_Create`` of Global Arrays (Nieplocha and Foster, section 2);
-        ``MPI_Win_allocate_shared`` and passive targets of MPI.
+        ``GA_Create`` of Global Arrays (Nieplocha and Foster, section 2); ``MPI_Win_allocate_shared`` and
+        passive targets of MPI.
 
         Examples
         --------
@@ -107,7 +107,7 @@ class OneSided(Divided):
         made: list[Any] = []
 
         def check() -> list[int]:
-            # Of the shape that its part will have, without its memory.
+            # An array with the shape of the part, but without its memory.
             shape = distribution.local_shape(group.rank, ghosts)
             none = np.broadcast_to(np.empty((), dtype), shape)
             array = cls(distribution, none, transport=group, ghosts=ghosts)
@@ -141,16 +141,15 @@ class OneSided(Divided):
 
     def close_all(self) -> None:
         """
-        Give the memory of a shared array back. Every rank must call this, when it has no more requests.
+        Release the memory of a shared array. Every rank must call this, after its last request.
 
-        Of an array that was not made by `shared_all` nothing happens, but that it cannot be used any
-        more. Closing twice does nothing.
+        An array that was not made by `shared_all` only becomes unusable. Closing twice does nothing.
 
         Raises
         ------
         CollectiveError
-            On all ranks: something that one of them put did not arrive (as `flush`), or it called
-            something else. The memory goes nevertheless.
+            On all ranks if values that one of them put did not arrive (as `flush`), or if a rank made a
+            different call. The memory is released nevertheless.
 
         Examples
         --------
@@ -177,27 +176,26 @@ class OneSided(Divided):
 
     def owner_of(self, index: Any) -> Any:
         """
-        The rank that owns an element, or many. Not collective.
+        Return the rank that owns an element, or the ranks of many elements. Not collective.
 
         Parameters
         ----------
         index
-            As for `get` of one element (integers, also negative ones), or arrays of them as for
-            `gather`.
+            Integers (possibly negative) as for `get` of one element, or index arrays as for `gather`.
 
         Returns
         -------
         int or numpy.ndarray
-            The lowest rank that has it; of arrays an array of int64.
+            Lowest rank that has the element; for index arrays an array of int64.
 
         Raises
         ------
         SectionError
-            As `Distribution.owner`.
+            As for `Distribution.owner`.
 
         Notes
         -----
-        ``NGA_Locate`` of Global Arrays. `Distribution.owner` tells the same without an array.
+        ``NGA_Locate`` of Global Arrays. `Distribution.owner` returns the same without an array.
 
         Examples
         --------
@@ -212,7 +210,7 @@ class OneSided(Divided):
 
     def part_of(self, rank: int) -> tuple[Key, ...]:
         """
-        The sections of the array that a rank has, without ghosts. Not collective.
+        Return the sections of the array that a rank has, without ghosts. Not collective.
 
         Parameters
         ----------
@@ -222,12 +220,12 @@ class OneSided(Divided):
         Returns
         -------
         tuple of tuple of slice
-            Keys for `get` and `put`; none if the rank has nothing.
+            Keys for `get` and `put`; empty if the rank has no elements.
 
         Raises
         ------
         DistributionError
-            ``bad-grid``: there is no such rank.
+            ``bad-grid``: the rank does not exist.
 
         Notes
         -----
@@ -245,36 +243,37 @@ class OneSided(Divided):
 
     def get(self, key: Any, out: NDArray[Any] | None = None) -> Any:
         """
-        Elements of a patch, whoever has them. One-sided: nobody else calls anything.
+        Return the elements of a patch, from any ranks. One-sided: the other ranks make no call.
 
         Parameters
         ----------
         key
-            A section as NumPy has it: integers, slices with any step, ``...`` and ``None``.
+            Section as in NumPy: integers, slices with any step, ``...`` and ``None``.
         out
-            Array to be filled, of the shape and the dtype of the result.
+            Array to fill, with the shape and the dtype of the result.
 
         Returns
         -------
         numpy.ndarray or scalar
-            `out`, or a new array (a scalar if `key` is one integer per axis), of the dtype of this
-            array.
+            `out`, or a new array with the dtype of this array; a scalar if `key` has an integer for
+            every axis.
 
         Raises
         ------
         UsageError
-            ``not-shared``: not an array of `shared_all`; ``closed``; ``out-mismatch``: `out` does
-            not fit.
+            ``not-shared``: the array was not made by `shared_all`. ``closed``: it is closed.
+            ``out-mismatch``: `out` does not match.
         SectionError
-            No section of this array.
+            `key` is not a section of this array.
         CollectiveError
             The ranks cannot work together any more, or another node does not answer in time.
 
         Notes
         -----
-        On a node it is one copy, and takes no memory besides the result. Between nodes messages carry up
-        to 256 KiB of elements each, within the memory of `shared_all`. Of copies the nearest is read.
-        What other ranks put or add meanwhile may be seen in part.
+        Within a node this is one copy that needs no memory besides the result. Between nodes, messages
+        carry up to 256 KiB of elements each, within the memory of `shared_all`. If several ranks have
+        copies, the nearest one is read. The result may contain some of the values that other ranks put
+        or add at the same time.
 
         ``NGA_Get`` and ``NGA_Strided_get`` of Global Arrays (Nieplocha and Foster, section 2);
         ``MPI_Get`` with a passive target.
@@ -300,27 +299,28 @@ class OneSided(Divided):
 
     def put(self, key: Any, values: ArrayLike) -> None:
         """
-        Set the elements of a patch, whoever has them. One-sided.
+        Set the elements of a patch, on any ranks. One-sided.
 
         Parameters
         ----------
         key
-            A section, as for `get`.
+            Section, as for `get`.
         values
-            Broadcast to the shape of the section and cast, as in NumPy's assignment.
+            Values, broadcast to the shape of the section and cast, as in an assignment of NumPy.
 
         Raises
         ------
         UsageError
-            ``not-shared``, ``closed``; ``broadcast``: `values` does not fit.
+            ``not-shared``, ``closed`` as for `get`. ``broadcast``: `values` does not match.
         SectionError, CollectiveError
-            As `get`.
+            As for `get`.
 
         Notes
         -----
-        When it returns `values` may be changed. On this node the elements are set then; on others
-        after `flush`, `fence_all`, or a later call of this rank that needs their answer. All copies are
-        set, ghosts are not. Puts of several ranks to the same elements leave any of their values.
+        `values` may be changed when the call returns. Elements on this node are set at that point.
+        Elements on other nodes are set after `flush`, `fence_all`, or a later call of this rank that
+        needs an answer of these nodes. All copies are set, ghosts are not. If several ranks put values
+        into the same element, it gets any one of them.
 
         ``NGA_Put`` of Global Arrays; ``MPI_Put`` with a passive target.
 
@@ -343,35 +343,35 @@ class OneSided(Divided):
 
     def acc(self, key: Any, values: ArrayLike, factor: Any = 1) -> None:
         """
-        Add ``factor * values`` to the elements of a patch, whoever has them. One-sided; nothing is lost.
+        Add ``factor * values`` to the elements of a patch, on any ranks. One-sided and atomic.
 
         Parameters
         ----------
         key
-            A section, as for `get`.
+            Section, as for `get`.
         values
-            Broadcast to the shape of the section.
+            Values, broadcast to the shape of the section.
         factor
-            A number.
+            Number by which the values are multiplied.
 
         Raises
         ------
         UsageError
-            As `put`; ``bad-cast``: `values` or `factor` is of a kind that the elements cannot have;
+            As for `put`. ``bad-cast``: the dtype cannot hold the kind of `values` or `factor`.
             ``lock-order``: this thread holds the lock of another patch.
         UnsupportedError
-            ``bad-dtype``: elements that cannot be added.
+            ``bad-dtype``: the elements cannot be added.
         BudgetError
-            No room for a piece of 256 KiB of ``factor * values``.
+            The memory budget has no space for a piece of 256 KiB of ``factor * values``.
         SectionError, CollectiveError
-            As `get`.
+            As for `get`.
 
         Notes
         -----
-        Each element is read, added to and written in one step: `acc`, `scatter_acc` and `read_inc` of
-        any ranks add up. The order in which ranks add is not determined, so the last bits of sums of
-        floating-point numbers are not either; `accumulate_ghosts_all` has an order. The call returns
-        when it is added.
+        Each element is read, increased and written in one step, so no addition by `acc`, `scatter_acc`
+        or `read_inc` of any rank is lost. The order in which ranks add is undefined, and so are the last
+        bits of floating-point sums; `accumulate_ghosts_all` has a defined order. The addition is
+        complete when the call returns.
 
         ``NGA_Acc`` of Global Arrays; ``MPI_Accumulate`` with ``MPI_SUM``.
 
@@ -400,33 +400,33 @@ class OneSided(Divided):
 
     def gather(self, index: Any, out: NDArray[Any] | None = None) -> Any:
         """
-        Elements of a list of indices, whoever has them. One-sided.
+        Return the elements of a list of indices, from any ranks. One-sided.
 
         Parameters
         ----------
         index
-            One array of integers per axis, which are broadcast (``a[i, j]`` of NumPy, `vindex`); for an
-            array of one axis also without the tuple. Negative ones count from the end.
+            Tuple of one integer array per axis, broadcast together (``a[i, j]`` in NumPy, `vindex`); for
+            an array with one axis also without the tuple. Negative indices count from the end.
         out
-            Array to be filled, of the shape and the dtype of the result.
+            Array to fill, with the shape and the dtype of the result.
 
         Returns
         -------
         numpy.ndarray or scalar
-            The elements, in the shape of the arrays of indices; of single integers a scalar.
+            The elements, in the shape of the index arrays; a scalar for single integers.
 
         Raises
         ------
         SectionError
-            ``index-out-of-bounds``, ``bad-index``, ``bad-section``: as `Distribution.owner`.
+            ``index-out-of-bounds``, ``bad-index``, ``bad-section``: as for `Distribution.owner`.
         UsageError, CollectiveError
-            As `get`.
+            As for `get`.
         BudgetError
-            No room for ``16 * ndim + 48`` bytes and two elements an index, which it takes.
+            The memory budget has no space for ``16 * ndim + 48`` bytes plus two elements per index.
 
         Notes
         -----
-        Indices are ordered by owner; between nodes messages carry up to 256 KiB of indices and elements
+        Indices are sorted by owner. Between nodes, messages carry up to 256 KiB of indices and elements
         each.
 
         ``NGA_Gather`` of Global Arrays.
@@ -443,7 +443,7 @@ class OneSided(Divided):
         with Listed(self._distribution, index, self.dtype.itemsize) as listed:
             shape = listed.shape or ()
             result = np.empty(shape, self.dtype) if out is None else self._checked(out, shape)
-            # Elements go to their places in `out` however it lies in memory, not through a copy of it.
+            # Store elements directly in `out`, whatever its strides, instead of in a copy.
             flat: Any = result.reshape(-1) if result.flags.c_contiguous else result.flat
             for ranks, where, at in listed.owners(window):
                 some = np.empty(len(at), self.dtype)
@@ -454,23 +454,24 @@ class OneSided(Divided):
 
     def scatter(self, index: Any, values: ArrayLike) -> None:
         """
-        Set elements of a list of indices, whoever has them. One-sided.
+        Set the elements of a list of indices, on any ranks. One-sided.
 
         Parameters
         ----------
         index
-            As for `gather`. Of several values for one element the last counts.
+            As for `gather`. Of several values for one element, the last one counts.
         values
-            Broadcast to the shape of the arrays of indices and cast, as in NumPy's assignment.
+            Values, broadcast to the shape of the index arrays and cast, as in an assignment of NumPy.
 
         Raises
         ------
         SectionError, UsageError, CollectiveError, BudgetError
-            As `gather` and `put`. Memory as for `gather`.
+            As for `gather` and `put`.
 
         Notes
         -----
-        When the elements are set, `put` says. ``NGA_Scatter`` of Global Arrays.
+        Elements are set at the same point as with `put`. Memory as for `gather`. ``NGA_Scatter`` of
+        Global Arrays.
 
         Examples
         --------
@@ -490,23 +491,25 @@ class OneSided(Divided):
 
     def scatter_acc(self, index: Any, values: ArrayLike, factor: Any = 1) -> None:
         """
-        Add ``factor * values`` to elements of a list of indices. One-sided; nothing is lost.
+        Add ``factor * values`` to the elements of a list of indices. One-sided and atomic.
 
         Parameters
         ----------
         index
-            As for `gather`. What is there several times is added to as often (as `numpy.add.at`).
+            As for `gather`. An element that is listed several times is increased that many times (as in
+            `numpy.add.at`).
         values, factor
             As for `acc`.
 
         Raises
         ------
         SectionError, UsageError, UnsupportedError, CollectiveError, BudgetError
-            As `gather` and `acc`. Memory as for `gather`, and pieces as for `acc`.
+            As for `gather` and `acc`.
 
         Notes
         -----
-        As `acc`. ``NGA_Scatter_acc`` of Global Arrays.
+        As for `acc`. Memory as for `gather`, and pieces as for `acc`. ``NGA_Scatter_acc`` of Global
+        Arrays.
 
         Examples
         --------
@@ -525,30 +528,30 @@ class OneSided(Divided):
 
     def read_inc(self, index: Any, inc: int = 1) -> int:
         """
-        Add to one element, and tell what it was before: a counter of which each number is given once.
+        Add to one element and return its previous value, so that a counter gives each number once.
 
         Parameters
         ----------
         index
-            One integer per axis; for an array of one axis also without the tuple.
+            Tuple of one integer per axis; for an array with one axis also without the tuple.
         inc
-            What is added.
+            Integer to add.
 
         Returns
         -------
         int
-            The value before.
+            Value before the addition.
 
         Raises
         ------
         UnsupportedError
-            ``bad-dtype``: the elements are no integers.
+            ``bad-dtype``: the elements are not integers.
         SectionError, UsageError, CollectiveError, BudgetError
-            As `acc`; `inc` beyond the range of the dtype is ``bad-cast``.
+            As for `acc`. ``bad-cast``: `inc` is out of the range of the dtype.
 
         Notes
         -----
-        One-sided, in one step as `acc`. The sum wraps around as in NumPy. ``NGA_Read_inc`` of Global
+        One-sided, in one step as for `acc`. The sum wraps around as in NumPy. ``NGA_Read_inc`` of Global
         Arrays, for any integer dtype; ``MPI_Fetch_and_op``.
 
         Examples
@@ -591,34 +594,36 @@ class OneSided(Divided):
 
     def lock(self, key: Any) -> PatchLock:
         """
-        A lock of a patch, for a ``with`` block: nobody else adds to its elements, or locks them,
-        meanwhile.
+        Return a lock of a patch, for a ``with`` block, that excludes additions and locks of other ranks.
 
         Parameters
         ----------
         key
-            A section, as for `get`.
+            Section, as for `get`.
 
         Returns
         -------
         PatchLock
-            Entering it waits until it is free. Leaving it, what was put inside has arrived.
+            Context manager. Entering it waits until the lock is free. Leaving it waits until all values
+            that were put inside have arrived.
 
         Raises
         ------
         UsageError
-            ``lock-order``, when it is entered: this thread holds another lock of this array.
+            ``lock-order``, on entering: this thread holds another lock of this array.
         SectionError, CollectiveError
-            As `get`; ``timeout``: it waited longer than ``OUTCORE_TIMEOUT``.
+            As for `get`. ``timeout``: it waited longer than ``OUTCORE_TIMEOUT``.
 
         Notes
         -----
-        Locks are those of up to 64 stripes of each part along its longest axis, so patches that lie near
-        each other may exclude each other, too. `get` and `put` look at no locks: a program that changes
-        elements with them does so inside. Inside, `acc` and its like add to elements of the patch only.
-        If a rank of this node is killed while it has a lock, the next one who wants it gets it; what is
-        in the patch then is what that rank had written. Of a rank on another node that is noticed on its
-        node only.
+        Each part has locks for up to 64 stripes along its longest axis, so patches that are close to
+        each other may exclude each other, too. `get` and `put` do not check locks; a program that
+        changes elements with them must do so inside the block. Inside, `acc` and similar methods can add
+        only to elements of the patch.
+
+        If a rank of this node is killed while it has a lock, the next rank that requests the lock gets
+        it. The patch then holds what the killed rank had written. The death of a rank on another node is
+        noticed only on that node.
 
         ``GA_Lock`` of Global Arrays, for patches instead of numbers.
 
@@ -639,18 +644,18 @@ class OneSided(Divided):
 
     def flush(self) -> None:
         """
-        Wait until what this rank put has arrived, on all nodes. Not collective.
+        Wait until all values that this rank put have arrived, on all nodes. Not collective.
 
         Raises
         ------
         UsageError
-            ``not-shared``, ``closed``.
+            ``not-shared``, ``closed`` as for `get`.
         OutcoreError
-            What a put failed with of which nobody knew yet.
+            Error of a put that has not been raised yet.
 
         Notes
         -----
-        On this node everything has arrived anyway. ``GA_Fence`` of Global Arrays; ``MPI_Win_flush_all``.
+        Values for this node arrive immediately. ``GA_Fence`` of Global Arrays; ``MPI_Win_flush_all``.
 
         Examples
         --------
@@ -663,15 +668,16 @@ class OneSided(Divided):
 
     def fence_all(self) -> None:
         """
-        Wait until what all ranks put has arrived, and all are here. Every rank must call this.
+        Wait until all ranks have called this and all values that they put have arrived. Collective.
 
-        What any rank put or added before, every rank sees afterwards.
+        Afterwards every rank sees the values that any rank put or added before. Every rank must call
+        this.
 
         Raises
         ------
         CollectiveError
-            On all ranks, with the cause: what `flush` raises on any of them; or one called something
-            else.
+            On all ranks, with the cause: an error of `flush` on any rank; or if a rank made a different
+            call.
 
         Notes
         -----
@@ -698,7 +704,9 @@ class OneSided(Divided):
     # ---------------------------------------------------------------------------------- checks
 
     def _together(self, name: str, window: Window) -> None:
-        """Wait on each rank for what it put into this array; all return, or all raise."""
+        """
+        Wait on each rank until its values have arrived in this array; all ranks return, or all raise.
+        """
 
         def settle() -> list[int]:
             window.settle()
@@ -743,7 +751,7 @@ class OneSided(Divided):
             ) from error
 
     def _terms(self, values: ArrayLike, factor: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        """What is added, and the factor as an element; refused here if it cannot be."""
+        """Return the values to add, and the factor as an element; raise if they cannot be added."""
         nothing = np.empty(0, self.dtype)
         try:
             np.add(nothing, np.multiply(nothing, nothing), out=nothing)

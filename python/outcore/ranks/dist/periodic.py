@@ -1,17 +1,18 @@
 """
-Ghosts that go round: who has which element beyond the ends of a periodic axis, and what travels for it.
+Periodic ghosts: owners of the elements beyond the ends of periodic axes, and the messages for them.
 
-Problem. On a torus the neighbour behind the last rank is the first one. A ghost may be wider than the
-part of a neighbour, than all of the array, and its owner may be the rank itself; corners go round along
-two axes.
-Idea. Indices count on beyond the ends. An axis with ghosts is divided in blocks, so along it a rank has
-an interval, and its ghosts lengthen it; cut where an owner or a turn round the axis ends, it is a list
-of intervals (`Interval`). What travels are products of these, boxes in memory at both ends. Along an
-axis without ghosts a rank and its owners have the same indices, in the same places.
+Problem. On a torus the neighbour after the last rank is the first one. A ghost may be wider than the
+part of a neighbour or than the whole array, its owner may be the rank itself, and corners wrap around
+along two axes.
+Approach. Indices continue beyond the ends. An axis with ghosts is divided into blocks, so a rank has an
+interval along it, which its ghosts extend. Cut where an owner or a period of the axis ends, it becomes a
+list of intervals (`Interval`). Messages are products of intervals: boxes in memory on both sides. Along
+an axis without ghosts, a rank and its owners have the same indices in the same places.
 
-Invariants. Equal on all ranks: both ends of a message list the same boxes in the same order, and cut
-them alike in rounds. Every ghost is received once. Where ghosts are combined with what they are copies
-of, a rank takes them in the order of ranks, element by element, whatever the limit of a round.
+Invariants. The lists are equal on all ranks: both sides of a message list the same boxes in the same
+order, and cut them into rounds in the same way. Every ghost is received once. When ghosts are combined
+with the elements that they copy, a rank takes them in the order of ranks, element by element, whatever
+the limit of a round.
 
 Reference: *PASSION: Parallel and Scalable Software for Input-Output*, section 4.3 (overlap areas, the
 shift of boundary data); ``MPI_Cart_create`` with ``periods``.
@@ -33,9 +34,9 @@ from outcore.base.distribution import Distribution, Key
 
 __all__ = ["BoxTraffic", "Torus"]
 
-#: First place and number of places along each axis of the memory of a rank.
+#: First position and number of positions along each axis of the memory of a rank.
 Box = tuple[tuple[int, ...], tuple[int, ...]]
-#: By peer, boxes in the order in which they travel.
+#: Boxes by peer, in the order in which they are sent.
 Boxes = dict[int, list[Box]]
 _Messages = list[tuple[int, NDArray[np.int64]]]
 _NO_LIMIT = 2**63 - 1
@@ -44,18 +45,18 @@ _NO_LIMIT = 2**63 - 1
 @dataclass(frozen=True)
 class Interval:
     """
-    Indices in a row along one axis, which one coordinate owns and another one, or the same, wants.
+    Consecutive indices along one axis that one coordinate owns and the same or another one needs.
 
     Parameters
     ----------
     owner
-        The coordinate along the axis.
+        Coordinate of the owner along the axis.
     at, source
-        First place in the memory of who wants them, and of the owner, ghosts included.
+        First position in the memory of the rank that needs them, and of the owner, including ghosts.
     start, count
-        First index in the array, and how many.
+        First index in the array, and number of indices.
     own
-        Whether it is what a rank owns, and no ghost.
+        Whether these are elements that the rank owns, not ghosts.
     """
 
     owner: int
@@ -68,16 +69,16 @@ class Interval:
 
 class Torus:
     """
-    The ghosts of all ranks of a distribution, some of whose axes are periodic.
+    The ghosts of all ranks of a distribution that has periodic axes.
 
     Parameters
     ----------
     distribution
-        Which rank has which elements.
+        Distribution of the elements over the ranks.
     widths
-        Widths of the ghosts, a pair (before, behind) per axis.
+        Widths of the ghosts, a pair (before, after) per axis.
     periodic
-        Which axes go round.
+        Whether each axis is periodic.
 
     Examples
     --------
@@ -96,10 +97,10 @@ class Torus:
         self.widths, self.periodic = list(widths), periodic
         self._along: tuple[int | None, ...] = distribution.arguments.axes
 
-    # Where things are in the memory of a rank.
+    # Positions in the memory of a rank.
 
     def inside(self, rank: int) -> tuple[slice, ...]:
-        """The part of the memory of a rank that is not beyond the ends of the array."""
+        """Return the part of the memory of a rank that is within the ends of the array."""
         shape = self._core.local_shape(rank, self.widths)
         if not math.prod(shape):
             return (slice(None),) * len(shape)
@@ -111,7 +112,9 @@ class Torus:
         return tuple(found)
 
     def pieces(self, rank: int) -> tuple[list[Key], NDArray[np.int64]]:
-        """The sections of the array that a rank has, ghosts included; and where: rows of places."""
+        """
+        Return the sections of the array that a rank has, including ghosts, and rows of their positions.
+        """
         found, places = self._core.pieces(rank, [], False)
         if not len(found):
             return [], np.zeros((0, len(self.widths), 3), np.int64)
@@ -135,11 +138,14 @@ class Torus:
             rows.append([place for _, place in each])
         return keys, np.array(rows, np.int64).reshape(len(rows), len(axes), 3)
 
-    # Who has what.
+    # Ownership.
 
     @cached_property
     def _ends(self) -> list[list[tuple[int, int]]]:
-        """Of each axis with ghosts: first index and one past the last of each coordinate."""
+        """
+        Return, for each axis with ghosts, the first index and one past the last index of each
+        coordinate.
+        """
         shape = self._distribution.shape
         if not math.prod(shape):
             return [[(0, 0)]] * len(shape)
@@ -150,7 +156,7 @@ class Torus:
         ]
 
     def _ends_of(self, axis: int, base: int) -> list[tuple[int, int]]:
-        """`base` is a rank that has something along all other axes."""
+        """Return the ends along one axis; `base` is a rank that has elements along all other axes."""
         along, grid = self._along[axis], self._distribution.grid
         if along is None:
             return [(0, self._distribution.shape[axis])]
@@ -165,12 +171,12 @@ class Torus:
         return found
 
     def _first(self, rank: int) -> list[int]:
-        """The lowest index along each axis of what a rank has, which is something."""
+        """Return the lowest index along each axis of the elements of a rank, which must have some."""
         place = np.zeros((1, len(self.widths)), np.int64)
         return self._core.global_indices(rank, place)[0].tolist()  # type: ignore[no-any-return]
 
     def intervals(self, axis: int, c: int) -> list[Interval]:
-        """What a coordinate has along an axis with ghosts, in the order of places."""
+        """Return the intervals of a coordinate along an axis with ghosts, in the order of positions."""
         ends, n = self._ends[axis], self._distribution.shape[axis]
         low, high = ends[c]
         if low == high:
@@ -190,19 +196,21 @@ class Torus:
         return found
 
     def _room(self, axis: int, low: int, high: int) -> tuple[int, int]:
-        """How many ghosts there are before and behind what a coordinate owns."""
+        """Return the number of ghosts before and after the elements that a coordinate owns."""
         before, behind = self.widths[axis]
         if self.periodic[axis]:
             return before, behind
         return min(before, low), min(behind, self._distribution.shape[axis] - high)
 
     def _coordinates(self, rank: int) -> list[int]:
-        """The coordinate of a rank along each axis of the array; 0 along those that are not divided."""
+        """
+        Return the coordinate of a rank along each axis of the array; 0 along axes that are not divided.
+        """
         at = self._distribution.grid.coordinates(rank)
         return [0 if along is None else at[along] for along in self._along]
 
     def _rank(self, like: int, at: Sequence[int]) -> int:
-        """The rank at these coordinates, of the same copy as another one."""
+        """Return the rank at these coordinates in the same copy as rank `like`."""
         grid = self._distribution.grid
         found = list(grid.coordinates(like))
         for along, c in zip(self._along, at, strict=True):
@@ -210,17 +218,17 @@ class Torus:
                 found[along] = c
         return grid.rank_of(*found)
 
-    # What travels.
+    # Messages.
 
     def wanted(self, rank: int) -> Boxes:
-        """By owner, the ghosts of a rank: where it has them."""
+        """Return the boxes of the ghosts of a rank in its memory, by owner."""
         at, shape = self._coordinates(rank), self._core.local_shape(rank, [])
         found: Boxes = {}
         if not math.prod(shape):
             return found
         axes = []
         for d, widths in enumerate(self.widths):
-            # Along other axes an owner has the same indices in the same places.
+            # Along other axes the owner has the same indices in the same positions.
             whole = [Interval(at[d], 0, 0, 0, shape[d], True)]
             axes.append(whole if widths == (0, 0) else self.intervals(d, at[d]))
         for each in product(*axes):
@@ -232,7 +240,7 @@ class Torus:
         return dict(sorted(found.items()))
 
     def given(self, rank: int) -> Boxes:
-        """By rank, what it wants of this one as ghosts, and where this one has it."""
+        """Return the boxes in the memory of this rank that are ghosts of other ranks, by rank."""
         at, shape = self._coordinates(rank), self._core.local_shape(rank, [])
         found: Boxes = {}
         if not math.prod(shape):
@@ -251,7 +259,7 @@ class Torus:
 
     @cached_property
     def _takers(self) -> list[dict[int, list[tuple[int, Interval]]]]:
-        """Of each axis with ghosts, by owner: who wants which interval of it."""
+        """Return, for each axis with ghosts and by owner, the coordinates that need its intervals."""
         found: list[dict[int, list[tuple[int, Interval]]]] = []
         for d, widths in enumerate(self.widths):
             by_owner: dict[int, list[tuple[int, Interval]]] = {}
@@ -262,7 +270,7 @@ class Torus:
         return found
 
     def update(self, me: int, limit: int | None) -> BoxTraffic:
-        """What rank `me` sends and receives so that all ghosts are what their owners have."""
+        """Return the messages of rank `me` that set all ghosts to the values of their owners."""
         gets, sends = self.wanted(me), self.given(me)
         own = sends.pop(me, []), gets.pop(me, [])
         out = {peer: _cut(boxes, limit) for peer, boxes in sends.items()}
@@ -270,10 +278,10 @@ class Torus:
         return BoxTraffic("copy", out, back, own, len(self.widths))
 
     def accumulate(self, operation: str, me: int, limit: int | None) -> BoxTraffic:
-        """What it sends and receives so that all ghosts are combined with what they are copies of."""
+        """Return the messages of rank `me` that combine all ghosts with the elements that they copy."""
         out = {}
         for owner, boxes in self.wanted(me).items():
-            # Which of them goes in which round, the stream of all that the owner receives tells.
+            # The rounds follow from the stream of everything that the owner receives.
             out[owner] = _placed(_in_stream(self.given(owner), limit)[me], boxes)
         comes = self.given(me)
         rounds = _in_stream(comes, limit)
@@ -284,18 +292,18 @@ class Torus:
 @dataclass
 class BoxTraffic:
     """
-    One rank's part of what goes between ranks, as boxes in memory; what `collective.traffic` runs.
+    One rank's messages, as boxes in memory; `collective.traffic` runs them.
 
     Parameters
     ----------
     operation
-        What is done with what comes: ``"copy"``, ``"add"``, ...
+        Operation on the received elements: ``"copy"``, ``"add"``, ...
     out, back
-        By peer what is sent and what is received, in rounds.
+        Boxes sent and received, by peer, in rounds.
     kept
-        What the rank has itself: from where, to where.
+        Boxes that the rank copies itself: sources and targets.
     ndim
-        Axes of the memory.
+        Number of axes of the memory.
     """
 
     operation: str
@@ -306,23 +314,25 @@ class BoxTraffic:
 
     @property
     def rounds(self) -> int:
-        """How many this rank takes part in; at least 1."""
+        """Number of rounds in which this rank takes part; at least 1."""
         each = (*self.out.values(), *self.back.values())
         return max((len(rounds) for rounds in each), default=1)
 
     @property
     def elements(self) -> tuple[int, int]:
-        """Elements that it sends and that it receives, in all rounds."""
+        """Number of elements that the rank sends and that it receives, in all rounds."""
         out, back = (sum(map(_elements, way.values())) for way in (self.out, self.back))
         return out, back
 
     @property
     def own(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What is copied within the rank, from where and to where."""
+        """Sources and targets of the elements that are copied within the rank."""
         return self._rows(self.kept[0]), self._rows(self.kept[1])
 
     def bound(self, limit: int) -> int:
-        """Elements of messages that are in buffers at once, at most, if rounds are cut with a limit."""
+        """
+        Return the largest number of message elements in buffers at one time, for rounds with this limit.
+        """
         held = sum(min(_elements(rounds), limit) for rounds in self.out.values())
         received = [_elements(rounds) for rounds in self.back.values()]
         if self.operation != "copy":
@@ -330,18 +340,18 @@ class BoxTraffic:
         return held + sum(min(n, limit) for n in received)
 
     def limit(self, room: int) -> int:
-        """A limit with which buffers take no more than `room` elements, or 1."""
+        """Return a limit with which buffers hold at most `room` elements, or 1."""
         if self.bound(_NO_LIMIT) <= room:
             return _NO_LIMIT
         received = 1 if self.operation != "copy" else len(self.back)
         return max(room // (len(self.out) + received), 1)
 
     def sends(self, number: int) -> _Messages:
-        """What goes to each peer in a round."""
+        """Return the messages to each peer in a round."""
         return self._of(self.out, number)
 
     def receives(self, number: int) -> _Messages:
-        """What comes from each peer in a round, in the order of ranks."""
+        """Return the messages from each peer in a round, in the order of ranks."""
         return self._of(self.back, number)
 
     def _of(self, way: dict[int, list[list[Box]]], number: int) -> _Messages:
@@ -356,17 +366,17 @@ class BoxTraffic:
         return np.array(rows, np.int64).reshape(len(boxes), self.ndim, 3)
 
 
-#: Number of a box, and the part of it: first indices and lengths.
+#: Part of a box: number of the box, first indices and lengths.
 _Part = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
 def _cut(boxes: list[Box], limit: int | None) -> list[list[Box]]:
-    """Boxes in rounds of at most so many elements."""
+    """Cut boxes into rounds of at most `limit` elements."""
     return _placed(_parts([count for _, count in boxes], limit), boxes)
 
 
 def _placed(rounds: list[list[_Part]], boxes: list[Box]) -> list[list[Box]]:
-    """Parts of boxes, where the boxes are."""
+    """Return parts of boxes at the positions of the boxes."""
 
     def place(part: _Part) -> Box:
         number, start, count = part
@@ -376,7 +386,7 @@ def _placed(rounds: list[list[_Part]], boxes: list[Box]) -> list[list[Box]]:
 
 
 def _in_stream(comes: Boxes, limit: int | None) -> dict[int, list[list[_Part]]]:
-    """All that a rank receives, message after message, in rounds of at most so many elements."""
+    """Cut all that a rank receives, message after message, into rounds of at most `limit` elements."""
     peers = [(peer, n) for peer, boxes in comes.items() for n in range(len(boxes))]
     rounds = _parts([comes[peer][n][1] for peer, n in peers], limit)
     found: dict[int, list[list[_Part]]] = {peer: [[] for _ in rounds] for peer in comes}
@@ -389,7 +399,7 @@ def _in_stream(comes: Boxes, limit: int | None) -> dict[int, list[list[_Part]]]:
 
 def _parts(counts: Sequence[tuple[int, ...]], limit: int | None) -> list[list[_Part]]:
     """
-    Boxes of these lengths in rounds of at most `limit` elements, cut where a round is full.
+    Cut boxes of these lengths into rounds of at most `limit` elements, each round filled up.
 
     Examples
     --------
@@ -409,10 +419,10 @@ def _parts(counts: Sequence[tuple[int, ...]], limit: int | None) -> list[list[_P
 
 
 def _fitting(number: int, count: tuple[int, ...], most: int) -> Iterator[_Part]:
-    """A box in parts of at most so many elements, each a slab of it, in C order."""
+    """Yield the parts of a box with at most `most` elements, each a slab of it, in C order."""
     lengths, inner = list(count), 1
     for d in reversed(range(len(count))):
-        # What is faster is whole, what is slower is one index.
+        # Faster axes are whole; along slower axes the slab has one index.
         lengths[d] = max(min(count[d], most // max(inner, 1)), 1)
         inner *= lengths[d]
     starts = [range(0, n, length) for n, length in zip(count, lengths, strict=True)]

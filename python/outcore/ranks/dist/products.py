@@ -1,17 +1,17 @@
 """
-The product of two distributed matrices: SUMMA, panels of the inner axis one after the other.
+Product of two distributed matrices with SUMMA: panels of the inner axis one after another.
 
-Problem. For its part of a product a rank needs whole rows of one factor and whole columns of the other,
-most of which other ranks have; on ``p x q`` ranks the first factor would be in memory ``q`` times and
-the second ``p`` times. Idea. A product is a sum over the inner axis: some indices of it, a panel, are
-brought from the ranks that have them, multiplied where the part of the product lies, and added to it. A
-panel of a distributed matrix is a distributed matrix too, aligned with the template of the whole one
-(`part_of`), so bringing it is a redistribution like any other.
+Problem. For its part of a product, a rank needs whole rows of one factor and whole columns of the other,
+and other ranks have most of them. On ``p x q`` ranks the first factor would be in memory ``q`` times and
+the second ``p`` times. Approach. A product is a sum over the inner axis. Some of its indices, a panel,
+are brought from the ranks that have them, multiplied where the part of the product is stored, and added
+to it. A panel of a distributed matrix is itself a distributed matrix, aligned with the template of the
+whole one (`part_of`), so bringing it is an ordinary redistribution.
 
-Invariants. All ranks cut the inner axis alike, into as few panels as the rank with the least room can
-hold. Sums are made in ascending order of the inner axis in the type of the product (``float32`` for
-``float16``), and rounded once to that of the result. Panels, casts, the tile and sums in another type
-are counted in the budget.
+Invariants. All ranks cut the inner axis in the same way, into as few panels as the rank with the least
+free memory can hold. Sums are computed in ascending order of the inner axis in the type of the product
+(``float32`` for ``float16``), and rounded once to that of the result. Panels, casts, the tile, and sums
+in another type count in the budget.
 
 Reference: van de Geijn, Watts, *SUMMA: Scalable Universal Matrix Multiplication Algorithm*; Nieplocha,
 Foster, *Disk Resident Arrays*, section 5.2 (the in-core part of the out-of-core product).
@@ -37,25 +37,25 @@ from outcore.ranks.transport import DeferredInterrupt
 
 __all__ = ["multiply_all"]
 
-# Wider panels make no product faster, but everything else has less.
+# Wider panels do not make products faster, but leave less memory for everything else.
 _LARGEST = 256 * 2**20
-# A tile stays in the cache while it is added, and is large enough for the BLAS.
+# A tile stays in the processor cache while it is added, and is large enough for the BLAS.
 _TILE = 16 * 2**20
 _CALL = "matmul_all"
 
 
 def multiply_all(x: Divided, y: Divided, result: Divided, dtype: np.dtype[Any]) -> None:
     """
-    Put ``x @ y`` into `result`. Collective.
+    Store ``x @ y`` in `result`. Collective.
 
     Parameters
     ----------
     x, y
         Matrices that can be multiplied, in any distributions.
     result
-        Takes the product, in any distribution; other memory than theirs.
+        Array for the product, in any distribution, with memory other than that of `x` and `y`.
     dtype
-        The type of the product, as NumPy has it.
+        NumPy's dtype of the product.
 
     Raises
     ------
@@ -68,10 +68,10 @@ def multiply_all(x: Divided, y: Divided, result: Divided, dtype: np.dtype[Any]) 
         return f"DistArray.{_CALL} of {x.shape} and {y.shape}"
 
     group, call = x.transport, f"DistArray.{_CALL}"
-    # The other ranks wait for all panels.
+    # The other ranks wait for all panels, so Ctrl-C is deferred until the end.
     with DeferredInterrupt():
         try:
-            # As many indices as the rank with the least room has memory for, on all ranks.
+            # The number of indices for which every rank has memory.
             wide = min(together(group, call, product.room, tell, same=0).setting(0))
             while True:
                 step = partial(product.reserve, wide)
@@ -87,22 +87,22 @@ def multiply_all(x: Divided, y: Divided, result: Divided, dtype: np.dtype[Any]) 
 
 
 class _Factor:
-    """One of the factors: what this rank needs of it, and memory for a panel of that."""
+    """One of the factors: the elements that this rank needs, and memory for a panel of them."""
 
     def __init__(self, array: Divided, inner: int, product: Distribution, work: Any) -> None:
         self._array, self._inner, self._product = array, inner, product
         self._work = np.dtype(work)
-        # Whether each rank has what it needs: the same on all ranks.
+        # Whether each rank has the elements that it needs: the same on all ranks.
         self._here = self._needed(array.shape[inner]) == array.distribution
         self.length = product.local_shape(array.rank)[1 - inner]
-        #: Where the elements of the next panel begin in the part of this rank.
+        #: Position of the next panel in the part of this rank.
         self._at = 0
         self._brought: NDArray[Any] = np.empty(0, np.uint8)
         self._cast = self._brought
         self.panel: NDArray[Any] = np.empty((0, 0))
 
     def _needed(self, wide: int) -> Distribution:
-        """The distribution in which a rank has all of its rows, or columns, of a panel."""
+        """Return the distribution in which a rank has all of its rows, or columns, of a panel."""
         outer = 1 - self._inner
         axes: list[int | None] = [None, None]
         axes[outer] = outer
@@ -117,7 +117,7 @@ class _Factor:
 
     @property
     def _items(self) -> tuple[int, int]:
-        """Bytes of an element that is brought, and of one that is cast; 0 for those that are not."""
+        """Bytes of an element that is brought, and of one that is cast; 0 if not needed."""
         dtype = self._array.dtype
         return (
             0 if self._here else dtype.itemsize,
@@ -125,12 +125,12 @@ class _Factor:
         )
 
     def allocate(self, wide: int) -> None:
-        """Take the memory for panels of so many indices."""
+        """Allocate the memory for panels of `wide` indices."""
         brought, cast = (np.empty(self.length * wide * item, np.uint8) for item in self._items)
         self._brought, self._cast = brought, cast
 
     def bring_all(self, low: int, high: int) -> None:
-        """Bring a panel. Collective, unless all ranks have theirs."""
+        """Bring a panel. Collective, unless all ranks have their elements."""
         array, wide = self._array, high - low
         if self._here:
             self.panel = self._view(array.owned, low, wide)
@@ -155,7 +155,7 @@ class _Factor:
         return memory[keys[0], keys[1]]
 
     def cast(self) -> NDArray[Any]:
-        """The panel in the type of the product."""
+        """Return the panel in the type of the product."""
         if self.panel.dtype == self._work:
             return self.panel
         cast = _shaped(self._cast, self._work, self.panel.shape)
@@ -164,7 +164,7 @@ class _Factor:
 
 
 class _Product:
-    """What one rank does for a product: its memory, and the panels that it adds."""
+    """One rank's part of a product: its memory, and the panels that it adds."""
 
     def __init__(self, x: Divided, y: Divided, result: Divided, dtype: np.dtype[Any]) -> None:
         self._work = np.dtype(np.float32 if dtype == np.float16 else dtype)
@@ -176,18 +176,18 @@ class _Product:
         self._held: _core.Reservation | None = None
         self._spare: _core.Reservation | None = None
         self._sum = self._tile = np.empty((0, 0), self._work)
-        #: Panels: the first index of the inner axis, and the one behind the last.
+        #: First index of each panel along the inner axis, and one past its last index.
         self.cuts: list[tuple[int, int]] = []
         self._added = 0
 
     def room(self) -> list[int]:
-        """Tell how many indices of the inner axis this rank has room for at a time."""
-        # A quarter of what is free: there are messages too, and what else goes on.
+        """Return the number of indices of the inner axis for which this rank has memory at one time."""
+        # A quarter of the free memory; messages and other work need memory as well.
         room = min(_LARGEST, _core.memory_state()[1] // 4)
         return [max(min(room // max(self._per_index, 1), self._inner), 1)]
 
     def reserve(self, wide: int) -> list[int]:
-        """Count memory for panels of so many indices; tells whether there is room on this rank."""
+        """Reserve memory for panels of `wide` indices; return whether this rank has enough."""
         self.release()
         panels = wide * self._per_index
         tile = math.prod(self._tile_shape(wide)) * self._work.itemsize
@@ -196,8 +196,8 @@ class _Product:
         try:
             self._held = _core.Reservation("a product", panels + tile + summed)
             if wide > 1:
-                # Given back when all ranks have theirs, which may be threads with one budget: so there
-                # is room for messages.
+                # Released when all ranks (possibly threads with one budget) have reserved theirs, so
+                # that there is memory for messages.
                 self._spare = _core.Reservation("a product", panels)
         except BudgetError:
             if wide == 1:
@@ -206,7 +206,7 @@ class _Product:
         return [1]
 
     def allocate(self, wide: int) -> list[int]:
-        """Take the memory, and cut the inner axis into panels of about as many indices."""
+        """Allocate the memory, and cut the inner axis into panels of about `wide` indices."""
         if self._spare is not None:
             self._spare.release()
         panels = max(-(-self._inner // wide), 1)
@@ -222,9 +222,9 @@ class _Product:
 
     def _tile_shape(self, wide: int) -> tuple[int, int]:
         """
-        Of what is multiplied and then added: as square as can be, so that panels are read less often.
+        Return the shape of a tile: as square as possible, so that panels are read less often.
 
-        No larger than half of the panels. None if there is one panel.
+        A tile is at most half as large as the panels, and empty if there is only one panel.
         """
         rows, columns = self._shape
         if wide >= self._inner:
@@ -239,7 +239,7 @@ class _Product:
             factor.bring_all(low, high)
 
     def add(self) -> list[int]:
-        """Add the product of the panels to the sum; round it after the last ones."""
+        """Add the product of the panels to the sum; round the sum after the last panels."""
         x, y = (factor.cast() for factor in self._factors)
         if self._added == 0:
             np.matmul(x, y, out=self._sum)
@@ -251,21 +251,21 @@ class _Product:
         return []
 
     def release(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         for held in (self._held, self._spare):
             if held is not None:
                 held.release()
 
 
 def _shaped(memory: NDArray[Any], dtype: Any, shape: Any) -> NDArray[Any]:
-    """The first bytes of some memory as an array."""
+    """Return the first bytes of `memory` as an array."""
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     shaped: NDArray[Any] = memory[:nbytes].view(dtype).reshape(shape)
     return shaped
 
 
 def _add_product(x: Any, y: Any, total: NDArray[Any], tile: NDArray[Any]) -> None:
-    """``total += x @ y``, a tile at a time."""
+    """Compute ``total += x @ y`` one tile at a time."""
     rows, columns = (max(n, 1) for n in tile.shape)
     for row in range(0, total.shape[0], rows):
         for column in range(0, total.shape[1], columns):

@@ -1,13 +1,15 @@
 """
-Bring the elements of an array from where ranks have them to where ranks want them.
+Send the elements of an array from the ranks that have them to the ranks that need them.
 
-Problem. Another distribution, the ghosts of a part, the whole array on one rank: each time every rank
-has some elements and wants others. Or it has ghosts that others own, and these want what became of them.
-Idea. All of it is one thing: what ranks have meets what ranks want in regular sections, and the core
-knows who sends which of them to whom (`_core.exchange_plan`, `_core.accumulate_plan`). `DistArray` says
-what is wanted, this file what travels, and `collective.traffic` runs it.
+Problem. Another distribution, the ghosts of a part, the whole array on one rank: in each case every rank
+has some elements and needs others. Or it has ghosts of elements that other ranks own and update with
+them.
+Approach. These are the same problem. The elements that one rank has and another one needs form regular
+sections, and the core computes the messages (`_core.exchange_plan`, `_core.accumulate_plan`).
+`DistArray` specifies which elements are needed, this module determines the messages, and
+`collective.traffic` runs them.
 
-Invariants. Every wanted element is received once; elements that a rank has itself are copied. Each ghost
+Invariants. Every needed element is received once; elements that a rank has itself are copied. Each ghost
 is combined with the element of its owner once, in the order of ranks.
 
 Reference: the second phase of the two-phase method (*PASSION: Parallel and Scalable Software for
@@ -32,25 +34,25 @@ from outcore.ranks.transport import DeferredInterrupt, Transport
 
 __all__ = ["Combination", "Part", "accumulate_all", "bring_all", "go_round_all"]
 
-#: What is done with an element of the owner and a ghost of it.
+#: Operation on an element of the owner and a ghost of it.
 Combination = Literal["add", "minimum", "maximum", "last"]
 
 
 @dataclass(frozen=True)
 class Part:
     """
-    What one rank has, or wants, of an array that is divided over ranks.
+    The elements that one rank has, or needs, of an array that is divided over ranks.
 
     Parameters
     ----------
     distribution
-        Which rank has which elements.
+        Distribution of the elements over the ranks.
     widths
-        Widths of the ghosts, a pair (before, behind) per axis; empty if there are none.
+        Widths of the ghosts, a pair (before, after) per axis; empty without ghosts.
     memory
-        The elements of this rank, ghosts included, those beyond the ends of the array left out.
+        Elements of this rank, including ghosts, except those beyond the ends of the array.
     periodic
-        Which axes have such; empty if none has.
+        Whether each axis has ghosts beyond the ends; empty if none has.
     """
 
     distribution: Distribution
@@ -60,7 +62,7 @@ class Part:
 
     @property
     def meaning(self) -> tuple[object, ...]:
-        """What is equal on all ranks."""
+        """Properties of the part that are equal on all ranks."""
         distribution = self.distribution
         words = distribution.shape, self.memory.dtype, str(distribution), self.widths
         return (*words, self.periodic) if any(self.periodic) else words
@@ -74,21 +76,21 @@ def bring_all(
     only: int | None = None,
 ) -> None:
     """
-    Bring the elements of `source` to where `make` wants them. Collective.
+    Bring the elements of `source` to the places that `make` returns. Collective.
 
     Parameters
     ----------
     group
-        The ranks that have the array.
+        Transport of the ranks that have the array.
     operation
-        Name of the method of `DistArray` that does this; on all ranks the same.
+        Name of the calling method of `DistArray`; the same on all ranks.
     source
-        What this rank has. Its ghosts are not sent.
+        Part that this rank has. Its ghosts are not sent.
     make
-        Makes what this rank wants, memory to be filled, ghosts included; what it raises, all ranks
-        raise. May be `source`: its ghosts are filled then.
+        Function that returns the part that this rank needs: memory to fill, including ghosts. Its errors
+        are raised on all ranks. It may return `source`; then the ghosts of `source` are filled.
     only
-        The only rank that wants anything; by default all.
+        Rank that needs elements; by default all ranks.
 
     Raises
     ------
@@ -97,7 +99,7 @@ def bring_all(
 
     Notes
     -----
-    Memory as `collective.traffic.Run` says.
+    Memory as for `collective.traffic.Run`.
     """
 
     def transfer() -> Transfer:
@@ -122,16 +124,16 @@ def bring_all(
 
 def go_round_all(group: Transport, part: Part, torus: Torus, memory: NDArray[Any]) -> None:
     """
-    Set all ghosts to what their owners have, those beyond the ends of periodic axes as well. Collective.
+    Set all ghosts to the values of their owners, also beyond the ends of periodic axes. Collective.
 
     Parameters
     ----------
     group
-        The ranks that have the array.
+        Transport of the ranks that have the array.
     part
-        What this rank has.
+        Part that this rank has.
     torus, memory
-        Whose ghosts are copies of what, and the memory of this rank with all of them.
+        Periodic ghosts of all ranks, and the memory of this rank including all of its ghosts.
 
     Raises
     ------
@@ -143,7 +145,7 @@ def go_round_all(group: Transport, part: Part, torus: Torus, memory: NDArray[Any
         def plan(limit: int | None) -> Traffic:
             return torus.update(group.rank, limit)
 
-        # Another view of it: what a rank has itself is copied from one to the other.
+        # A second view of the memory: a rank copies its own elements from one view to the other.
         return Transfer(plan, memory, memory[...], (part.meaning, part.meaning, None))
 
     _run(group, "update_ghosts_all", transfer)
@@ -162,11 +164,11 @@ def accumulate_all(
     Parameters
     ----------
     group
-        The ranks that have the array.
+        Transport of the ranks that have the array.
     operation
-        What is done with them; on all ranks the same.
+        Operation that combines them; the same on all ranks.
     part
-        What this rank has. Its ghosts are sent, and do not change.
+        Part that this rank has. Its ghosts are sent, and do not change.
     torus, memory
         As for `go_round_all`, if there are periodic axes.
 
@@ -203,7 +205,7 @@ def accumulate_all(
 
 def _run(group: Transport, name: str, transfer: Callable[[], Transfer]) -> None:
     run = Run(group, f"DistArray.{name}", transfer)
-    # The other ranks wait for all of it.
+    # The other ranks wait for all messages, so Ctrl-C is deferred until the end.
     with DeferredInterrupt():
         run.start()
         run.wait()

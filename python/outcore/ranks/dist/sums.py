@@ -1,16 +1,16 @@
 """
-Sums of products whose bits depend on nothing but the products.
+Sums of products whose bits depend only on the products.
 
-Problem. Floating-point addition depends on its order, and how elements are divided over ranks is an
-order. To bring them into one order would move them. Idea. Each product is cut at the same places:
-with a power of two that is so large that all parts above a cut are multiples of one unit, and few
-enough, their sum is exact, whoever adds them in whatever order. What is below a cut goes to the
-next one. Only the sums of the few cuts are rounded when they are put together.
+Problem. Floating-point sums depend on the order of addition, and a division of elements over ranks is an
+order. A fixed order would require moving the elements. Approach. Each product is cut at the same places,
+with a power of two. If it is large enough, all parts above a cut are multiples of one unit, and few
+enough, so their sum is exact in any order. The parts below a cut go to the next one. Only the sums of
+the few cuts are rounded, when they are put together.
 
-Invariants. With ``count`` products below ``2**top`` a cut at ``2**(top + L)``, ``L = log2(count) +
-1``, leaves sums below ``2**(p - 1)`` units for a type of ``p`` bits; enough cuts are made for 80
-bits below the largest product (the next smaller ones are lost, so the error is far below that of an
-ordinary sum). What is not finite is counted instead: NaN, or infinities of both signs, give NaN.
+Invariants. With ``count`` products below ``2**top``, a cut at ``2**(top + L)``, ``L = log2(count) + 1``,
+leaves sums below ``2**(p - 1)`` units for a type of ``p`` bits. There are enough cuts for 80 bits below
+the largest product; smaller parts are lost, so the error is far below that of an ordinary sum. Values
+that are not finite are counted instead: NaN, or infinities of both signs, give NaN.
 
 Reference: Rump, Ogita, Oishi, *Accurate Floating-Point Summation*, part I (2008), algorithm 3.3
 (extraction); Demmel, Nguyen, *Fast Reproducible Floating-Point Summation* (2013).
@@ -26,26 +26,30 @@ from numpy.typing import NDArray
 
 __all__ = ["BLOCK", "Looked", "blocks", "components", "fold", "look", "total"]
 
-#: Elements whose products are in memory at once.
+#: Number of elements whose products are in memory at one time.
 BLOCK = 1 << 15
-# Bits below the largest product that are added.
+# Number of bits below the largest product that are summed.
 _BITS = 80
 _NAN, _PLUS, _MINUS = 1, 2, 4
-# No product: less than the exponent of any.
+# Exponent if there is no product: less than that of any product.
 NONE = -(2**40)
 
-#: Of one component of a sum: exponent above all products, and what is not finite.
+#: Of one component of a sum: an exponent above all products, and flags of values that are not finite.
 Looked = tuple[int, int]
 Values = NDArray[Any]
 
 
 def components(dtype: np.dtype[Any]) -> int:
-    """Count the sums that a sum of this dtype is made of: two of complex numbers."""
+    """Return the number of sums for a dtype: two for complex numbers, otherwise one."""
     return 2 if dtype.kind == "c" else 1
 
 
 def _terms(x: Values, y: Values) -> list[list[Values]]:
-    """Products of a block, of each component: of real numbers, which NumPy multiplies all alike."""
+    """
+    Return the products of a block for each component, computed in real numbers.
+
+    NumPy always multiplies real numbers in the same way.
+    """
     if x.dtype.kind == "c":
         a, b, c, d = x.real, x.imag, y.real, y.imag
         return [[a * c, -(b * d)], [a * d, b * c]]
@@ -53,7 +57,7 @@ def _terms(x: Values, y: Values) -> list[list[Values]]:
 
 
 def blocks(x: Values, y: Values, dtype: np.dtype[Any]) -> Iterator[tuple[Values, Values]]:
-    """Factors in blocks of one dtype."""
+    """Yield the factors in blocks, cast to `dtype`."""
     for low in range(0, x.size, BLOCK):
         yield (
             x.flat[low : low + BLOCK].astype(dtype, copy=False),
@@ -63,19 +67,20 @@ def blocks(x: Values, y: Values, dtype: np.dtype[Any]) -> Iterator[tuple[Values,
 
 def look(x: Values, y: Values, dtype: np.dtype[Any]) -> list[Looked]:
     """
-    See how large the products are.
+    Determine how large the products are.
 
     Parameters
     ----------
     x, y
         Factors, of one shape.
     dtype
-        In which they are multiplied: float64, longdouble or their complex ones.
+        Type of the products: float64, longdouble or the complex type of one of them.
 
     Returns
     -------
     list of (int, int)
-        Of each component an exponent above all finite products, and flags of the others.
+        For each component: an exponent above all finite products, and flags of values that are not
+        finite.
 
     Examples
     --------
@@ -100,7 +105,9 @@ def look(x: Values, y: Values, dtype: np.dtype[Any]) -> list[Looked]:
 
 
 def _cuts(top: int, count: int, dtype: np.dtype[Any]) -> tuple[int, list[int]]:
-    """By how many powers of two products are made smaller, and the exponents of the cuts."""
+    """
+    Return the number of powers of two by which products are scaled down, and the exponents of the cuts.
+    """
     info = np.finfo(dtype)
     bits = int(info.nmant) + 1
     spread = max(count, 1).bit_length() + 1
@@ -108,7 +115,7 @@ def _cuts(top: int, count: int, dtype: np.dtype[Any]) -> tuple[int, list[int]]:
     cuts, top = [], top - shift
     for _ in range(-(-_BITS // (bits - spread))):
         cuts.append(top + spread)
-        # What is left below a cut is at most half a unit.
+        # The remainder below a cut is at most half a unit.
         top = top + spread - bits
     return shift, cuts
 
@@ -117,21 +124,21 @@ def fold(
     x: Values, y: Values, dtype: np.dtype[Any], looked: list[Looked], count: int
 ) -> list[Values]:
     """
-    Add the products of this rank above each cut: exact.
+    Sum the products of this rank above each cut, exactly.
 
     Parameters
     ----------
     x, y, dtype
         As for `look`.
     looked
-        The largest exponents, of all ranks.
+        Largest exponents, of all ranks.
     count
-        Products of all ranks; not more than 2**44.
+        Number of products of all ranks, at most 2**44.
 
     Returns
     -------
     list of numpy.ndarray
-        Of each component the sums of its cuts.
+        For each component, the sums of its cuts.
 
     Examples
     --------
@@ -156,7 +163,7 @@ def fold(
                     for k, cut in enumerate(cuts):
                         sigma = np.ldexp(real.type(1), cut)
                         if not sigma:
-                            break  # below the smallest number: nothing is left
+                            break  # below the smallest number, so the remainder is 0
                         above = (rest + sigma) - sigma
                         added[k] += above.sum()
                         rest = rest - above
@@ -165,19 +172,19 @@ def fold(
 
 def total(sums: list[list[Values]], dtype: np.dtype[Any], looked: list[Looked], count: int) -> Any:
     """
-    Put together what all ranks folded.
+    Combine the sums that `fold` returned on all ranks.
 
     Parameters
     ----------
     sums
-        Of each rank what `fold` gave.
+        Results of `fold`, one per rank.
     dtype, looked, count
         As for `fold`.
 
     Returns
     -------
     scalar
-        The sum, of `dtype`: with the same bits on all ranks, however many there are.
+        The sum, of `dtype`, with the same bits on all ranks and for any number of ranks.
 
     Examples
     --------

@@ -1,20 +1,21 @@
 """
-Memory of a distributed array that other ranks read and write on their own: `Window`.
+Memory of a distributed array that other ranks read and write without the owner's help: `Window`.
 
-Problem. A rank wants elements of any part without the help of who has it; several add to the same
-ones at once, and one of them may be killed meanwhile. Idea. Parts lie in memory that the ranks of a
-node share, so there an access is a copy; on other nodes a thread does it (`transport.service`), in
-the same memory and by the same functions (`Parts`). What has to be one step (adding, reading a
-counter) holds locks in that memory, which whoever notices that their holder is gone takes from him
-(``crates/io/src/word_locks.rs``).
+Problem. A rank needs elements of any part without action by their owner. Several ranks add to the same
+elements concurrently, and one of them may be killed. Approach. Parts are in memory that the ranks of a
+node share, so an access on the node is a copy. For other nodes a thread (`transport.service`) does the
+access, in the same memory and with the same functions (`Parts`). Atomic operations (adding, reading a
+counter) hold locks in that memory. Any process that finds that the holder of a lock has died takes the
+lock over (``crates/io/src/word_locks.rs``).
 
-A part is divided along its longest axis into `STRIPES` stripes, each with a lock. A range of
-stripes is taken in ascending order, parts in the order of ranks: nobody waits in a circle.
+A part is divided along its longest axis into `STRIPES` stripes, each with a lock. Locks are taken in
+ascending order of stripes, and in the order of ranks for several parts, so no cycle of waiting ranks can
+form.
 
-Invariants. Elements are added under the locks of their stripes at the owner, also to copies
-elsewhere. Who holds the lock of a patch adds to nothing else, so he never waits while others wait
-for him. Memory is in the budget of the rank whose part it is, messages too; what is added goes in
-pieces of `PIECE` bytes.
+Invariants. Elements are added while the locks of their stripes at the owner are held, also for copies on
+other ranks. A rank that holds the lock of a patch adds only to elements of the patch, so it never waits
+while others wait for it. A part, and messages, count in the budget of the rank that owns the part.
+Additions are sent in pieces of `PIECE` bytes.
 
 Reference: Nieplocha, Foster, *Disk Resident Arrays: An Array-Oriented I/O Library for Out-of-Core
 Computations*, section 2 (one-sided operations of Global Arrays).
@@ -41,22 +42,22 @@ from outcore.ranks.transport.service import PIECE, Service, service_of
 __all__ = ["STRIPES", "Listed", "PatchLock", "Window", "rows_of"]
 
 Bytes = NDArray[np.uint8]
-#: Where elements lie in a part: a section (start, count and step per axis), or numbers of elements in
-#: C order.
+#: Position of elements in a part: a section (start, count and step per axis), or element numbers in C
+#: order.
 Where = NDArray[np.int64]
 
-#: Locks of a part.
+#: Number of locks of a part.
 STRIPES = 64
-# They have the first page of its memory, a cache line each.
+# Bytes for the locks: the first page of the part's memory, with one cache line per lock.
 _LOCKS = 4096
-# Seconds that a server tries to take locks for somebody else: all wait for it meanwhile.
+# Seconds that a server tries to take locks for another rank. All other requests wait in the meantime.
 _TRY = 1e-3
-# How often who waits looks whether the holder is gone.
+# Shortest and longest interval, in seconds, at which a waiting rank checks whether the holder has died.
 _SHORT, _LONG = 2e-3, 0.1
 
 
 class _Ask(IntEnum):
-    """What a request wants."""
+    """Operation that a request asks for."""
 
     READ = 0
     WRITE = 1
@@ -68,14 +69,14 @@ class _Ask(IntEnum):
 
 class Parts:
     """
-    The parts of the ranks of this node: what is done with them, whoever asked.
+    The parts of the ranks of this node, with the operations on them for local and remote callers.
 
     Parameters
     ----------
     group
-        The ranks.
+        Transport that connects the ranks.
     arrays, locks
-        Of each rank of this node its part and the locks of it.
+        Part and locks of each rank of this node.
     """
 
     def __init__(
@@ -90,17 +91,17 @@ class Parts:
         return part, (*slices(where[None])[0], ...)
 
     def read(self, rank: int, where: Where) -> NDArray[Any]:
-        """The elements: of a section a view."""
+        """Return the elements; a view for a section."""
         part, key = self._at(rank, where)
         return part[key]  # type: ignore[no-any-return]
 
     def write(self, rank: int, where: Where, values: NDArray[Any]) -> None:
-        """Set them; of numbers that are there twice the last value counts."""
+        """Set the elements; of several values for one element number, the last one counts."""
         part, key = self._at(rank, where)
         part[key] = values
 
     def add(self, rank: int, where: Where, values: NDArray[Any]) -> None:
-        """Add to them; who calls holds the locks."""
+        """Add to the elements; the caller holds the locks."""
         part, key = self._at(rank, where)
         if where.ndim == 1:
             np.add.at(part, key, values)
@@ -117,10 +118,11 @@ class Parts:
         gone: int = 0,
     ) -> int:
         """
-        Take locks in ascending order: 0, or who holds one of them for longer than `patience`.
+        Take locks in ascending order; return 0, or the holder of a lock that is not free after
+        `patience`.
 
-        Without a patience it waits, until the group is stopped. `gone`: a holder of whom it is
-        known that he is no more. If it does not get all, it has none.
+        Without `patience`, wait until the group is stopped. `gone` is a holder that is known to have
+        died. Either all locks are taken, or none.
         """
         took: list[int] = []
         holder = 0
@@ -153,30 +155,31 @@ class Parts:
         return 0
 
     def give(self, rank: int, stripes: Sequence[int], who: int) -> None:
-        """Give locks back; those that others seized meanwhile stay theirs."""
+        """Release locks, except those that other ranks have seized in the meantime."""
         for at in reversed(stripes):
             self.locks[rank].give(at, who)
 
 
 class Window:
     """
-    Parts of a distributed array in memory that other ranks reach. Collective over the ranks of a node.
+    Parts of a distributed array in memory that other ranks can access. Collective over the ranks of a
+    node.
 
     Parameters
     ----------
     group
-        The ranks.
+        Transport that connects the ranks.
     distribution, widths
-        Who has which elements, and ghosts: a pair per axis, or none.
+        Distribution of the elements, and ghosts: a pair per axis, or none.
     dtype
         Type of the elements.
     number
-        What requests to other nodes call it; on all ranks the same.
+        Number that identifies the array in requests to other nodes; the same on all ranks.
 
     Raises
     ------
     BudgetError, StorageError, CollectiveError
-        On all ranks of a node: no memory for the parts, or for messages.
+        On all ranks of a node if there is not enough memory for the parts or for messages.
     """
 
     def __init__(
@@ -194,7 +197,7 @@ class Window:
         ]
         self._widths = widths
         self._origins: dict[int, NDArray[np.int64]] = {}
-        # Of each thread that holds the lock of a patch: stripes by owner.
+        # Stripes by owner, for each thread that holds the lock of a patch.
         self._held: dict[int, dict[int, list[int]]] = {}
         size = int(np.prod(self._shapes[group.rank], dtype=object)) * dtype.itemsize
         self._shared = group.shared(_LOCKS + size)
@@ -219,7 +222,7 @@ class Window:
 
     @property
     def mine(self) -> NDArray[Any]:
-        """The part of this rank, ghosts included."""
+        """Part of this rank, including ghosts."""
         return self.parts.arrays[self.group.rank]
 
     @property
@@ -228,7 +231,7 @@ class Window:
         return self._service is None
 
     def close(self) -> None:
-        """Give the memory back: all ranks have agreed that nobody uses it."""
+        """Release the memory, after all ranks have agreed that no rank uses it."""
         if self._service is not None:
             self._service.forget(self.number)
         self._shared.close()
@@ -236,7 +239,9 @@ class Window:
     # ---------------------------------------------------------------------------------- places
 
     def origin(self, rank: int) -> NDArray[np.int64]:
-        """Where the owned elements of a rank begin among its ghosts."""
+        """
+        Return the position of the first owned element of a rank in its part, which includes ghosts.
+        """
         found = self._origins.get(rank)
         if found is None:
             found = np.zeros(self.distribution.ndim, np.int64)
@@ -248,14 +253,14 @@ class Window:
         return found
 
     def places(self, rank: int, rows: NDArray[np.int64]) -> Where:
-        """Numbers of elements in the part of their owner, from rows of places without ghosts."""
+        """Convert rows of positions without ghosts to element numbers in the part of their owner."""
         shape = np.array(self._shapes[rank], np.int64)
         strides = np.ones(len(shape), np.int64)
         strides[:-1] = np.cumprod(shape[:0:-1])[::-1]
         return np.asarray((rows + self.origin(rank)) @ strides, np.int64)
 
     def copies(self, owner: int) -> list[int]:
-        """The ranks that have what a rank owns, this one first."""
+        """Return the ranks that have the elements of an owner, starting with the owner."""
         grid, axes = self.distribution.grid, self.distribution.replicated_axes
         at = list(grid.coordinates(owner))
         ranks = []
@@ -266,7 +271,7 @@ class Window:
         return ranks
 
     def stripes(self, rank: int, where: Where) -> list[int]:
-        """The stripes of a part in which elements lie, ascending."""
+        """Return the stripes of a part that contain the elements, in ascending order."""
         shape = self._shapes[rank]
         if not shape:
             return [0]
@@ -283,7 +288,7 @@ class Window:
     # ---------------------------------------------------------------------------------- accesses
 
     def read(self, ranks: list[int], where: Where, into: NDArray[Any]) -> None:
-        """Fill an array with elements: of the nearest rank that has them."""
+        """Fill an array with elements of the nearest rank that has them."""
         near = [rank for rank in ranks if rank in self.parts.arrays]
         if near:
             rank = self.group.rank if self.group.rank in near else near[0]
@@ -299,7 +304,7 @@ class Window:
             self._ask(_Ask.READ, ranks[0], piece, room=room, then=then)
 
     def write(self, ranks: list[int], where: Where, values: NDArray[Any]) -> None:
-        """Set elements, of all copies. On other nodes they are set at the latest after `settle`."""
+        """Set elements in all copies. On other nodes they are set by the end of the next `settle`."""
         for rank in ranks:
             if rank in self.parts.arrays:
                 self.parts.write(rank, where, values)
@@ -315,11 +320,11 @@ class Window:
         factor: NDArray[Any],
         old: NDArray[Any] | None = None,
     ) -> None:
-        """Add ``factor * values`` to elements, of all copies; `old` gets what they were before."""
+        """Add ``factor * values`` to elements in all copies; store their previous values in `old`."""
         plain = values.dtype == self.dtype and factor == 1
         for piece, key in self._pieces(where, values.shape):
             some, before = values[key], None if old is None else old[key]
-            # Ctrl-C between taking a lock and noting it would leave it taken for ever.
+            # Ctrl-C between taking a lock and recording it would leave it locked forever.
             with DeferredInterrupt():
                 if plain:
                     self._add(ranks, piece, some, before)
@@ -344,13 +349,13 @@ class Window:
                     self.parts.add(rank, where, term)
                 else:
                     self._ask(_Ask.ADD, rank, where, self._packed(term))
-            # Before the locks go, it is done everywhere.
+            # Wait for all copies before the locks are released.
             self.settle()
 
     def _fetch_add(
         self, owner: int, where: Where, term: NDArray[Any], old: NDArray[Any] | None
     ) -> None:
-        """One request that takes the locks there, adds, and gives them back."""
+        """Send one request that takes the locks, adds, and releases the locks."""
 
         def then(body: Bytes) -> None:
             answer[0] = int(body[:8].view(np.int64)[0])
@@ -374,19 +379,19 @@ class Window:
         self._insist(ask)
 
     def settle(self) -> None:
-        """Wait until all that was asked of other nodes is done."""
+        """Wait until all requests to other nodes have been answered."""
         if self._service is not None:
             self._service.settle()
 
     def sent(self) -> None:
-        """Wait until what was asked has left this rank."""
+        """Wait until all requests have left this rank."""
         if self._service is not None:
             self._service.sent()
 
     # ---------------------------------------------------------------------------------- locks
 
     def lock(self, wanted: list[tuple[int, Where]]) -> None:
-        """Take the locks of patches, given as owners and places."""
+        """Take the locks of patches, given as owners and positions."""
         if threading.get_ident() in self._held:
             raise UsageError(
                 "this thread holds the lock of a patch of this array; leave it before it takes another"
@@ -409,7 +414,7 @@ class Window:
             self._held[threading.get_ident()] = took
 
     def unlock(self) -> None:
-        """Give them back, when what this rank put has arrived."""
+        """Release the locks of this thread after the values that this rank put have arrived."""
         with DeferredInterrupt():
             try:
                 self.settle()
@@ -418,7 +423,7 @@ class Window:
                     self._give(owner, some)
 
     def _has(self, owner: int, stripes: list[int]) -> bool:
-        """Whether this thread holds these locks; it may not want others beside those it holds."""
+        """Return whether this thread holds these locks; raise if it holds others and needs more."""
         held = self._held.get(threading.get_ident())
         if held is None:
             return False
@@ -459,10 +464,10 @@ class Window:
         self._insist(ask)
 
     def _insist(self, ask: Any) -> None:
-        """Ask for locks on another node until they are free, or their holder is gone."""
+        """Ask for locks on another node until they are free or their holder has died."""
         began, nap, gone = time.monotonic(), _SHORT, 0
         while holder := ask(gone):
-            # Whether a rank of this node is gone, only this node knows.
+            # Only this node knows whether one of its ranks has died.
             lost = self.group.waits_for(holder - 1, time.monotonic() - began)
             gone = holder if lost else 0
             if DeferredInterrupt.noted():
@@ -483,7 +488,7 @@ class Window:
     def _pieces(
         self, where: Where, shape: tuple[int, ...]
     ) -> Iterator[tuple[Where, tuple[slice, ...]]]:
-        """Places in pieces of one message, each with its part of the values."""
+        """Yield positions in pieces of one message each, with the matching part of the values."""
         item = self.dtype.itemsize
         if where.ndim == 1:
             most = max(1, PIECE // (item + 8))
@@ -524,7 +529,7 @@ class Window:
         self._service.ask(rank, self.number, head, body, room, then)
 
     def answer(self, words: NDArray[np.int64], data: Bytes) -> Bytes:
-        """Do what another node asks of the parts of this one."""
+        """Process a request of another node for the parts of this node."""
         what, rank, who, gone, fetch, axes, length = words.tolist()
         end = 8 * (length if axes < 0 else 3 * axes)
         where = data[:end].view(np.int64)
@@ -571,7 +576,10 @@ _NOTHING: Bytes = np.empty(0, np.uint8)
 def rows_of(
     distribution: Distribution, index: Any
 ) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
-    """Indices as rows, negative ones counted from the end, and their shape; None for a single one."""
+    """
+    Return indices as rows, negative ones counted from the end, and their shape (None for a single
+    index).
+    """
     rows, shape = distribution._rows(index)
     if rows.shape[1] == distribution.ndim:
         rows += np.where(rows < 0, np.array(distribution.shape, np.int64), 0)
@@ -580,14 +588,14 @@ def rows_of(
 
 class PatchLock(StaysInProcess):
     """
-    The lock of a patch: what `DistArray.lock` gives, for a ``with`` block.
+    Lock of a patch, made by `DistArray.lock`, for a ``with`` block.
 
     Parameters
     ----------
     window
         Memory of the array.
     wanted
-        Owners, and where the patch lies there.
+        Owners, each with the position of the patch in its part.
 
     Examples
     --------
@@ -611,17 +619,18 @@ class PatchLock(StaysInProcess):
 
 class Listed:
     """
-    A list of indices, by owner; its memory is counted while it is open, and that of its elements.
+    A list of indices by owner. While it is open, its memory and that of its elements count in the
+    budget.
 
     Parameters
     ----------
     distribution
-        Who owns what.
+        Distribution of the elements.
     index
-        Arrays of integers, one for each axis.
+        Integer arrays, one for each axis.
     item
-        Bytes of an element: of all of them there are up to two copies, those of an owner and what NumPy
-        takes out of a part (or in the order of the list, where they were broadcast).
+        Bytes of an element. There are up to two copies of all elements: those of an owner, and those
+        that NumPy takes from a part (or in the order of the list, after broadcasting).
     """
 
     def __init__(self, distribution: Distribution, index: Any, item: int) -> None:
@@ -629,7 +638,7 @@ class Listed:
         try:
             shape = np.broadcast_shapes(*(np.shape(item) for item in items))
         except ValueError:
-            shape = ()  # refused below
+            shape = ()  # raises below
         count = int(np.prod(shape, dtype=object))
         each = 16 * distribution.ndim + 48 + 2 * item
         self._held = _core.Reservation("exchange", count * each)
@@ -641,7 +650,10 @@ class Listed:
             raise
 
     def owners(self, window: Window) -> list[tuple[list[int], Where, NDArray[np.int64]]]:
-        """For each owner: ranks that have its elements, places there, and which of the list they are."""
+        """
+        Return per owner: the ranks with its elements, their positions in the part, and their places in
+        the list.
+        """
         owners = self._core.owners(self._rows)
         local = self._core.local_indices(self._rows)
         order = np.argsort(owners, kind="stable")
