@@ -83,10 +83,7 @@ class CollectiveArray(StaysInProcess, DiskArray):
 
     @property
     def transport(self) -> Transport:
-        """
-        The ranks that opened the array: a `Transport`, with the ``rank`` of this process and the
-        ``size``.
-        """
+        """Ranks that opened the array: a `Transport` with ``rank`` and ``size``."""
         return self._transport
 
     def read_all(self, key: Any = ..., *, out: Any = None, method: Method = "auto") -> Any:
@@ -489,8 +486,7 @@ class CollectiveArray(StaysInProcess, DiskArray):
 
     def flush_all(self) -> None:
         """
-        Make all data that the ranks wrote durable, so that it survives a crash of the machine.
-        Collective.
+        Make all data that the ranks wrote durable, also against a crash of the machine. Collective.
 
         Every rank must call this. When it returns, the data of all ranks is on the disk.
 

@@ -267,10 +267,7 @@ def an_array(given: Any) -> DiskArray:
 
 
 def group_of(requests: Sequence[tuple[Any, ...]], comm: Any) -> Transport:
-    """
-    Return the transport of the ranks that take part; other faults of `requests` are raised on all of
-    them.
-    """
+    """Return the transport of the ranks that take part, without checking all of `requests`."""
     if comm is not None:
         return transport(comm)
     if not isinstance(requests, Sequence) or not requests:

@@ -263,10 +263,7 @@ class DistArray(WholeArrays):
         *,
         ghosts: bool = False,
     ) -> None:
-        """
-        Move this rank's part from or to an array on disk, after checking that all ranks use the same
-        one.
-        """
+        """Move this rank's part from or to an array on disk that must be the same on all ranks."""
         run(
             self._transport,
             f"DistArray.{name}",

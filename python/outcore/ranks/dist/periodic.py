@@ -142,10 +142,7 @@ class Torus:
 
     @cached_property
     def _ends(self) -> list[list[tuple[int, int]]]:
-        """
-        Return, for each axis with ghosts, the first index and one past the last index of each
-        coordinate.
-        """
+        """Return the ranges (first, one past the last) of all coordinates, for each axis with ghosts."""
         shape = self._distribution.shape
         if not math.prod(shape):
             return [[(0, 0)]] * len(shape)

@@ -595,8 +595,7 @@ class WholeArrays(OneSided):
     @contextmanager
     def _brought(self, name: str, other: Divided) -> Iterator[NDArray[Any]]:
         """
-        Bring the elements of `other` with the indices that this rank owns, unless they are here; yield
-        them.
+        Yield the elements of `other` with the indices that this rank owns, brought here if necessary.
         """
         if other._distribution == self._distribution:
             yield other.owned

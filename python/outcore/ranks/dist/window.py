@@ -118,11 +118,10 @@ class Parts:
         gone: int = 0,
     ) -> int:
         """
-        Take locks in ascending order; return 0, or the holder of a lock that is not free after
-        `patience`.
+        Take locks in ascending order; return 0, or the holder if a lock stays locked.
 
-        Without `patience`, wait until the group is stopped. `gone` is a holder that is known to have
-        died. Either all locks are taken, or none.
+        Wait for each lock for `patience` seconds, or without `patience` until the group is stopped.
+        `gone` is a holder that is known to have died. Either all locks are taken, or none.
         """
         took: list[int] = []
         holder = 0
@@ -162,8 +161,7 @@ class Parts:
 
 class Window:
     """
-    Parts of a distributed array in memory that other ranks can access. Collective over the ranks of a
-    node.
+    Parts of a distributed array in memory that other ranks can access. Collective within a node.
 
     Parameters
     ----------
@@ -576,10 +574,7 @@ _NOTHING: Bytes = np.empty(0, np.uint8)
 def rows_of(
     distribution: Distribution, index: Any
 ) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
-    """
-    Return indices as rows, negative ones counted from the end, and their shape (None for a single
-    index).
-    """
+    """Return indices as rows, negative ones counted from the end, and their shape (None if single)."""
     rows, shape = distribution._rows(index)
     if rows.shape[1] == distribution.ndim:
         rows += np.where(rows < 0, np.array(distribution.shape, np.int64), 0)
@@ -619,8 +614,7 @@ class PatchLock(StaysInProcess):
 
 class Listed:
     """
-    A list of indices by owner. While it is open, its memory and that of its elements count in the
-    budget.
+    A list of indices by owner; its memory counts in the budget while it is open.
 
     Parameters
     ----------
@@ -629,8 +623,8 @@ class Listed:
     index
         Integer arrays, one for each axis.
     item
-        Bytes of an element. There are up to two copies of all elements: those of an owner, and those
-        that NumPy takes from a part (or in the order of the list, after broadcasting).
+        Bytes of an element. The elements count in the budget, too: up to two copies, those of an owner
+        and those that NumPy takes from a part (or in the order of the list, after broadcasting).
     """
 
     def __init__(self, distribution: Distribution, index: Any, item: int) -> None:
@@ -650,10 +644,7 @@ class Listed:
             raise
 
     def owners(self, window: Window) -> list[tuple[list[int], Where, NDArray[np.int64]]]:
-        """
-        Return per owner: the ranks with its elements, their positions in the part, and their places in
-        the list.
-        """
+        """Return per owner: ranks with its elements, positions in the part, and places in the list."""
         owners = self._core.owners(self._rows)
         local = self._core.local_indices(self._rows)
         order = np.argsort(owners, kind="stable")

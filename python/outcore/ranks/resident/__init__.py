@@ -1,17 +1,17 @@
 """
-Disk resident arrays: a level of memory of parallel programs.
+Disk resident arrays: arrays on disk as a level of memory of parallel programs.
 
-| file | question |
+| file | contents |
 |---|---|
-| `making.py`    | make one from hints, or open one: `disk_array` |
-| `array.py`     | what it is, and its life: `DiskResidentArray` |
-| `naming.py`    | another name, or none |
-| `report.py`    | what would be done: `ResidentReport` |
-| `movement.py`  | how do elements go between memory and disk? |
-| `partner.py`   | which part of a section in memory goes with which part of one on disk? |
-| `temporary.py` | when is a temporary one gone? |
+| `making.py`    | `disk_array`: make an array from hints, or open one |
+| `array.py`     | `DiskResidentArray`: its properties, movements and life cycle |
+| `naming.py`    | rename and remove |
+| `report.py`    | `ResidentReport`: the plan of a movement |
+| `movement.py`  | move elements between memory and disk |
+| `partner.py`   | match a section in memory with a section on disk |
+| `temporary.py` | remove temporary arrays after their last use |
 
-How such an array lies on disk, and why, `outcore.arrays.layouts` chooses.
+`outcore.arrays.layouts` chooses the layout of such an array on disk.
 
 Reference: Nieplocha, Foster, *Disk Resident Arrays: An Array-Oriented I/O Library for Out-of-Core
 Computations*.

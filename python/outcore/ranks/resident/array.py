@@ -1,14 +1,14 @@
 """
 `DiskResidentArray`: an array on disk that ranks use as a level of memory.
 
-Problem. Out-of-core programs move sections between arrays that are divided over the memories of ranks
-and arrays on disk, compute meanwhile, and should not have to know files, offsets or requests. Idea. The
-array *has* an array on disk of an ordinary format (`array`), opened by all ranks together; what it adds
-is movement between any section of that and any section of a `DistArray` (`movement`), names, and an end
-(`temporary`). Started movements have their turn in the thread of the communicator.
+Problem. Out-of-core programs move sections between arrays on disk and arrays that are divided over the
+memories of ranks, and compute at the same time. They should not need to know files, offsets or requests.
+Approach. The array *has* an array on disk of an ordinary format (`array`), opened by all ranks together.
+It adds movement between any section of that array and any section of a `DistArray` (`movement`), names,
+and a life cycle (`temporary`). The thread of the communicator runs started movements one after another.
 
-Invariants. Methods are collective where there are several ranks: all call them in the same order, and
-all return or all raise.
+Invariants. With several ranks, methods are collective: all ranks call them in the same order, and all
+return or all raise.
 
 Reference: Nieplocha, Foster, *Disk Resident Arrays: An Array-Oriented I/O Library for Out-of-Core
 Computations*, sections 3 and 4.
@@ -52,17 +52,17 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
     """
     An array on disk that a parallel program uses as a level of memory. Made by `outcore.disk_array`.
 
-    Sections move between it and arrays in memory: a `DistArray` in any distribution, or in a process on
-    its own a NumPy array. The two sections have the same shape and lie anywhere in their arrays; keys
-    are those of NumPy's basic indexing: integers, slices with any step, ``...``, None. With
-    ``transpose`` the axes of the source are permuted as `numpy.transpose` does. Elements are cast as in
-    an assignment of NumPy.
+    Sections move between this array and an array in memory: a `DistArray` in any distribution, or, in a
+    single process, a NumPy array. The two sections have the same shape and may be anywhere in their
+    arrays. Keys are those of NumPy's basic indexing: integers, slices with any step, ``...``, None. With
+    ``transpose`` the axes of the source are permuted as in `numpy.transpose`. Elements are cast as in an
+    assignment of NumPy.
 
     Notes
     -----
-    Of several ranks all make the same calls in the same order, with the same arguments beside their own
-    part of the array in memory. What is written is in the file when a call returns, for all who read;
-    durable after `flush`, or at once with ``hints={"sync": True}``.
+    All ranks make the same calls in the same order, with the same arguments except their own part of the
+    array in memory. All readers see written elements when a call returns. Elements are durable after
+    `flush`, or immediately with ``hints={"sync": True}``.
 
     Nieplocha, Foster, *Disk Resident Arrays: An Array-Oriented I/O Library for Out-of-Core
     Computations*, section 3.
@@ -96,46 +96,46 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         if hold is not None:
             self._let_go = weakref.finalize(self, hold.release)
 
-    # ------------------------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------------------------ properties
 
     @property
     def array(self) -> DiskArray:
-        """The array on disk: a `CollectiveArray` if ranks opened it together, else a `DiskArray`."""
+        """Array on disk: a `CollectiveArray` if ranks opened it together, otherwise a `DiskArray`."""
         return self._array
 
     @property
     def info(self) -> ArrayInfo:
-        """What the format knows about the array."""
+        """Metadata of the array, as read by its format."""
         return self._array.info
 
     @property
     def mode(self) -> str:
-        """As that of `array`."""
+        """Mode of `array`."""
         return self._array.mode
 
     @property
     def hints(self) -> Hints:
-        """The hints that hold for this array."""
+        """Hints of this array."""
         return self._array.hints
 
     @property
     def transport(self) -> Transport:
-        """The ranks that have it: a `Transport`."""
+        """Transport of the ranks that have the array: a `Transport`."""
         return self._group
 
     @property
     def layout(self) -> ResidentLayout:
-        """How it lies on disk, and why; ``print`` it."""
+        """Layout on disk and the reason for it; ``print`` it."""
         return self._layout
 
     @property
     def temporary(self) -> bool:
-        """Whether it is gone when the last process that has it closes it or ends."""
+        """Whether the array is removed when the last process that has it closes it or ends."""
         return self._hold is not None
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the array is closed."""
         return self._array.closed
 
     def __repr__(self) -> str:
@@ -157,7 +157,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         method: Method = "auto",
     ) -> None:
         """
-        Read the whole array into an array in memory of its shape. Collective.
+        Read the whole array into an array in memory of the same shape. Collective.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Raises
         ------
         UsageError, CollectiveError, BudgetError
-            As `read_section`.
+            As for `read_section`.
 
         Examples
         --------
@@ -183,7 +183,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
 
     def write(self, source: Partner, *, transpose: Axes = False, method: Method = "auto") -> None:
         """
-        Write the whole array from an array in memory of its shape. Collective.
+        Write the whole array from an array in memory of the same shape. Collective.
 
         Parameters
         ----------
@@ -193,7 +193,7 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Raises
         ------
         UsageError, CollectiveError, BudgetError
-            As `write_section`.
+            As for `write_section`.
 
         Examples
         --------
@@ -224,42 +224,41 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         """
         Read a section into a section of an array in memory. Collective.
 
-        ``into[into_key] = numpy.transpose(self[key], axes)``, in which each rank fills its part of
+        Computes ``into[into_key] = numpy.transpose(self[key], axes)``, where each rank fills its part of
         `into`.
 
         Parameters
         ----------
         key
-            The section on disk, as in ``a[key]``: integers, slices, ``...``, None.
+            Section on disk, as in ``a[key]``: integers, slices, ``...``, None.
         into
-            A `DistArray` on the ranks that opened this array, in any distribution. In a process on its
-            own also a `numpy.ndarray`.
+            A `DistArray` on the ranks that opened this array, in any distribution. In a single process
+            also a `numpy.ndarray`.
         into_key
-            The section of it, as in ``a[key]``; by default all.
+            Section of `into`, as in ``a[key]``; by default the whole array.
         transpose
-            Whether the axes of the section on disk are turned round, or their order, as
-            `numpy.transpose` takes it.
+            Whether to reverse the axes of the section on disk, or their order as for `numpy.transpose`.
         ghosts
-            Whether ghosts that lie in the section are filled as well.
+            Whether to fill ghosts in the section as well.
         method
             As for `CollectiveArray.read_all`.
 
         Raises
         ------
         UsageError
-            In a process on its own, and as the cause of `CollectiveError`: ``shapes-differ``,
-            ``bad-axis``, ``bad-partner``. Nothing has been moved.
+            ``shapes-differ``, ``bad-axis``, ``bad-partner``: the sections, the axes or `into` do not
+            match. With several ranks, these are causes of `CollectiveError`. Nothing has been moved.
         CollectiveError
-            On all ranks, if any rank failed, meant another section, or called something else. What is in
-            the section in memory is then undefined.
+            On all ranks if any rank failed, named another section, or made a different call. The
+            contents of the section in memory are then undefined.
         BudgetError
             On all ranks, as for `CollectiveArray.read_all`.
 
         Notes
         -----
-        Elements go into `into` itself, transposed or not. Memory besides that is for the slots of
-        `CollectiveArray.read_all`; where the dtypes differ, 64 MiB at most and a quarter of what is free
-        of the budget, in which elements are cast, in passes. All of it counts in the budget.
+        Elements are read directly into `into`, transposed or not. Memory in addition: the slots of
+        `CollectiveArray.read_all`, and, if the dtypes differ, a buffer in which elements are cast in
+        passes, at most 64 MiB and a quarter of the free budget. All of it counts in the budget.
 
         ``DRA_Read_section`` (Nieplocha, Foster, section 3).
 
@@ -294,27 +293,29 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         """
         Write a section from a section of an array in memory. Collective.
 
-        ``self[key] = numpy.transpose(source[source_key], axes)``, to which each rank gives its part of
-        `source`. Of elements that several ranks have, that of the owner is written; ghosts are not.
+        Computes ``self[key] = numpy.transpose(source[source_key], axes)``, where each rank contributes
+        its part of `source`. If several ranks have copies of an element, that of the owner is written.
+        Ghosts are not written.
 
         Parameters
         ----------
         key
-            The section on disk, as for `read_section`.
+            Section on disk, as for `read_section`.
         source, source_key
-            The array in memory, and its section, as for `read_section`.
+            Array in memory and its section, as for `read_section`.
         transpose
-            Whether the axes of the section in memory are turned round, or their order.
+            Whether to reverse the axes of the section in memory, or their order as for
+            `numpy.transpose`.
         method
             As for `CollectiveArray.write_all`.
 
         Raises
         ------
         UsageError, BudgetError
-            As `read_section`.
+            As for `read_section`.
         CollectiveError
-            On all ranks, as `read_section`. Each block of the file is then old or new; of a write whose
-            elements are cast in several passes some passes may be done.
+            On all ranks, as for `read_section`. Each block of the file is then old or new. If elements
+            are cast in several passes, some passes may be complete.
 
         Notes
         -----
@@ -351,7 +352,8 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Returns
         -------
         CollectiveRequest
-            Its `wait` returns when the elements are there, and raises what `read` would.
+            Request whose `wait` returns when the elements have been read, or raises the errors of
+            `read`.
 
         Examples
         --------
@@ -378,7 +380,8 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Returns
         -------
         CollectiveRequest
-            Its `wait` returns when the elements are in the file, and raises what `write` would.
+            Request whose `wait` returns when the elements are in the file, or raises the errors of
+            `write`.
 
         Examples
         --------
@@ -406,19 +409,19 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Parameters
         ----------
         key, into, into_key, transpose, ghosts, method
-            As for `read_section`. Leave the section in memory alone until the request is done.
+            As for `read_section`. Do not use the section in memory until the request is done.
 
         Returns
         -------
         CollectiveRequest
-            Its `test` tells whether it has ended (the probe of the paper), its `wait` returns when the
-            elements are there, and raises what `read_section` would.
+            Request whose `test` returns whether it is done (the probe of the paper). Its `wait` returns
+            when the elements have been read, or raises the errors of `read_section`.
 
         Notes
         -----
-        Any number may be in flight. They are made one at a time, in the order in which they were
-        started, by a thread of the communicator, without help of the ranks; so a read gets what a write
-        that was started before it wrote. Any other collective call comes after them. As for
+        Any number of requests may be in flight. A thread of the communicator runs them one at a time, in
+        the order in which they were started, without action by the ranks. A read therefore returns the
+        values of a write that was started before it. Any other collective call runs after them. See also
         `CollectiveArray.iread_all`.
 
         Examples
@@ -454,17 +457,18 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Parameters
         ----------
         key, source, source_key, transpose, method
-            As for `write_section`. Do not change the section in memory before the request is done.
+            As for `write_section`. Do not change the section in memory until the request is done.
 
         Returns
         -------
         CollectiveRequest
-            Its `wait` returns when the elements are in the file, and raises what `write_section` would.
+            Request whose `wait` returns when the elements are in the file, or raises the errors of
+            `write_section`.
 
         Notes
         -----
-        As for `iread_section`. `flush` and `close` wait for it, and raise its failure if nobody has seen
-        it.
+        As for `iread_section`. `flush` and `close` wait for the request, and raise its error if it has
+        not been raised yet.
 
         Examples
         --------
@@ -491,29 +495,29 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         write: bool = False,
     ) -> ResidentReport:
         """
-        Tell what `read_section` (or `write_section`) would do, without doing it. Collective.
+        Report how `read_section` (or `write_section`) would work, without moving elements. Collective.
 
         Parameters
         ----------
         key, partner, partner_key, transpose, ghosts, method
             As for `read_section` or `write_section`.
         write
-            Explain `write_section`.
+            Whether to explain `write_section`.
 
         Returns
         -------
         ResidentReport
-            Whether the section is aligned with the layout, what chunks it touches, who reads what and
-            why. The same on all ranks.
+            The same on all ranks: whether the section is aligned with the layout, which chunks it
+            touches, and which ranks read which data, with the reason.
 
         Raises
         ------
         UsageError, CollectiveError, BudgetError
-            As the call that is explained.
+            As for the explained call.
 
         Notes
         -----
-        Nothing is moved, and no memory for it is taken. Nieplocha, Foster, section 4: *aligned* and
+        Nothing is moved, and no memory is allocated for it. Nieplocha, Foster, section 4: *aligned* and
         *non-aligned* sections.
 
         Examples
@@ -531,16 +535,16 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         )
         return explained(self._group, self._array, self._layout, wanted)
 
-    # -------------------------------------------------------------------------------------- its life
+    # -------------------------------------------------------------------------------------- life cycle
 
     def flush(self) -> None:
         """
-        Wait for started writes, then make everything written durable. Collective.
+        Wait for started writes, then make all written data durable. Collective.
 
         Raises
         ------
         CollectiveError, StorageError
-            As `CollectiveArray.flush_all`, or `DiskArray.flush` in a process on its own.
+            As for `CollectiveArray.flush_all`, or for `DiskArray.flush` in a single process.
 
         Examples
         --------
@@ -556,33 +560,33 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
 
     def rename(self, name: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """
-        Give the array another name, durably; a temporary one stays from then on. Collective.
+        Rename the array durably; a temporary array becomes permanent. Collective.
 
         Parameters
         ----------
         name
-            The new one, on the same file system; without a suffix it keeps the one it has.
+            New name, on the same file system. Without a suffix, the array keeps its suffix.
         overwrite
-            Replace what has that name.
+            Whether to replace an existing file or folder of that name.
 
         Raises
         ------
         UsageError, UnsupportedError
-            ``closed``; ``bad-suffix``: the suffix is that of another format; ``cannot-change``: it lies
-            in a file with other arrays.
+            ``closed``: the array is closed. ``bad-suffix``: the suffix is that of another format.
+            ``cannot-change``: the array is in a file with other arrays.
         StorageError
-            The system said no; `AlreadyExistsError`: something has that name, and `overwrite` is not
-            set. The array keeps its old name.
+            An operating system call failed. `AlreadyExistsError` if the name exists and `overwrite` is
+            not set. The array keeps its old name.
         CollectiveError
-            On all ranks, if any failed, or meant another name; of several ranks the errors above are
-            its cause.
+            On all ranks if any rank failed or gave another name. With several ranks, the errors above
+            are its cause.
 
         Notes
         -----
-        Waits for what is in flight, and flushes: under the new name there is never half an array. Who
-        opened it by its old name elsewhere has to open it again.
+        Waits for requests in flight and flushes first, so the new name never shows an incomplete array.
+        Other programs that opened it by its old name must open it again.
 
-        ``DRA_Terminate`` moves arrays that were not deleted to where they stay (Nieplocha, Foster,
+        ``DRA_Terminate`` moves arrays that were not deleted to permanent storage (Nieplocha, Foster,
         section 3).
 
         Examples
@@ -612,9 +616,9 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         Raises
         ------
         UnsupportedError
-            ``cannot-change``: it lies in a file with other arrays. It is closed.
+            ``cannot-change``: the array is in a file with other arrays. It is closed but not removed.
         StorageError, CollectiveError
-            The system said no, on this rank or on another.
+            An operating system call failed, on this rank or on another.
 
         Notes
         -----
@@ -628,17 +632,17 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         >>> os.path.exists("d.npy")
         False
         """
-        with contextlib.suppress(OutcoreError):  # nobody wants what could not be written
+        with contextlib.suppress(OutcoreError):  # errors of writes do not matter any more
             self._array.close()
         removed(self._group, self._array)
         self.close()
 
     def close(self) -> None:
         """
-        Wait for what is in flight, and release the files; a temporary array goes with the last rank.
+        Wait for requests in flight and close the files; the last rank removes a temporary array.
 
-        Each rank closes its own; closing twice does nothing. Raises what a started write raised, if
-        nobody has seen it.
+        Each rank closes its own handle; closing twice does nothing. Raises the error of a started write
+        if it has not been raised yet.
 
         Examples
         --------
@@ -664,11 +668,12 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is not None and not issubclass(kind, Exception):  # Ctrl-C: nobody comes for them
+        # Ctrl-C: no rank will wait for the requests
+        if kind is not None and not issubclass(kind, Exception):
             self._array.handle.requests.abandon()
         self.close()
 
-    # -------------------------------------------------------------------------------------- its parts
+    # -------------------------------------------------------------------------------------- helpers
 
     def _move(self, wanted: Wanted) -> None:
         Movement(self._group, self._array, wanted).run()

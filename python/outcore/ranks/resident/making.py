@@ -1,12 +1,12 @@
 """
 `disk_array`: make a disk resident array from hints, or open one.
 
-Problem. Many ranks make one array: its layout follows from figures that ranks may know differently, its
-name from its layout, and a crash of any of them at any time must leave no temporary one behind. Idea.
-The first rank decides and tells the others, holding the lock of a temporary array before its first file
-is there; the others take the lock while it is held. Then all open the array together.
+Problem. Many ranks make one array. Its layout depends on measured parameters that may differ between
+ranks, its name depends on its layout, and a crash of any of them at any time must not leave a temporary
+array behind. Approach. The first rank decides and informs the others. It locks a temporary array before
+the first file exists; the others take the lock while it is held. Then all ranks open the array together.
 
-Invariants. If one rank fails all raise, and a temporary array is gone.
+Invariants. If one rank fails, all raise, and a temporary array is removed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from outcore.ranks.transport import transport
 __all__ = ["disk_array"]
 
 _CALL = "disk_array"
-# What a name without a suffix may have got.
+# Suffixes that may have been added to a name without one.
 _SUFFIXES = (".npy", ".zarr", ".parts")
 
 
@@ -62,57 +62,60 @@ def disk_array(
     Parameters
     ----------
     name
-        Its name, in the folder `where`. The suffix tells the format: ``.npy``, ``.zarr``,
-        ``name.h5::/data``, ...; without one it is ``.npy`` if plain order is best, else ``.zarr``, and
-        is added to the name (see `DiskResidentArray.path`).
+        Name of the array, in the folder `where`. The suffix determines the format: ``.npy``, ``.zarr``,
+        ``name.h5::/data``, ... A name without one gets the suffix ``.npy`` if plain order is best,
+        otherwise ``.zarr`` (see `DiskResidentArray.path`).
     shape, dtype
-        Of a new array, as for `outcore.create`. Without a shape an array that is there is opened.
+        Shape and dtype of a new array, as for `outcore.create`. Without a shape, an existing array is
+        opened.
     typical
-        Shape of the sections that will be read and written (None or -1 along an axis: all of it); a
-        sequence of such shapes; or a mapping of shapes to how often each comes. The layout follows from
-        it.
+        Shape of the sections that will be read and written (None or -1 stands for a whole axis); a
+        sequence of such shapes; or a mapping of shapes to their frequencies. It determines the layout.
     keep
-        False: a temporary array, under a name of its own. It is gone when the last rank closes it or
-        ends; after a crash of all of them, when the next temporary one is made in that folder.
+        Whether to keep the array. False makes a temporary array with a unique name. It is removed when
+        the last rank closes it or ends; if all ranks crash, when the next temporary array is made in
+        that folder.
     where
-        A folder; or several, over which the array lies in the format ``parts``, a file in each, with its
-        name in the first one: `name` has the suffix ``.parts`` or none then. By default the folder of
-        `name`; of temporary arrays ``OUTCORE_SCRATCH``, if that is set.
+        Folder, or several folders. In several folders the array has format ``parts``, with a file in
+        each folder and its name in the first one; `name` then has the suffix ``.parts`` or none. By
+        default the folder of `name`, or for temporary arrays ``OUTCORE_SCRATCH`` if that is set.
     mode
-        ``"x"`` makes the array and refuses to replace one, ``"w"`` replaces it; ``"r"`` and ``"r+"``
-        open one. By default ``"x"`` (with `overwrite`, ``"w"``) if there is a shape, else ``"r+"``.
+        ``"x"`` makes the array and raises an error if it exists, ``"w"`` replaces it; ``"r"`` and
+        ``"r+"`` open one. With a shape the default is ``"x"`` (with `overwrite`, ``"w"``), otherwise
+        ``"r+"``.
     overwrite
-        Replace an existing array, or file, of that name: the same as mode ``"w"``.
+        Whether to replace an existing array or file of that name; the same as mode ``"w"``.
     comm
-        A communicator of mpi4py, or a transport: all its ranks call this.
+        Communicator of mpi4py, or transport; all of its ranks call this.
     hints
         As for `outcore.open`; they never change results.
     options
-        For `outcore.create`; ``chunks`` and ``order`` are not chosen then.
+        Options for `outcore.create`. Given ``chunks`` and ``order`` replace the automatic choice.
 
     Returns
     -------
     DiskResidentArray
-        Its `layout` tells what was chosen, and why.
+        The array; its `layout` reports the choice and the reason.
 
     Raises
     ------
     UsageError
-        ``bad-typical``, ``missing-argument``, and what `outcore.create` raises.
+        ``bad-typical``, ``missing-argument``, and the errors of `outcore.create`.
     UnsupportedError
-        ``one-folder``: `where` has several folders, and the array is temporary, or of another format
+        ``one-folder``: `where` has several folders, and the array is temporary or has another format
         than ``parts``.
     StorageError, FormatError
-        As `outcore.open` and `outcore.create`.
+        As for `outcore.open` and `outcore.create`.
     CollectiveError
-        On all ranks, if any rank failed or called something else.
+        On all ranks if any rank failed or made a different call.
 
     Notes
     -----
-    The layout (order, chunks) is the one of those the format offers whose typical sections cost least on
-    this disk, by its figures (``outcore bench``, or what was learned) and the memory budget; a plain
-    file is taken where it costs about the same. Persistent arrays are ordinary files, which the
-    libraries of their formats read. Elements not written yet read as zeros.
+    The layout (order, chunks) is the one, among those of the format, whose typical sections cost least
+    on this disk. The cost follows from the parameters of the disk (``outcore bench``, or learned) and
+    the memory budget. A plain file is preferred if it costs about the same. Persistent arrays are
+    ordinary files that the libraries of their formats can read. Elements that have not been written read
+    as zeros.
 
     ``DRA_Create``, ``DRA_Open`` (Nieplocha, Foster, *Disk Resident Arrays: An Array-Oriented I/O Library
     for Out-of-Core Computations*, sections 3 and 4).
@@ -168,7 +171,7 @@ def disk_array(
 
 
 class _Words:
-    """What one rank said, and what follows from it."""
+    """Arguments of `disk_array` on one rank, and the decisions that follow from them."""
 
     def __init__(
         self,
@@ -187,7 +190,7 @@ class _Words:
 
     @property
     def told(self) -> str:
-        """In words, equal on all ranks that mean the same."""
+        """Description of the arguments, equal on all ranks with the same arguments."""
         said = {k: v for k, v in self.options.items() if k != "data"}
         return (
             f"{os.fspath(self.name)!r}, shape {self.shape}, dtype {self.dtype}, typical {self.typical}, "
@@ -195,7 +198,7 @@ class _Words:
         )
 
     def decide(self, hold: list[Hold]) -> dict[str, Any]:
-        """Where it lies, how, and under which lock: what JSON can say. Only the first rank does."""
+        """Return path, mode, layout and lock of the array, as values for JSON. First rank only."""
         makes = self.mode in ("w", "x") or (self.mode is None and self.shape is not None)
         if "data" in self.options:
             raise UsageError(
@@ -228,14 +231,12 @@ class _Words:
         return {"path": path, "mode": self.mode or "x", "layout": said, "lock": lock}
 
     def options_of(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """What `outcore.open` takes."""
+        """Return the options for `outcore.open`."""
         if found["mode"] not in ("w", "x"):
             return self.options
         said = found["layout"]
         chosen = {"shape": self.shape, "dtype": self.dtype, "format": said["format"]}
-        chosen["compression"] = (
-            "none"  # sections of chunks without codecs are read and written alone
-        )
+        chosen["compression"] = "none"  # chunks without codecs allow access to parts of them
         if said.get("candidates"):
             chosen["order"] = said["order"]
             if said["chunks"] is not None:
@@ -256,7 +257,7 @@ class _Words:
         return name if os.access(".", os.W_OK) else os.path.join(tempfile.gettempdir(), name)
 
     def _over(self) -> dict[str, Any]:
-        """Options of an array over several folders: its format has a file in each."""
+        """Return options for an array over several folders, with a file in each."""
         folders = [] if self.where is None else path_names(self.where)
         if len(folders) < 2:
             return {}
@@ -322,7 +323,7 @@ class _Words:
 
 
 def _bare(path: str) -> bool:
-    """Whether a name has no suffix."""
+    """Return whether a name has no suffix."""
     return not os.path.splitext(formats.split_path(path)[0].rstrip("/"))[1]
 
 
@@ -332,5 +333,5 @@ def _layout_of(said: Mapping[str, Any] | None, array: DiskArray) -> ResidentLayo
             array.format, array.order, array.chunks, "as it was when it was opened"
         )
     made = layouts.described(said)
-    # What the format made of it.
+    # Values that the format chose.
     return replace(made, format=array.format, order=array.order, chunks=array.chunks)

@@ -1,15 +1,15 @@
 """
-Elements go between a section of memory and a section of a disk resident array.
+Movement of elements between a section in memory and a section of a disk resident array.
 
-Problem. All ranks move one section together, each its parts, while any of them may fail, mean another
-section, or have another dtype than the disk. Idea. One agreement comes first: every rank says what it
-means and what it can; then the parts of all ranks are one collective access (`collective.call`), whose
-planner chooses between accesses of each rank on its own and file domains of owners that send elements
-on: the two phases are what would be a redistribution to a distribution that suits the file. Where dtypes
-differ, parts are cut, and go in passes through a buffer in which they are cast.
+Problem. All ranks move one section together, each its parts. Any of them may fail, name another section,
+or have another dtype than the array on disk. Approach. The ranks first agree: every rank states its
+arguments and whether it can proceed. Then the parts of all ranks are one collective access
+(`collective.call`). Its planner chooses between independent accesses and file domains, whose owners send
+elements to the other ranks; the two phases replace a redistribution to a distribution that matches the
+file. If dtypes differ, parts are cut into pieces and cast in passes through a buffer.
 
-Invariants. Nothing is moved before all ranks mean the same. All ranks make the same passes. What is held
-besides the caller's arrays is in the memory budget.
+Invariants. Nothing is moved before all ranks have the same arguments. All ranks make the same passes.
+Memory in addition to the caller's arrays counts in the budget.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ from outcore.ranks.transport.timeouts import DeferredInterrupt
 
 __all__ = ["Movement", "Wanted"]
 
-# The buffer of a cast: more makes no pass faster.
+# Bytes of the buffer for casts; a larger buffer does not make passes faster.
 _LARGEST = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class Wanted:
     """
-    What one call means.
+    Arguments of one movement.
 
     Parameters
     ----------
     name
-        Of the call, in messages.
+        Name of the call, in messages.
     key, partner, partner_key
-        The section on disk; the array in memory, and its section.
+        Section on disk; array in memory, and its section.
     transpose
-        As `permutation` takes it, of the source.
+        Order of the axes of the source, as for `permutation`.
     ghosts
         Whether ghosts are read, too.
     method
         As for `CollectiveArray.read_all`.
     write
-        Whether it goes from memory to disk.
+        Whether elements move from memory to disk.
     """
 
     name: str
@@ -75,27 +75,27 @@ class Wanted:
 
 @dataclass
 class _Cast:
-    """Memory in which the elements of one pass are cast, and what they are."""
+    """Memory in which the elements of one pass are cast, and a description of these elements."""
 
     held: _core.Reservation
     buffer: NDArray[np.uint8]
     passes: list[list[Part]]
-    #: Of a read: what is there, and where it goes.
+    #: For a read: elements in the buffer, and their targets.
     ready: list[tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=list)
 
 
 class Movement:
     """
-    One movement as one rank sees it. Every rank makes one, and makes the same calls of it.
+    One movement on one rank. Every rank makes one, and makes the same calls on it.
 
     Parameters
     ----------
     group
-        The ranks.
+        Transport of the ranks.
     array
-        The array on disk, opened by all of them.
+        Array on disk, opened by all ranks.
     wanted
-        What is meant.
+        Arguments of the movement.
     """
 
     def __init__(self, group: Transport, array: DiskArray, wanted: Wanted) -> None:
@@ -105,7 +105,7 @@ class Movement:
         self._casts = False
         self._told = ""
         self._linked: list[Link] = []
-        # Bytes of the buffer that the parts of this pass have by now.
+        # Bytes of the buffer that the parts of this pass use so far.
         self._at = 0
 
     def run(self) -> None:
@@ -121,7 +121,7 @@ class Movement:
         try:
             with DeferredInterrupt():
                 passes = self._agree()
-                # Behind the last pass comes a synchronisation, too, if there was a cast.
+                # With a cast, a synchronisation follows the last pass as well.
                 with Announced(group, wanted.name):
                     for number in range(passes):
                         self._pass(call, number)
@@ -133,15 +133,15 @@ class Movement:
                 self._cast = None
 
     def sections(self) -> list[tuple[slice, ...]]:
-        """The sections of the disk array that this rank moves. Collective."""
+        """Return the sections of the disk array that this rank moves. Collective."""
         with _alone(self._group), DeferredInterrupt():
             self._agree(moves=False)
         return [key_of(ranges) for ranges, _ in self._parts]
 
-    # ----------------------------------------------------------------------------------- before it
+    # ----------------------------------------------------------------------------------- preparation
 
     def _agree(self, *, moves: bool = True) -> int:
-        """Prepare on this rank; tell how many passes all make. Raises on all ranks if one cannot."""
+        """Prepare on this rank; return the number of passes. All ranks raise if one cannot."""
 
         def prepare() -> list[int]:
             self._prepare()
@@ -163,7 +163,7 @@ class Movement:
         memory = Selection.of_memory(partner, wanted.partner_key)
         linked = links(memory, disk, wanted.transpose, write=wanted.write)
         self._casts = partner.dtype != array.dtype
-        # What a rank means, as far as all have to mean the same.
+        # Arguments that must be equal on all ranks.
         ghosts = f", ghosts {partner.ghosts}" if wanted.ghosts else ""
         self._told = (
             f"DiskResidentArray.{wanted.name} of {array.path!r}, section {disk}, with section {memory} "
@@ -177,14 +177,14 @@ class Movement:
         self._parts = parts(partner, memory, disk, linked, ghosts=wanted.ghosts)
 
     def _must_fit(self, partner: DistArray) -> None:
-        """Raise what a cast of these dtypes raises, before anything is moved."""
+        """Raise if these dtypes cannot be cast, before anything is moved."""
         here, there = np.zeros(1, partner.dtype), np.zeros(1, self._array.dtype)
         source, target = (here, there) if self._wanted.write else (there, here)
         with np.errstate(all="ignore"):
             np.copyto(target, source, casting="unsafe")
 
     def _take_buffer(self) -> int:
-        """Memory for the cast, and the passes that it takes."""
+        """Allocate the buffer for the cast; return the number of passes."""
         item = self._array.dtype.itemsize
         most = max((view.size for _, view in self._parts), default=0)
         total = sum(view.size for _, view in self._parts)
@@ -210,7 +210,7 @@ class Movement:
         return len(passes)
 
     def _cut(self, room: int) -> Iterator[Part]:
-        """The parts, cut into pieces of at most so many elements, in the order of the disk."""
+        """Yield the parts, cut into pieces of at most `room` elements, in the order of the disk."""
         order = range(self._array.ndim)
         axes = list(order if self._array.order == "F" else reversed(order))
         for ranges, view in self._parts:
@@ -258,7 +258,7 @@ class Movement:
         return self._item(ranges, stage)
 
     def _take_over(self) -> None:
-        """Of a read: cast what came in the pass before."""
+        """For a read: cast the elements that the previous pass read."""
         assert self._cast is not None
         ready, self._cast.ready = self._cast.ready, []
         for stage, view in ready:
@@ -276,7 +276,7 @@ class Movement:
 
 @contextmanager
 def _alone(group: Transport) -> Iterator[None]:
-    """A process on its own raises its own failure."""
+    """Raise the cause of a `CollectiveError` instead, in a single process."""
     try:
         yield
     except CollectiveError as error:

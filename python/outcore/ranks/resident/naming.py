@@ -1,12 +1,12 @@
 """
-The names of disk resident arrays: another one, or none.
+Rename and remove disk resident arrays.
 
-Problem. An array that several ranks have open gets another name, or goes; any rank may fail, and then
-all must have the array as it was. Idea. All ranks close it, the first one changes the name, all are
-told, and all open it under the name that it has then.
+Problem. An array that several ranks have open is renamed or removed. Any rank may fail, and then all
+must have the array unchanged. Approach. All ranks close it, the first one renames it and informs the
+others, and all open it under the name that it has then.
 
-Invariants. Under its new name there is never half an array. A file that holds other arrays, too, is left
-alone.
+Invariants. The new name never shows an incomplete array. A file that also holds other arrays is not
+changed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _RENAME, _DELETE = "DiskResidentArray.rename", "DiskResidentArray.delete"
 
 def new_name(group: Transport, array: DiskArray, name: Any, *, overwrite: bool) -> str:
     """
-    The file that `name` means for an array that keeps its format. Collective.
+    Return the file for `name`, for an array that keeps its format. Collective.
 
     Raises
     ------
     UsageError, UnsupportedError
-        ``closed``, ``bad-suffix``, ``cannot-change``; of several ranks as the cause of
-        `CollectiveError`, which says as well that ranks mean different names.
+        ``closed``, ``bad-suffix``, ``cannot-change``. With several ranks, these are causes of
+        `CollectiveError`, which is also raised if ranks give different names.
     """
     if group.size == 1:
         return _meant(array, name)
@@ -61,7 +61,7 @@ def new_name(group: Transport, array: DiskArray, name: Any, *, overwrite: bool) 
 
 
 def _meant(array: DiskArray, name: Any) -> str:
-    """The file that this rank means."""
+    """Return the file that this rank names."""
     array.handle.check_open("rename")
     old, inner = formats.split_path(array.handle.location)
     outer, within = formats.split_path(one_name(name))
@@ -89,16 +89,16 @@ def renamed(
     group: Transport, array: DiskArray, new: str, *, overwrite: bool
 ) -> tuple[DiskArray, BaseException | None]:
     """
-    Give an array the name `new`, durably; what was written has been flushed. Collective.
+    Rename an array to `new`, durably; its data has been flushed before. Collective.
 
     Returns
     -------
     DiskArray, BaseException or None
-        The array, opened again; if it could not get its name, under the one that it has, and why.
+        The array, opened again. If renaming failed, it is opened under its old name, with the reason.
     """
     old, inner = formats.split_path(array.handle.location)
     mode, hints, options = array.mode, array.hints, array.handle.reopen_options()
-    options.pop("files", None)  # of raw files: their old names
+    options.pop("files", None)  # old names of raw files
     array.close()
 
     def move() -> None:
@@ -111,7 +111,7 @@ def renamed(
 
     failure: BaseException | None = None
     try:
-        _once(group, lambda: None, _RENAME)  # all have closed it
+        _once(group, lambda: None, _RENAME)  # all ranks have closed it
         _once(group, move, _RENAME)
     except BaseException as error:
         failure = error
@@ -140,7 +140,7 @@ def removed(group: Transport, array: DiskArray) -> None:
                 durable.unlink_in_background(old)
 
     if group.size > 1:
-        # All have closed it, and mean the same.
+        # All ranks have closed it and name the same array.
         together(
             group,
             _DELETE,
@@ -153,12 +153,12 @@ def removed(group: Transport, array: DiskArray) -> None:
 
 
 def _is_there(group: Transport, path: str) -> bool:
-    """Whether the first rank finds a file: it may have its new name, and only a sync has failed."""
+    """Return whether the first rank finds a file: it may have its new name although a sync failed."""
     return bool(told(group, _RENAME, lambda: os.path.lexists(path), "rename"))
 
 
 def _once(group: Transport, work: Callable[[], None], call: str) -> None:
-    """The first rank does it; all return, or all raise."""
+    """Run `work` on the first rank; all ranks return, or all raise."""
     if group.size == 1:
         work()
         return
@@ -172,7 +172,7 @@ def _once(group: Transport, work: Callable[[], None], call: str) -> None:
 
 
 def _alone_in(array: DiskArray, outer: str, inner: str | None) -> None:
-    """Refuse to move or remove a file that holds other arrays, too."""
+    """Raise if a file also holds other arrays, and so must not be moved or removed."""
     number = 1 if inner is None else sum(one.kind == "array" for one in formats.ls(outer))
     if number > 1:
         raise UnsupportedError(

@@ -1,12 +1,12 @@
 """
 The two sides of a movement: a section of an array in memory, and one of an array on disk.
 
-Problem. ``memory[3, ::-1, None]`` and ``disk[10:20, 4:8:2]`` may lie anywhere in their arrays, have
-steps, integers and new axes, and be transposed against each other; of the memory each rank has parts.
-Idea. Both keys become ranges of indices that run upwards (`outcore.base.sections`). Each axis of the
-disk array goes with one of the memory, or with none; so a part of a rank, which is a product of ranges,
-is a section of the disk array and a view of the rank's memory with the axes of that section. Transposing
-is a permutation of strides: nothing is copied for it.
+Problem. ``memory[3, ::-1, None]`` and ``disk[10:20, 4:8:2]`` may be anywhere in their arrays, have
+steps, integers and new axes, and be transposed relative to each other. Each rank has parts of the
+memory. Approach. Both keys become ascending ranges of indices (`outcore.base.sections`). Each axis of
+the disk array corresponds to one axis of the memory, or to none. A part of a rank is a product of
+ranges; it is therefore a section of the disk array, and a view of the rank's memory with the axes of
+that section. A transposition permutes strides and copies nothing.
 
 Invariants. The parts of all owners divide the section of the disk array: no element is written twice.
 """
@@ -29,15 +29,15 @@ from outcore.ranks.transport import Transport
 
 __all__ = ["Link", "Part", "as_partner", "links", "parts", "permutation"]
 
-#: For an axis of the disk array the axis of the memory that goes with it, and whether that runs the
-#: other way.
+#: For an axis of the disk array: the corresponding axis of the memory, and whether its direction is
+#: reversed.
 Link = tuple[int | None, bool]
 #: A section of the disk array, and the memory of this rank with the axes of that section.
 Part = tuple[Ranges, NDArray[Any]]
 
 
 def as_partner(given: Any, group: Transport) -> DistArray:
-    """See a NumPy array as a distributed one, of which this process has all."""
+    """Return a NumPy array as a distributed array that is entirely in this process."""
     if isinstance(given, DistArray):
         if given.transport is not group and max(given.transport.size, group.size) > 1:
             raise UsageError(
@@ -63,12 +63,12 @@ def as_partner(given: Any, group: Transport) -> DistArray:
 
 def permutation(transpose: bool | Sequence[int], ndim: int) -> tuple[int, ...]:
     """
-    The axes of the source in the order in which the target has them.
+    Return the axes of the source in the order in which the target has them.
 
     Parameters
     ----------
     transpose
-        False: as they are; True: the other way round; or as `numpy.transpose` takes them.
+        False: unchanged; True: reversed; otherwise as for `numpy.transpose`.
     ndim
         Number of axes of the source.
 
@@ -97,12 +97,13 @@ def links(
     memory: Selection, disk: Selection, transpose: bool | Sequence[int], *, write: bool
 ) -> list[Link]:
     """
-    Tell which axis of the memory goes with each axis of the disk array.
+    Return the axis of the memory that corresponds to each axis of the disk array.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: no permutation; ``shapes-differ``: the shapes of the sections differ.
+        ``bad-axis``: `transpose` is not a permutation of the axes. ``shapes-differ``: the shapes of the
+        sections differ.
     """
     source, target = (memory, disk) if write else (disk, memory)
     order = permutation(transpose, len(source.axes))
@@ -140,7 +141,7 @@ def parts(
     *,
     ghosts: bool = False,
 ) -> list[Part]:
-    """What this rank has of the section in memory, each part with its section of the disk array."""
+    """Return this rank's parts of the section in memory, each with its section of the disk array."""
     part = array.part()
     core, sections = part.distribution.core, list(memory.ranges)
     members, places = core.patches(array.rank, part.widths, ghosts, sections)
@@ -161,8 +162,8 @@ def _ranges(numbers: list[list[int]], disk: Selection, linked: Sequence[Link]) -
 
 
 def _seen(view: NDArray[Any], linked: Sequence[Link]) -> NDArray[Any]:
-    """A view of memory with the axes of the disk array, each walked as that is."""
-    # Axes that go with none have one index.
+    """Return a view of memory with the axes of the disk array, in their directions."""
+    # Axes without a corresponding axis have one index.
     steps: list[Any] = [0] * view.ndim
     for axis, flipped in linked:
         if axis is not None:
@@ -170,6 +171,6 @@ def _seen(view: NDArray[Any], linked: Sequence[Link]) -> NDArray[Any]:
     kept = sorted(axis for axis, _ in linked if axis is not None)
     order = [kept.index(axis) for axis, _ in linked if axis is not None]
     new = [None if axis is None else slice(None) for axis, _ in linked]
-    # The dots keep an array without axes a view.
+    # With ``...`` the result is a view also for arrays without axes.
     seen: NDArray[Any] = view[(*steps, ...)].transpose(order)[(*new, ...)]
     return seen

@@ -1,4 +1,4 @@
-"""What moving a section would do: how it lies in the layout, and who would read or write what."""
+"""Reports of movements: `ResidentReport`, with the position of a section in the layout and the plan."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ __all__ = ["ResidentReport", "explained"]
 @dataclass(frozen=True)
 class ResidentReport:
     """
-    What moving a section would do; `str` is for people.
+    Plan for moving a section; `str` gives human-readable text.
 
     Parameters
     ----------
     layout
-        How the array lies on disk, and why.
+        Layout of the array on disk, and the reason for it.
     shape
-        Of the section on disk.
+        Shape of the section on disk.
     section_bytes
-        Its bytes there.
+        Bytes of the section on disk.
     aligned_bytes
-        Bytes of all chunks that it touches: what has to be moved if chunks are moved whole, as those
-        that are encoded are. Equal to `section_bytes` where there are no chunks.
+        Bytes of all chunks that the section touches. Encoded chunks are always moved whole, so this is
+        the number of bytes moved. Equal to `section_bytes` without chunks.
     access
-        What the ranks would do: method, owners, requests of prices.
+        Plan of the collective access: method, owners, costs.
     """
 
     layout: ResidentLayout
@@ -66,7 +66,7 @@ class ResidentReport:
 def explained(
     group: Transport, array: DiskArray, layout: ResidentLayout, wanted: Wanted
 ) -> ResidentReport:
-    """What `wanted` would do. Collective."""
+    """Return the report for `wanted`. Collective."""
     access = explain_all(
         [(array, section) for section in Movement(group, array, wanted).sections()],
         comm=group,

@@ -1,15 +1,16 @@
 """
-Temporary disk resident arrays: gone with the last process that has one, also after a crash.
+Temporary disk resident arrays: removed with the last process that has one, also after a crash.
 
-Problem. An array that several processes use belongs to none of them, any of them may be killed, and its
-files must neither stay for ever nor go while somebody uses them.
-Idea. Beside the array lies an empty file that every process with the array has locked. Who lets go
-tries to have the lock alone: if that works, nobody else has the array, and its files are removed. A lock
-ends with its process, however that ends; so whoever makes the next temporary array in that folder finds
-the files of killed processes by locks that can be had (`sweep`).
+Problem. An array that several processes use belongs to none of them. Any of them may be killed. Its
+files must neither remain forever nor be removed while a process uses them.
+Approach. An empty file next to the array is locked (shared) by every process that has the array. A
+process that releases the array tries to lock the file exclusively. If that succeeds, no other process
+has the array, and its files are removed. A lock ends with its process, however that ends. The process
+that makes the next temporary array in that folder therefore finds the files of killed processes: their
+locks are free (`sweep`).
 
-Invariants. The lock is held before the first file of the array is made, and its file is the last that is
-removed: no file is ever without a lock file. Names are random, and never used again.
+Invariants. The lock is held before the first file of the array is made, and the lock file is removed
+last, so no file is ever without a lock file. Names are random, and never used again.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ _LOCK = re.compile(re.escape(_STEM) + r"[0-9a-f]{12}\.lock")
 
 class Hold:
     """
-    One process's hold on a temporary array.
+    The claim of one process on a temporary array.
 
     Parameters
     ----------
     lock
         Path of the lock file.
     fd
-        It, open and locked.
+        Descriptor of the lock file, open and locked.
     """
 
     def __init__(self, lock: str, fd: int) -> None:
         self.lock, self._fd, self._pid = lock, fd, os.getpid()
-        # Of one process several ranks may have it, each with a hold of its own.
+        # Several ranks of one process may have the array, each with its own claim.
         self._key = f"{lock}:{fd}"
         at_termination(self.release, self._key)
 
     @classmethod
     def new(cls, folder: str) -> Hold:
-        """Hold an array that is to be made in a folder; removes there what killed processes left."""
+        """Claim a new array in a folder, and remove the arrays that killed processes left there."""
         sweep(folder)
         while True:
             lock = os.path.join(folder, f"{_STEM}{os.urandom(6).hex()}.lock")
@@ -64,11 +65,11 @@ class Hold:
                 raise
             if found.st_nlink:
                 return cls(lock, fd)
-            os.close(fd)  # swept before it was locked
+            os.close(fd)  # removed by `sweep` before it was locked
 
     @classmethod
     def join(cls, lock: str) -> Hold:
-        """Hold an array that another process holds meanwhile."""
+        """Claim an array that another process holds during this call."""
         with durable.os_errors("opening", lock):
             fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -79,15 +80,15 @@ class Hold:
         return cls(lock, fd)
 
     def path(self, suffix: str) -> str:
-        """The name that the array has."""
+        """Return the path of the array."""
         return self.lock.removesuffix(".lock") + suffix
 
     def keep(self) -> None:
-        """The array has got a name of its own, which stays: let go, and remove the lock file alone."""
+        """Release the array, which now has a permanent name, and remove only the lock file."""
         self._end(stays=True)
 
     def release(self) -> None:
-        """Let go; the last one removes the array. Twice does nothing, nor does a forked child."""
+        """Release the array; the last process removes it. Does nothing in a forked child, or twice."""
         self._end(stays=False)
 
     def _end(self, *, stays: bool) -> None:
@@ -103,14 +104,14 @@ class Hold:
 
 
 def sweep(folder: str) -> None:
-    """Remove the temporary arrays in a folder that nobody has any more; what cannot be stays."""
+    """Remove the temporary arrays in a folder that no process has; keep those that cannot be removed."""
     for lock in _locks(folder):
-        with contextlib.suppress(OSError):  # gone meanwhile, or somebody else's
+        with contextlib.suppress(OSError):  # already removed, or owned by another user
             remove_left(lock)
 
 
 def remove_left(lock: str) -> None:
-    """Remove a temporary array, if nobody has it any more; while it is locked nobody else does so."""
+    """Remove a temporary array if no process has it, while holding its lock."""
     fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     try:
         if _is_last(fd):
@@ -120,7 +121,7 @@ def remove_left(lock: str) -> None:
 
 
 def left_over(folder: str) -> Iterator[str]:
-    """Lock files in a folder of temporary arrays that nobody has any more."""
+    """Yield the lock files of temporary arrays in a folder that no process has."""
     for lock in _locks(folder):
         with contextlib.suppress(OSError):
             fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
@@ -141,17 +142,18 @@ def _locks(folder: str) -> list[str]:
 
 
 def is_lock(path: str) -> bool:
-    """Whether this is the name of the lock file of a temporary array."""
+    """Return whether a path has the name of the lock file of a temporary array."""
     return _LOCK.fullmatch(os.path.basename(path)) is not None
 
 
 def _share(fd: int) -> None:
-    # On a file system without locks arrays of killed processes stay.
+    # On a file system without locks, arrays of killed processes remain.
     locks.lock_file(fd, fcntl.LOCK_SH, wait=True)
 
 
 def _is_last(fd: int) -> bool:
-    # What fails here lets its own lock go in any case: of two that try at once one is the last.
+    # A process that fails here releases its own lock anyway: of two that try concurrently, one is the
+    # last.
     try:
         return locks.lock_file(fd) is True
     except OSError:
@@ -159,7 +161,7 @@ def _is_last(fd: int) -> bool:
 
 
 def _remove(lock: str) -> None:
-    """Remove the files of an array, those of which it was to be made, and then its lock file."""
+    """Remove the files of an array, including incomplete ones, and then its lock file."""
     folder, name = os.path.split(lock)
     stem = name.removesuffix(".lock")
     left = False

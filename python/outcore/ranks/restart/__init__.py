@@ -1,1 +1,1 @@
-"""Checkpoints of arrays in memory, which any number of ranks goes on from: `outcore.checkpoint`."""
+"""Checkpoints of arrays in memory, which any number of ranks can restore: `outcore.checkpoint`."""

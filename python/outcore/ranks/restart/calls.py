@@ -1,15 +1,15 @@
 """
-`checkpoint`, `icheckpoint` and `restore`: arrays in memory to a folder and back, by all ranks together.
+`checkpoint`, `icheckpoint` and `restore`: save arrays in memory to a folder and read them back.
 
-Problem. A program wants one call that keeps what it needs to go on, on any number of ranks; the call may
-fail on any rank at any moment, and the last checkpoint must be there still.
-Idea. Ranks agree on what is kept, the first one makes a generation with an empty file for each array
-(`folder`), all write their parts with collective writes and flush; then the first one lets the
-generation count. `icheckpoint` does so with copies, as a started collective call.
+Problem. A program needs one call that saves everything it needs to continue, on any number of ranks. The
+call may fail on any rank at any moment, and the last checkpoint must then still exist.
+Approach. Ranks agree on the contents. The first rank makes a generation with an empty file for each
+array (`folder`). All ranks write their parts with collective writes and flush. Then the first rank makes
+the generation current. `icheckpoint` does the same with copies, as a started collective call.
 
-Invariants. All ranks return, or all raise; what fails on one rank before they have synchronised, a copy
-without memory included, all raise at the first synchronisation. Copies count in the memory budget as
-long as they live.
+Invariants. All ranks return, or all raise. A failure on one rank before the ranks have synchronised,
+including insufficient memory for a copy, is raised on all ranks at the first synchronisation. Copies
+count in the memory budget as long as they exist.
 
 References: the checkpoint library of *Disk Resident Arrays* (Foster, Nieplocha), section 2; PASSION,
 section 3.2, for arrays in any distribution.
@@ -54,18 +54,18 @@ from outcore.ranks.transport import transport as join
 
 __all__ = ["checkpoint", "icheckpoint", "restore"]
 
-# Of programs that name no ranks: its started checkpoints are written in their order, too.
+# Used by programs that name no ranks: their started checkpoints are also written in order.
 _ALONE = SerialTransport()
 _STARTED = Started()
-# A name is that of a file, with a suffix behind it.
+# A name becomes a file name, to which a suffix may be added.
 _LONGEST_NAME = 200
-# So often a checkpoint is read anew because another took its place meanwhile.
+# Number of attempts to read a checkpoint that is replaced during the read.
 _TRIES = 5
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """One array that is kept: its file, how it was brought, and this rank's part."""
+    """One array to save: its file, its kind, and this rank's part."""
 
     file: str
     kind: str
@@ -81,43 +81,43 @@ def checkpoint(
     hints: Hints | Mapping[str, Any] | None = None,
 ) -> None:
     """
-    Keep arrays on disk, so that a program can go on from them after a crash. Collective.
+    Save arrays to disk, so that a program can continue from them after a crash. Collective.
 
-    One call, and atomic: what `path` held before stands until the new checkpoint is whole and durable.
-    After a crash or a kill at any moment `restore` finds one of the two.
+    The call is atomic: the previous checkpoint in `path` remains until the new one is complete and
+    durable. After a crash or a kill at any moment, `restore` finds one of the two.
 
     Parameters
     ----------
     path
-        A folder; it is made if it is not there. Of several ranks all name the same, on a file system
-        that all see.
+        Folder of the checkpoint, created if it does not exist. All ranks name the same folder, on a file
+        system that they share.
     arrays
-        What is kept, by name. A `DistArray` (without its ghosts) in any distribution; a `numpy.ndarray`,
-        which all ranks have, and of which that of rank 0 is kept; a NumPy scalar; or what JSON can say
-        (None, bool, int, float, str, lists and dicts of these), equal on all ranks. A name is that of a
-        file: its suffix tells the format (``"u.h5"``, ``"u.zarr"``), and ``.npy`` is added to names
-        without one.
+        Mapping of names to values: a `DistArray` (saved without its ghosts) in any distribution; a
+        `numpy.ndarray` that all ranks have, of which that of rank 0 is saved; a NumPy scalar; or a value
+        that JSON can represent (None, bool, int, float, str, lists and dicts of these), equal on all
+        ranks. A name becomes a file name: its suffix determines the format (``"u.h5"``, ``"u.zarr"``),
+        and ``.npy`` is added to names without one.
     comm
-        The ranks: a communicator of mpi4py, or a transport. By default those of the first `DistArray`,
-        or this process alone.
+        Communicator of mpi4py, or transport. By default that of the first `DistArray`, or this process
+        alone.
     hints
-        For writing; they never change what is kept.
+        Hints for writing; they never change the contents.
 
     Raises
     ------
     UsageError
-        ``bad-checkpoint``: a name or value that cannot be kept, or `path` is something else.
+        ``bad-checkpoint``: a name or value cannot be saved, or `path` is not the folder of a checkpoint.
     StorageError, FormatError
-        The system said no; the folder holds a checkpoint of a later version.
+        An operating system call failed, or the folder holds a checkpoint of a later version.
     CollectiveError
-        On all of several ranks if any failed (its own failure is ``__cause__``), or meant something
-        else (``mismatched-call``).
+        With several ranks, on all ranks if any rank failed (``__cause__`` is its error) or gave other
+        arguments (``mismatched-call``).
 
     Notes
     -----
-    ``path/checkpoint.json`` lists arrays, values, and the folder ``path/arrays-N`` of the files, each of
-    which is an ordinary one: ``numpy.load("state/arrays-1/u.npy")``. While a checkpoint is written the
-    disk holds two. Leftovers of killed processes go with the next one.
+    ``path/checkpoint.json`` lists arrays, values, and the folder ``path/arrays-N`` of the files. Each is
+    an ordinary file: ``numpy.load("state/arrays-1/u.npy")``. While a checkpoint is written, the disk
+    holds two. The next checkpoint removes leftovers of killed processes.
 
     Memory as for `CollectiveArray.write_all`: slots, no copies of arrays.
 
@@ -147,9 +147,9 @@ def icheckpoint(
     hints: Hints | Mapping[str, Any] | None = None,
 ) -> CollectiveRequest[None]:
     """
-    Start to keep arrays on disk, and return at once; see `checkpoint`. Collective.
+    Start to save arrays to disk, and return immediately; see `checkpoint`. Collective.
 
-    The arrays are copied first, so the program goes on and changes them.
+    The arrays are copied first, so the program can continue and change them.
 
     Parameters
     ----------
@@ -159,20 +159,20 @@ def icheckpoint(
     Returns
     -------
     CollectiveRequest
-        Its `wait` returns when the checkpoint is whole and durable, and raises what `checkpoint` would,
-        on all ranks. Its `test` never waits.
+        Request whose `wait` returns when the checkpoint is complete and durable, or raises the errors of
+        `checkpoint`, on all ranks. Its `test` never waits.
 
     Raises
     ------
     UsageError
-        ``bad-communicator``. All other failures, `BudgetError` for a copy included, `wait` raises on all
-        ranks; the last checkpoint stands then.
+        ``bad-communicator``. `wait` raises all other errors on all ranks, including `BudgetError` for a
+        copy; the previous checkpoint then remains.
 
     Notes
     -----
-    The copies of this rank's parts count in the memory budget until the checkpoint is written. If there
-    is no place for them, checkpoints that are in flight are waited for first. Any number may be in
-    flight; they are written in the order in which they were started (`CollectiveArray.iread_all`), and
+    The copies of this rank's parts count in the memory budget until the checkpoint is written. If they
+    do not fit, the call first waits for checkpoints in flight. Any number of checkpoints may be in
+    flight. They are written in the order in which they were started (`CollectiveArray.iread_all`), and
     the end of the process waits for them.
 
     Examples
@@ -224,47 +224,50 @@ def restore(
     hints: Hints | Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """
-    Read what `checkpoint` kept, on any number of ranks. Collective.
+    Read a checkpoint, on any number of ranks. Collective.
 
     Parameters
     ----------
     path
-        The folder of the checkpoint.
+        Folder of the checkpoint.
     names
-        What is wanted of it; by default all. All ranks the same.
+        Names to read; by default all. The same on all ranks.
     into
-        By name, how an array is wanted: a `Distribution` (a new `DistArray`), or a `DistArray` (ghosts
-        included) or `numpy.ndarray` of its shape and dtype, which is filled.
+        Mapping of names to targets: a `Distribution` (makes a new `DistArray`), or a `DistArray` (filled
+        including ghosts) or `numpy.ndarray` of the same shape and dtype.
     comm
-        The ranks, which need not be those that made the checkpoint. By default those of the first
-        `DistArray` of `into`, or this process alone.
+        Communicator or transport of the ranks, which may differ from those that made the checkpoint. By
+        default that of the first `DistArray` in `into`, or this process alone.
     hints
-        For reading; they never change what is read.
+        Hints for reading; they never change results.
 
     Returns
     -------
     dict
-        By name, arrays before values. An array that was distributed is a `DistArray`: in blocks along
-        its first axis, or along its longest one if the first has not an index for each rank; without
-        `comm` and `into` a `numpy.ndarray`. What all ranks had, all have: arrays, NumPy scalars, values.
+        Arrays and values by name, arrays first. A distributed array becomes a `DistArray`, in blocks
+        along its first axis, or along its longest axis if the first has fewer indices than there are
+        ranks; without `comm` and `into` it becomes a `numpy.ndarray`. All ranks get the NumPy arrays,
+        NumPy scalars and values.
 
     Raises
     ------
     FormatError
-        ``bad-checkpoint``: there is no checkpoint in the folder, or a file is not what was kept;
-        ``bad-metadata``: its manifest is damaged; ``no-such-array``: a name that it does not have.
+        ``bad-checkpoint``: the folder has no checkpoint, or a file is not the saved one.
+        ``bad-metadata``: the manifest is damaged. ``no-such-array``: the checkpoint does not have a
+        name.
     StorageError
-        ``missing-chunk``: a chunk of an array is gone; ``not-found`` and others: the system said no.
+        ``missing-chunk``: a chunk of an array is missing. ``not-found`` and others: an operating system
+        call failed.
     UsageError, DistributionError
-        `into` does not fit.
+        `into` does not match.
     CollectiveError
-        On all of several ranks, as of `checkpoint`.
+        With several ranks, on all ranks as for `checkpoint`.
 
     Notes
     -----
-    If another checkpoint takes its place meanwhile, all is read anew, so it is never a mixture. Memory
-    of the arrays is the caller's, and not counted in the memory budget; besides them as
-    `CollectiveArray.read_all`.
+    If another checkpoint replaces this one during the call, everything is read again, so the result is
+    never a mixture. The memory of the arrays belongs to the caller and does not count in the memory
+    budget. Memory in addition as for `CollectiveArray.read_all`.
 
     Examples
     --------
@@ -302,7 +305,7 @@ def _restored(
     *,
     alone: bool,
 ) -> dict[str, Any]:
-    """All of it, or some, from one checkpoint, whatever takes its place meanwhile."""
+    """Read the names from one checkpoint, even if another one replaces it during the call."""
     ranks = Ranks.of(group, "restore")
     places: list[str] = []
 
@@ -327,19 +330,19 @@ def _restored(
 
         def go_on(failure: BaseException | None = failure) -> None:
             if failure is not None and not isinstance(failure, OutcoreError):
-                raise failure  # of an interrupt the other ranks know only that something failed
+                raise failure  # the other ranks only learn that an interrupted rank failed
 
         ranks.together(go_on)
-        # What it named is removed when there is another, perhaps while it was read.
+        # A newer checkpoint removes the files of this one, perhaps while they were read.
         if _read_manifest(ranks, place).is_same(manifest) or turn == _TRIES - 1:
             if failure is not None:
                 raise failure
             return found
-    raise AssertionError  # the last turn returns or raises
+    raise AssertionError  # unreachable: the last attempt returns or raises
 
 
 def _group(comm: Any, arrays: Mapping[str, Any]) -> Transport:
-    """The ranks that are meant."""
+    """Return the transport of the ranks that take part."""
     if comm is None and isinstance(arrays, Mapping):
         found = [one.transport for one in arrays.values() if isinstance(one, DistArray)]
         comm = found[0] if found else None
@@ -352,13 +355,13 @@ def _after_what_was_started(group: Transport) -> None:
 
 
 def _together(group: Transport, name: str) -> contextlib.AbstractContextManager[None]:
-    """Of several ranks all raise what one of them raises between two synchronisations."""
+    """Raise an error of one rank on all ranks, between two synchronisations."""
     return Announced(group, name) if group.size > 1 else _plainly(group)
 
 
 @contextlib.contextmanager
 def _plainly(group: Transport) -> Iterator[None]:
-    """One process alone raises what happened, and not that a rank failed."""
+    """Raise the cause of a `CollectiveError` instead, in a single process."""
     try:
         yield
     except CollectiveError as error:
@@ -374,11 +377,11 @@ def _alike(ranks: Ranks, say: Callable[[], str]) -> None:
         ranks.alike(say, 0)
 
 
-# Keeping
+# Saving
 
 
 def _kept(group: Transport, arrays: Mapping[str, Any]) -> dict[str, _Kept | Any]:
-    """What is to be kept, checked; values are as JSON will give them back."""
+    """Check the arrays and values to save; return values as they will be read from JSON."""
     if not isinstance(arrays, Mapping):
         raise UsageError(
             f"a checkpoint takes a mapping of names to arrays, not {type(arrays).__name__}; pass "
@@ -421,7 +424,7 @@ def _checked_name(name: Any) -> str:
 
 
 def _is_text(value: str) -> bool:
-    """Whether it has a form in UTF-8: halves of characters have none."""
+    """Return whether a string can be encoded in UTF-8; single surrogates cannot."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -430,7 +433,7 @@ def _is_text(value: str) -> bool:
 
 
 def _file_of(name: str) -> str:
-    """The file of an array: a suffix that tells a format counts, if files of it say what they hold."""
+    """Return the file of an array; add ``.npy`` unless its suffix is a format with metadata."""
     try:
         told = formats.format_of_new(name)
     except UsageError:
@@ -439,7 +442,7 @@ def _file_of(name: str) -> str:
 
 
 def _as_json(name: str, value: Any) -> Any:
-    """A value as it will be read back."""
+    """Return a value as it will be read from JSON."""
     pending = [value]
     while pending:
         one = pending.pop()
@@ -454,9 +457,11 @@ def _as_json(name: str, value: Any) -> Any:
                 code="bad-checkpoint",
             )
     try:
-        json.dumps(value, ensure_ascii=False).encode()  # halves of characters have no UTF-8 form
+        json.dumps(
+            value, ensure_ascii=False
+        ).encode()  # single surrogates cannot be encoded in UTF-8
         return json.loads(json.dumps(value))
-    except (ValueError, RecursionError) as error:  # it has itself in it; a number of 5000 digits
+    except (ValueError, RecursionError) as error:  # it contains itself; an integer has 5000 digits
         raise UsageError(
             f"{name!r} cannot be kept as JSON ({error!s:.200}); pass an array",
             code="bad-checkpoint",
@@ -475,7 +480,7 @@ def _check_ranks(group: Transport, name: str, array: DistArray) -> None:
 def _copied(
     group: Transport, kept: dict[str, _Kept | Any], held: list[_core.Reservation]
 ) -> dict[str, _Kept | Any]:
-    """The same with copies of what this rank owns, counted in the budget."""
+    """Return the same with copies of the elements that this rank owns, which count in the budget."""
     owned = {
         name: one.part
         for name, one in kept.items()
@@ -487,7 +492,7 @@ def _copied(
     except BudgetError:
         if group.in_flight.last is None:
             raise
-        _after_what_was_started(group)  # they give back what their copies take
+        _after_what_was_started(group)  # they release the memory of their copies
         held.append(_core.Reservation("a checkpoint", nbytes))
     found: dict[str, _Kept | Any] = {}
     for name, one in kept.items():
@@ -495,7 +500,7 @@ def _copied(
             local = one.part.local
             if name in owned:
                 memory = local.copy(order="K")
-            else:  # nothing of it is written
+            else:  # no element of it is written
                 memory = np.broadcast_to(np.zeros((), local.dtype), local.shape)
             part = DistArray(one.part.distribution, memory, transport=group)
             found[name] = replace(one, part=part)
@@ -534,7 +539,7 @@ def _write(
         def make() -> None:
             for name, one in kept.items():
                 shape, dtype = one.part.shape, one.part.dtype
-                # Ranks write parts of chunks.
+                # Ranks write parts of chunks, so chunks are not compressed.
                 create(files[name], shape, dtype, compression=None).close()
 
         ranks.once(make)
@@ -544,7 +549,7 @@ def _write(
             for name, one in kept.items():
                 array = open(files[name], "r+", comm=group, hints=hints)
                 opened.append(stack.enter_context(array))
-                array.handle.core.expect_flush()  # so it is on its way to the disk meanwhile
+                array.handle.core.expect_flush()  # starts to write to the disk early
                 one.part.write_all(array)
                 dtype = _dtype_text(array.dtype)
                 arrays[name] = Entry(one.file, one.kind, array.shape, dtype)
@@ -557,7 +562,7 @@ def _write(
 
 
 def _dtype_text(dtype: np.dtype[Any]) -> str:
-    """A dtype in words that are equal if it is."""
+    """Return a text that is equal for equal dtypes."""
     descr: Any = npy_format.dtype_to_descr(dtype)
     return descr if isinstance(descr, str) else json.dumps(descr)
 
@@ -566,7 +571,7 @@ def _dtype_text(dtype: np.dtype[Any]) -> str:
 
 
 def _told(one: Any) -> str:
-    """What is meant, in words that are equal on all ranks if it is the same."""
+    """Return a description that is equal on all ranks with the same argument."""
     if isinstance(one, Distribution):
         return str(one)
     if isinstance(one, DistArray):
@@ -630,7 +635,7 @@ def _read(
                 code="names-outside",
                 path=file,
             )
-        # All chunks were written: one that is missing was lost.
+        # All chunks were written, so a missing chunk was lost.
         with open(file, comm=ranks.group, hints=replace(Hints.of(hints), missing="error")) as array:
             if array.shape != entry.shape or _dtype_text(array.dtype) != entry.dtype:
                 raise FormatError(
@@ -655,7 +660,7 @@ def _read(
 def _filled(
     group: Transport, array: CollectiveArray, entry: Entry, wanted: Any, *, alone: bool
 ) -> Any:
-    """The array as it is wanted."""
+    """Read an array into its target."""
     if wanted is None and entry.kind == "distributed" and not alone:
         wanted = _blocks(array.shape, group.size)
     if isinstance(wanted, Distribution):
@@ -668,7 +673,7 @@ def _filled(
 
 
 def _blocks(shape: tuple[int, ...], size: int) -> Distribution:
-    """Blocks along one axis: of whole rows, if there are enough."""
+    """Return blocks along the first axis, or along the longest axis if the first has too few indices."""
     if not shape:
         return Distribution.replicated(shape, size)
     axis = 0 if shape[0] >= size else int(np.argmax(shape))

@@ -1,26 +1,27 @@
 """
-The folder of a checkpoint: generations of arrays, and the manifest that names the one that counts.
+The folder of a checkpoint: generations of arrays, and a manifest that names the current one.
 
-Problem. A checkpoint is several files and takes long to write; a crash at any moment must leave the old
-one or the new one, whole. Exchanging two folders would do, but Lustre, NFS and their like cannot.
-Idea. Each checkpoint is a *generation*, a folder of its own below ``PATH`` (``arrays-7``), which never
-changes once it is whole. The manifest ``checkpoint.json`` says which generation counts. It is a small
-file and takes its name by one rename, which every file system does in one step::
+Problem. A checkpoint has several files and takes long to write. A crash at any moment must leave the old
+or the new checkpoint, complete. Lustre, NFS and similar file systems cannot exchange two folders
+atomically.
+Approach. Each checkpoint is a *generation*: a separate folder below ``PATH`` (``arrays-7``) that never
+changes once it is complete. The manifest ``checkpoint.json`` names the current generation. It is a small
+file that gets its name by one rename, which is atomic on every file system::
 
     PATH/checkpoint.json     {"format": "outcore checkpoint", "version": 1, "generation": 7, ...}
     PATH/arrays-7/u.npy
 
 Invariants.
-- The manifest names a generation only when its files, and its name, are on the disk.
-- A generation is removed only when a manifest that names another one is on the disk; whoever reads looks
-  at the manifest again when he has read.
-- Who makes a generation holds a lock (``flock``) on its folder; what nobody holds and the manifest does
-  not name was left by a killed process, and goes with the next checkpoint.
-- A damaged manifest is replaced by the next checkpoint, if nothing but generations is beside it, which
-  stay until then.
-- Nothing outside of ``PATH`` is opened, whatever the manifest says.
+- The manifest names a generation only after its files, and its name, are on the disk.
+- A generation is removed only after a manifest that names another one is on the disk. A reader checks
+  the manifest again after reading.
+- The process that makes a generation holds a lock (``flock``) on its folder. A generation that is
+  neither locked nor named by the manifest was left by a killed process; the next checkpoint removes it.
+- The next checkpoint replaces a damaged manifest if the folder holds only generations besides; these
+  remain until then.
+- Nothing outside of ``PATH`` is opened, whatever the manifest names.
 
-One process does all of this: of several ranks the first.
+A single process does all of this: the first rank.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ __all__ = ["Entry", "Folder", "Manifest"]
 
 MANIFEST = "checkpoint.json"
 FORMAT, VERSION = "outcore checkpoint", 1
-#: How an array was brought: the parts of ranks, an array that all had, a NumPy scalar.
+#: Kind of an array: parts of ranks, an array that all ranks had, or a NumPy scalar.
 KINDS = ("distributed", "array", "scalar")
 _GENERATION = re.compile(r"arrays-([1-9][0-9]{0,17})")
 _TEMPORARY = re.compile(durable.BEGUN + r"|\..+\.outcore-tmp")
-# So often a name that somebody else took meanwhile is counted on.
+# Number of attempts to find a generation number that no other process takes at the same time.
 _TRIES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One array of a checkpoint: its file in the folder of the generation, and what that holds."""
+    """One array of a checkpoint: its file in the folder of the generation, its kind, shape and dtype."""
 
     file: str
     kind: str
@@ -63,20 +64,20 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a checkpoint holds: arrays by name, and what was no array, as JSON has it."""
+    """Contents of a checkpoint: arrays by name, and all other values as in JSON."""
 
     generation: int
     arrays: Mapping[str, Entry]
     values: Mapping[str, Any]
-    #: Made by chance: the number of a generation that is gone may be used again.
+    #: Random identifier: the number of a removed generation may be used again.
     id: str = field(default_factory=lambda: os.urandom(8).hex())
 
     def is_same(self, other: Manifest) -> bool:
-        """Return whether both are of one checkpoint."""
+        """Return whether both are manifests of the same checkpoint."""
         return (self.generation, self.id) == (other.generation, other.id)
 
     def document(self) -> dict[str, Any]:
-        """It as JSON."""
+        """Return the manifest as a JSON document."""
         arrays = {
             name: {"file": e.file, "kind": e.kind, "shape": list(e.shape), "dtype": e.dtype}
             for name, e in self.arrays.items()
@@ -92,7 +93,7 @@ class Manifest:
 
     @classmethod
     def of(cls, document: Mapping[str, Any], path: str) -> Manifest:
-        """What a document says; `FormatError` if it makes no sense."""
+        """Return the manifest in a JSON document; raise `FormatError` if it is invalid."""
         judge = _judge(path)
         if document.get("format") != FORMAT:
             raise judge.bad(f"the format is {document.get('format')!r:.100}, not {FORMAT!r}")
@@ -123,7 +124,7 @@ class Folder:
     Parameters
     ----------
     path
-        As the user gave it; a link is followed.
+        Path as given by the user; a symbolic link is followed.
     """
 
     def __init__(self, path: str) -> None:
@@ -132,13 +133,13 @@ class Folder:
         self._begun: int | None = None
 
     def manifest(self) -> Manifest | None:
-        """What it holds; None if there is no manifest."""
+        """Return the manifest; None if there is none."""
         file = os.path.join(self.path, MANIFEST)
         document = read_document(file, _judge(file))
         return None if document is None else Manifest.of(document, file)
 
     def read(self) -> Manifest:
-        """What it holds; an error if there is no checkpoint."""
+        """Return the manifest; raise an error if there is no checkpoint."""
         with durable.os_errors("opening the checkpoint", self.path):
             os.stat(self.path)
         found = self.manifest()
@@ -152,24 +153,24 @@ class Folder:
         return found
 
     def file(self, generation: int, file: str = "") -> str:
-        """Where a file of a generation is."""
+        """Return the path of a file of a generation."""
         return os.path.join(self.path, f"arrays-{generation}", file)
 
     def begin(self) -> int:
-        """Make the folder of a new generation, and hold it; remove what killed processes left."""
+        """Make and lock the folder of a new generation; remove those that killed processes left."""
         with durable.os_errors("making the checkpoint", self.path):
             self._make()
             try:
                 named = self.manifest()
             except FormatError as error:
-                # Nothing tells which generation counts: all stay until the new manifest is there.
+                # The current generation is unknown, so all remain until the new manifest exists.
                 if isinstance(error, UnsupportedError) or not self._is_damaged():
                     raise
                 named = None
             others = self._generations(None if named is None else named.generation)
             if named is None:
                 self._refuse_others()
-            # Of the last one only a sync may have failed, after the rename of its manifest.
+            # The manifest of the last checkpoint may have been renamed without a successful sync.
             _core.fsync_folder(os.path.join(self.path, MANIFEST))
             for number in others:
                 self._remove_left(number)
@@ -191,7 +192,7 @@ class Folder:
         _core.fsync_folder(self.path)
 
     def _is_damaged(self) -> bool:
-        """Whether a manifest that makes no sense was ours, and not a file of somebody else."""
+        """Return whether an unreadable manifest belongs to a checkpoint, and is not some other file."""
         file = os.path.join(self.path, MANIFEST)
         if not os.path.isfile(file):
             return False
@@ -202,7 +203,7 @@ class Folder:
         return document is not None and document.get("format") == FORMAT
 
     def _refuse_others(self) -> None:
-        """A folder with other things in it is somebody's, and no checkpoint."""
+        """Raise if the folder holds anything else, because then it is not the folder of a checkpoint."""
         found = [
             name
             for name in os.listdir(self.path)
@@ -236,10 +237,10 @@ class Folder:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.file(first))
 
     def publish(self, manifest: Manifest) -> None:
-        """Let a generation count that is complete and durable; what counted before is removed."""
+        """Make a complete and durable generation the current one; remove the previous one."""
         file = os.path.join(self.path, MANIFEST)
         with durable.os_errors("completing the checkpoint", self.path):
-            # Names of files, which their formats may have left to be synced; the arrays are.
+            # Sync the names of files, which their formats may not have done; the arrays are durable.
             _core.fsync_folder(self.file(manifest.generation, MANIFEST))
         text = json.dumps(manifest.document(), indent=1, ensure_ascii=False).encode()
         durable.create_file(file, lambda fd: durable.write_all(fd, text, 0), exclusive=False)
@@ -249,10 +250,10 @@ class Folder:
                 self._remove_left(number)
 
     def end(self) -> None:
-        """Give back the folder of the generation; it goes, unless it counts."""
+        """Release the folder of the generation; remove it unless it is the current one."""
         begun, self._begun = self._begun, None
         if begun is not None:
-            # Unless the manifest may have its name already, and only a sync failed after that.
+            # The manifest may already have its name, if only a sync failed after the rename.
             with contextlib.suppress(OSError, OutcoreError):
                 named = self.manifest()
                 if named is None or named.generation != begun:
@@ -262,12 +263,13 @@ class Folder:
             self._held = None
 
     def _remove_left(self, number: int) -> None:
-        """Remove a generation that the manifest does not name, unless somebody makes it."""
+        """Remove a generation that the manifest does not name, unless a process is making it."""
         with contextlib.suppress(OSError, OutcoreError):
             held = durable.hold(self.file(number), look=True)
             if held is not None:
                 try:
-                    # Once more: whoever made it may have let it count before this process had the lock.
+                    # Check again: the process that made it may have made it current before this process
+                    # had the lock.
                     named = self.manifest()
                     if named is None or named.generation != number:
                         _remove(self.file(number))
@@ -280,7 +282,7 @@ def _judge(path: str) -> Judge:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether it is the name of a file in a folder, and leads nowhere else."""
+    """Return whether a name is that of a file in a folder, without a path to another folder."""
     return bool(name) and not name.startswith(".") and not set(name) & {"/", "\0"}
 
 

@@ -138,9 +138,7 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Pass:
-    """One pass of this rank: indices for each rank, and from each as an owner; the range that it
-    owns.
-    """
+    """One pass of this rank: indices for each rank and, as an owner, from each; and its range."""
 
     to: NDArray[np.int64]
     of: NDArray[np.int64]
@@ -320,8 +318,8 @@ class Passes:
         take: Callable[..., NDArray[Any]],
         positions: List,
     ) -> NDArray[Any]:
-        """The values of the indices of this rank in a pass, of the very dtype of the array: owners take
-        their bytes.
+        """
+        Return this rank's values in a pass, in the exact dtype of the array: owners take the bytes.
         """
         # `numpy.concatenate` would give the machine's byte order, and structures without gaps.
         rows, at = place.new(positions.size), 0
