@@ -1,8 +1,8 @@
 """
-Jobs that were stopped: list them, go on with them, or remove them.
+Interrupted jobs: list, resume or remove them.
 
-A computation with ``resume=True`` keeps a journal beside its result. After a kill, `unfinished` lists
-the jobs in a folder, `resume` goes on with one, and `clean` removes what it left.
+A computation with ``resume=True`` keeps a journal next to its result. After a kill, `unfinished` lists
+the jobs in a folder, `resume` resumes one, and `clean` removes its files.
 """
 
 from outcore.compute.jobs.leftovers import Unfinished, clean, resume, unfinished

@@ -1,7 +1,7 @@
 """
 Ranks under MPI: the communicator of all ranks, and the transport of a communicator.
 
-``comm=`` of a call takes a communicator of mpi4py, or a `Transport`.
+Functions with ``comm=`` accept a communicator of mpi4py, or a `Transport`.
 """
 
 from outcore.ranks.transport import Communicator, Transport, transport, world

@@ -1,23 +1,24 @@
 """
-Agree first: what ranks tell each other before anything is moved, and how all of them fail together.
+Agreement of ranks before data is moved, and errors that all ranks raise together.
 
-Problem. In a collective call one rank fails, or calls something else, and the others wait for ever.
+Problem. In a collective call one rank fails or makes a different call, and the others wait forever.
 
-Idea. What a rank does on its own is done before the first message as far as can be; how that ended is
-a word of the record that every rank sends anyway (``crates/plan/src/collective/records.rs``). One
-gathering of the records is then both the exchange of the accesses (the papers' *file access
-descriptor*) and the agreement: if any rank failed, or called something else, all of them raise, and no
-rank has moved a byte. Each round of I/O begins with an agreement, so all stop at the same round. A rank
-reads what is in the page cache before it sends its record, unless it wrote something since the ranks
-synchronised. If all ranks have read all they want, the call needs no other message.
+Approach. Each rank does its independent work before the first message as far as possible. The outcome is
+part of the record that every rank sends anyway (``crates/plan/src/collective/records.rs``). One
+gathering of the records is then both the exchange of the accesses (the papers' *file access descriptor*)
+and the agreement: if any rank failed or made a different call, all raise, and no rank has moved data.
+Each round of I/O begins with an agreement, so all stop at the same round. A rank reads data from the
+page cache before it sends its record, unless it has written since the ranks last synchronised. If all
+ranks have read all their data, the call needs no other message.
 
-Anything else may fail on one rank alone, too: a plan for which it has no memory, a warning that was
-made an error. A rank that fails between two synchronisations (`Announced`) calls off the next one,
-whichever that is, and all raise. Where a rank cannot know whether there is a next one (`Unsure`: the
-few lines between receiving the records and knowing what they mean), or others wait for its messages, it
-gives up the group: all ranks raise, at once or at their next call, and the group stays stopped.
+Other steps may fail on a single rank, too: a plan that does not fit in memory, a warning that was made
+an error. If a rank fails between two synchronisations (`Announced`), it aborts the next one, of any
+kind, and all ranks raise. In a few lines between receiving the records and evaluating them, a rank
+cannot know whether there is a next one (`Unsure`); at other points, other ranks wait for its messages.
+In these cases it stops the group: all ranks raise, immediately or at their next call, and the group
+stays stopped.
 
-Invariants. Each rank makes the same calls of the transport, whatever happened to it.
+Invariants. Each rank makes the same calls of the transport, whatever fails on it.
 """
 
 from __future__ import annotations
@@ -60,12 +61,13 @@ __all__ = [
     "told",
 ]
 
-# Of the word of a call so many bits are its number; those above are a number of what it means. Ranks
-# that mean different things so call different things, and no other word is needed to find that out.
+# Number of bits of the call number in the word of a call; the bits above it are a hash of its arguments.
+# Ranks with different arguments thus make different calls, so no other word is needed to detect that.
 _NUMBER_BITS, _WORD_BITS = 16, 63
-# How many things ranks have made together, whose numbers tell them apart.
+# Number of objects that ranks have made together; their numbers identify them.
 _made: weakref.WeakKeyDictionary[Transport, int] = weakref.WeakKeyDictionary()
-# Words of a record that are always sent; longer ones are sent once more, all of one length.
+# Number of words of a record that are always sent; longer records are sent a second time, all of one
+# length.
 _HEAD: int = len(_core.failed_record())
 
 
@@ -89,7 +91,7 @@ _CALLS = {
     "DistArray.write_all": Call(9, writes=True),
     "outcore.explain_all": Call(10),
     "outcore.explain_all(write=True)": Call(11, writes=True),
-    # Without sections.
+    # Calls without sections.
     "outcore.open": Call(20),
     "outcore.open_many": Call(21),
     "flush_all": Call(22),
@@ -111,7 +113,7 @@ _CALLS = {
     "PlacedArray.in_core_all": Call(48),
     "PlacedArray.flush_all": Call(49),
     "disk_array": Call(60),
-    # What ranks mean, and what they can; then the sections of all of them.
+    # First the arguments and checks of all ranks, then their sections.
     "DiskResidentArray.read": Call(61),
     "DiskResidentArray.write": Call(64),
     "DiskResidentArray.read_section": Call(65),
@@ -141,18 +143,18 @@ _NAMES = {call.number: name for name, call in _CALLS.items()}
 
 
 class Elsewhere(Exception):
-    """Some other rank failed."""
+    """Another rank failed."""
 
 
 class Failures:
-    """What went wrong on this rank: the first failure counts."""
+    """Failures of this rank; the first one counts."""
 
     def __init__(self) -> None:
         self.first: BaseException | None = None
 
     @contextmanager
     def caught(self) -> Iterator[None]:
-        """Keep what is raised inside for later, unless all ranks raise it."""
+        """Record an exception raised inside, unless all ranks raise it."""
         try:
             yield
         except BaseException as error:
@@ -161,43 +163,43 @@ class Failures:
             self.note(error)
 
     def note(self, error: BaseException) -> None:
-        """Keep a failure, unless there was one before it."""
+        """Record a failure, unless there was one before it."""
         if self.first is None:
             self.first = error
 
     def agree(self, group: Transport, what: str) -> None:
-        """Agree that no rank has failed so far; else all raise. One synchronisation."""
+        """Check that no rank has failed so far; otherwise all raise. One synchronisation."""
         if group.agree(int(self.first is not None)):
             fail_together(group, self.first, what)
 
 
 def number_of(text: str) -> int:
-    """Tell texts apart by a number that all ranks compute alike."""
+    """Return a hash of a text, the same on all ranks."""
     said = text.encode(errors="surrogateescape")
     return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "little", signed=True)
 
 
 def next_number(group: Transport) -> int:
-    """Give the number that this rank would give to what the ranks make next: the greatest counts."""
+    """Return this rank's number for the next object that the ranks make; the largest one counts."""
     return _made.get(group, 0) + 1
 
 
 def count_number(group: Transport, number: int) -> int:
-    """Take the number on which the ranks agreed for what they made; gives it back."""
+    """Record and return the number that the ranks agreed on for an object."""
     _made[group] = max(_made.get(group, 0), number)
     return number
 
 
 def numbered(call: str, meaning: object = None) -> int:
     """
-    Give the word of a call in records.
+    Return the word of a call in records.
 
     Parameters
     ----------
     call
-        Its name.
+        Name of the call.
     meaning
-        What must be equal on all ranks: its `repr` is compared. None if nothing must.
+        Value that must be equal on all ranks, compared by its `repr`; None if there is none.
     """
     number = _CALLS[call].number
     if meaning is None:
@@ -209,7 +211,7 @@ def numbered(call: str, meaning: object = None) -> int:
 def brief(
     call: str, settings: list[int], name: int | None = None, meaning: object = None
 ) -> NDArray[np.int64]:
-    """Make the record of a rank that has what it wants; `name`: of a section of this array."""
+    """Return the record of a rank that has read its data; `name` is the number of the array."""
     return _core.brief_record(numbered(call, meaning), settings, name)
 
 
@@ -225,25 +227,25 @@ def gather(
     tell: Callable[[], str] | None = None,
 ) -> _core.Records:
     """
-    Exchange records; raise on all ranks if any of them cannot go on.
+    Exchange records; raise on all ranks if any of them cannot continue.
 
     Parameters
     ----------
     prepare
-        Makes this rank's record (``_core.record``); whatever it raises, all ranks raise. Called with
-        True if the whole record is wanted, because of other ranks; it says all its items then.
+        Function that makes this rank's record (``_core.record``); its errors are raised on all ranks.
+        The argument is True if other ranks need the whole record, with all items.
     called
-        What a number of a call is called in messages.
+        Function that returns the name of a call, from its number, for messages.
     settled
-        Tells of the heads of all records whether more has to be said.
+        Function of the heads of all records that returns whether they are enough.
     again
-        Ask for whole records from the start.
+        Whether to request whole records from the start.
     heads
-        What all have said already, this rank a brief record (`brief`).
+        Records that the ranks have already exchanged; this rank's is brief (`brief`).
     what
-        What failed, in the message that says that it did.
+        Name of the failed operation in messages.
     tell
-        Says what this rank called, where ranks made the same call and meant different things.
+        Function that returns a description of this rank's call, for calls whose arguments differ.
     """
     failure: BaseException | None = None
     words = _core.failed_record()
@@ -284,14 +286,14 @@ def gather(
 
 
 def _all_told(group: Transport, what: str, tell: Callable[[], str]) -> list[str]:
-    """What each rank called, in words. One synchronisation."""
+    """Return the description of each rank's call. One synchronisation."""
     with Announced(group, what):
         said = group.allgather_bytes(tell().encode(errors="replace"))
         return [text.decode(errors="replace") for text in said]
 
 
 def differ(called: list[str]) -> NoReturn:
-    """Raise, on all ranks, that they made different calls: of each rank what it called."""
+    """Raise on all ranks because they made different calls; `called` has the call of each rank."""
     calls: dict[str, list[int]] = {}
     for rank, call in enumerate(called):
         calls.setdefault(call, []).append(rank)
@@ -299,7 +301,7 @@ def differ(called: list[str]) -> NoReturn:
         f"rank{'s' if len(ranks) > 1 else ''} {few(ranks)} called {call}"
         for call, ranks in calls.items()
     )
-    # Of two halves, the one without rank 0.
+    # If there are two equal halves, the one without rank 0.
     odd = min(calls.values(), key=lambda ranks: (len(ranks), 0 in ranks))
     raise mark(
         CollectiveError(
@@ -313,10 +315,10 @@ def differ(called: list[str]) -> NoReturn:
 
 def fail_together(transport: Transport, failure: BaseException | None, what: str) -> NoReturn:
     """
-    Raise on all ranks; each says what happened to it, if anything did.
+    Raise on all ranks; each reports its own failure, if it has one.
 
-    A rank that was interrupted raises what interrupted it; all others raise `CollectiveError`, with the
-    failure of this rank, or else of the first that failed, as its cause.
+    A rank that was interrupted raises the interrupt. All others raise `CollectiveError`, whose cause is
+    the failure of this rank, or otherwise that of the first rank that failed.
     """
     with Announced(transport, what):
         said = transport.allgather_bytes(b"" if failure is None else describe(failure, what))
@@ -327,7 +329,7 @@ def fail_together(transport: Transport, failure: BaseException | None, what: str
 
 
 class _Watched:
-    """Between two synchronisations of a group: what is raised inside, the others have to hear of."""
+    """Context manager between two synchronisations: the other ranks must learn of errors inside."""
 
     __slots__ = ("group", "what")
 
@@ -340,10 +342,10 @@ class _Watched:
 
 class Announced(_Watched):
     """
-    What is raised inside on this rank alone, all ranks raise: at the next step that they make.
+    Context manager that raises an error of this rank on all ranks, at their next step.
 
-    They surely make one, inside or later. An error that all ranks raise alike, because of what all of
-    them said, they raise as it is.
+    All ranks must make such a step, inside or later. An error that all ranks raise in the same way,
+    because of data that all have exchanged, is passed on unchanged.
     """
 
     __slots__ = ()
@@ -360,7 +362,7 @@ class Announced(_Watched):
         try:
             texts = self.group.call_off(mine)
         except OutcoreError as error:
-            # The group was stopped meanwhile, or that is what failed.
+            # The group was stopped in the meantime, or that is the failure.
             if isinstance(failure, Exception) and str(error) != str(failure):
                 raise error from failure
             return
@@ -372,7 +374,7 @@ class Announced(_Watched):
 
 
 class Unsure(_Watched):
-    """What is raised inside on this rank alone stops the group: the others may go on without a step."""
+    """Context manager that stops the group on an error of this rank: the others may make no step."""
 
     __slots__ = ()
 
@@ -397,13 +399,13 @@ class Unsure(_Watched):
 
 
 def name_of(number: int) -> str:
-    """Tell what a call with this number is called."""
+    """Return the name of a call from its number."""
     number &= (1 << _NUMBER_BITS) - 1
     return _NAMES.get(number, f"call {number}")
 
 
 def call_of(name: str) -> Call:
-    """Tell what a call is in records."""
+    """Return the entry of a call in records."""
     return _CALLS[name]
 
 
@@ -419,28 +421,30 @@ def together(
     meaning: Callable[[], object] | None = None,
 ) -> _core.Records:
     """
-    Let each rank do something on its own; all return, or all raise. One synchronisation.
+    Run a step on each rank; all return, or all raise. One synchronisation.
 
     Parameters
     ----------
     work
-        What each rank does; gives numbers for the others. What it raises, all ranks raise.
+        Function that runs on each rank and returns numbers for the others. Its errors are raised on all
+        ranks.
     tell
-        Says what this rank called, where ranks meant different things.
+        Function that returns a description of this rank's call, for calls whose arguments differ.
     same
-        So many of the numbers, the first ones, must be equal on all ranks.
+        Number of leading numbers that must be equal on all ranks.
     again
-        Makes the numbers with more care, in a second synchronisation, before the ranks are told that
-        they differ.
+        Function that computes the numbers more carefully, in a second synchronisation, before the ranks
+        report that they differ.
     named
-        What failed, in messages, if the name of the call does not say it.
+        Name of the failed operation in messages; by default the name of the call.
     meaning
-        Gives, after `work`, what else must be equal on all ranks: its `repr` is compared.
+        Function, called after `work`, that returns another value that must be equal on all ranks,
+        compared by its `repr`.
 
     Returns
     -------
     _core.Records
-        What the ranks said; their numbers are its settings.
+        Records of the ranks; their numbers are its settings.
     """
 
     def record(numbers: Callable[[], list[int]]) -> Callable[[bool], NDArray[Any]]:
@@ -466,14 +470,14 @@ def together(
 
 def told(group: Transport, call: str, work: Callable[[], Any], named: str) -> Any:
     """
-    Let the first rank do something short, and tell the others what it gives: what JSON can say.
+    Run a short step on the first rank and return its result (JSON values) on all ranks.
 
     All return, or all raise. Two synchronisations.
 
     Parameters
     ----------
     work
-        What the first rank does.
+        Function that runs on the first rank.
     call, named
         As for `together`.
     """

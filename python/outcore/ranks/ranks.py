@@ -1,11 +1,12 @@
 """
-The processes that do a job together.
+The ranks that run a job together.
 
-Problem. A job on several ranks must do each thing once (create a file, give it its name), or on every
-rank; and whatever fails on one of them has to end the call on all.
-Idea. Three words: what all do (`together`), what the first rank does and the others are told (`told`),
-and what may take hours (`finished`). Each ends with a synchronisation at which all go on or all raise
-(`outcore.ranks.agreement`). One process alone is a group, for which all of this is nothing.
+Problem. A job on several ranks must do some steps once (create a file, rename it), and others on every
+rank. A failure on one of them must end the call on all.
+Approach. Three methods: `together` runs a step on all ranks, `told` runs it on the first rank and sends
+the result to the others, and `finished` runs a step that may take hours. Each ends with a
+synchronisation at which all ranks continue or all raise (`outcore.ranks.agreement`). A single process is
+a group in which these steps do nothing more.
 
 Invariants. All ranks make the same calls in the same order, whatever fails.
 """
@@ -35,7 +36,7 @@ _CALL = "a computation"
 
 def collective(function: Callable[P, T]) -> Callable[P, T]:
     """
-    Make a function collective that takes ``comm=``.
+    Make a function with ``comm=`` collective.
 
     If one rank fails before the ranks have synchronised, all raise at their first synchronisation.
     """
@@ -63,9 +64,9 @@ class Ranks:
     Parameters
     ----------
     group
-        How they talk.
+        Transport that connects the ranks.
     name
-        Of the operation, for messages.
+        Name of the operation, for messages.
     """
 
     group: Transport
@@ -73,32 +74,32 @@ class Ranks:
 
     @classmethod
     def of(cls, comm: Any, name: str) -> Ranks:
-        """Those of a communicator; of None this process."""
+        """Return the ranks of a communicator; for None, this process."""
         return cls(SerialTransport() if comm is None else transport(comm), name)
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
         return self.group.size
 
     @property
     def rank(self) -> int:
-        """Which one this is."""
+        """Number of this rank."""
         return self.group.rank
 
     @property
     def first(self) -> bool:
-        """Whether this one does what is done once."""
+        """Whether this rank runs the steps that are done once."""
         return self.group.rank == 0
 
     @property
     def here(self) -> int:
-        """How many are on this node, and share its processors."""
+        """Number of ranks on this node, which share its processors."""
         nodes = self.group.nodes
         return nodes.count(nodes[self.group.rank])
 
     def alike(self, say: Callable[[], str], budget: int) -> int:
-        """Raise, on all, unless all call the same; the smallest budget of any."""
+        """Return the smallest budget of any rank; raise on all ranks unless all make the same call."""
         if self.size == 1:
             return budget
         said: list[str] = []
@@ -112,24 +113,24 @@ class Ranks:
 
     @property
     def comm(self) -> Transport | None:
-        """What a call takes as ``comm=``, to be made by these ranks."""
+        """Argument ``comm=`` for a call by these ranks."""
         return None if self.size == 1 else self.group
 
     def open(self, path: str, **words: Any) -> DiskArray:
-        """An array that is complete, for the user: of several ranks they open it together."""
+        """Open a complete array for the user; several ranks open it together."""
         array: DiskArray = open(path, "r+", comm=self.comm, **words)
         return array
 
     def again(self, array: DiskArray) -> DiskArray:
-        """An array that ranks have opened each for himself, opened together. Collective."""
+        """Open an array together that each rank has opened separately. Collective."""
         return open(array.path, "r", comm=self.group, hints=array.hints, **array.handle.options)
 
     def sums(self, values: Sequence[int]) -> list[int]:
-        """The sums over all ranks."""
+        """Return the sums over all ranks."""
         return [int(n) for n in self.group.allgather(np.array(values, np.int64)).sum(axis=0)]
 
     def together(self, work: Callable[[], T]) -> T:
-        """Do something short; all return, or all raise."""
+        """Run a short step; all ranks return, or all raise."""
         if self.size == 1:
             return work()
         found: list[T] = []
@@ -142,24 +143,24 @@ class Ranks:
         return found[0]
 
     def once(self, work: Callable[[], object]) -> None:
-        """Do something short, the first rank alone; all return, or all raise."""
+        """Run a short step on the first rank only; all ranks return, or all raise."""
         self.together(lambda: work() if self.first else None)
 
     def told(self, work: Callable[[], Any]) -> Any:
-        """Do something short, the first rank alone, which tells the others: what JSON can say."""
+        """Run a short step on the first rank only, and return its result (JSON values) on all ranks."""
         return told(self.group, _CALL, work, self.name)
 
     def finished(self, work: Callable[[], object], share: Callable[[], str] = str) -> None:
         """
-        Do something that may take long, and can be interrupted; all return, or all raise.
+        Run a step that may take long and can be interrupted; all ranks return, or all raise.
 
         Parameters
         ----------
         work
-            What this rank does.
+            Function that does the work of this rank.
         share
-            Says how the work was divided. If ranks say different things, all raise: a part of it may
-            be done by nobody.
+            Function that returns a description of how the work is divided. If the descriptions differ,
+            all ranks raise: a part of the work might be missed.
         """
         if self.size == 1:
             work()

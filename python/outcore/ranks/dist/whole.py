@@ -594,9 +594,7 @@ class WholeArrays(OneSided):
 
     @contextmanager
     def _brought(self, name: str, other: Divided) -> Iterator[NDArray[Any]]:
-        """
-        Yield the elements of `other` with the indices that this rank owns, brought here if necessary.
-        """
+        """Yield the elements of `other` with the indices that this rank owns; bring them if needed."""
         if other._distribution == self._distribution:
             yield other.owned
             return

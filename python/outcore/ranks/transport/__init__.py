@@ -1,19 +1,19 @@
 """
-Transport: the only door to MPI.
+Transport: the only entry point to MPI.
 
-| file | holds |
+| file | contents |
 |---|---|
-| `protocol.py` | the words: `Transport`, `Exchange`, `Shared`; `Communicator`, for types |
-| `serial.py`   | a group of one |
+| `protocol.py` | interfaces: `Transport`, `Exchange`, `Shared`; `Communicator`, for types |
+| `serial.py`   | a group of one rank |
 | `group.py`    | a group of ranks: the calls and their steps |
-| `place.py`    | who is where; numbers that ranks agree on |
-| `in_flight.py` | calls that were started, and whose turn it is |
+| `place.py`    | nodes and processes of the ranks; numbers that ranks agree on |
+| `in_flight.py` | started calls, run one after another |
 | `sharing.py`, `nodememory.py` | memory that the ranks of a node share |
 | `wire.py`     | messages, and collective steps made of them |
-| `watchdog.py`, `timeouts.py` | waiting: warnings, time, dead ranks, Ctrl-C |
-| `mpi.py`      | messages by MPI; imported only for a communicator |
-| `checks.py`   | what is looked at before the first message |
-| `failing.py`  | what ranks say when they fail, and the error of it |
+| `watchdog.py`, `timeouts.py` | waiting: warnings, timeouts, dead ranks, Ctrl-C |
+| `mpi.py`      | messages through MPI; imported only for a communicator |
+| `checks.py`   | checks before the first message |
+| `failing.py`  | descriptions of failures, and the resulting error on all ranks |
 """
 
 from __future__ import annotations
@@ -38,23 +38,24 @@ __all__ = [
     "world",
 ]
 
-# What mpiexec of Open MPI, and of MPICH and its relatives, sets: how many ranks there are.
+# Environment variables with the number of ranks, set by mpiexec of Open MPI, and of MPICH and related
+# libraries.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 
 def world() -> Any:
     """
-    Tell the communicator of all ranks, if mpiexec started this process with others.
+    Return the communicator of all ranks, if mpiexec started this process with others.
 
     Returns
     -------
     mpi4py.MPI.Comm or None
-        None: this process is alone.
+        None if this process is alone.
 
     Raises
     ------
     UnsupportedError
-        ``needs-mpi4py``: there are others, and mpi4py is not installed.
+        ``needs-mpi4py``: there are other ranks, and mpi4py is not installed.
 
     Examples
     --------
@@ -82,18 +83,19 @@ def transport(
     comm: Any = None, *, warn: float | None = None, timeout: float | None = None
 ) -> Transport:
     """
-    Make the transport of a communicator.
+    Return the transport of a communicator.
 
     Parameters
     ----------
     comm
-        None (this process alone), a `Transport` (given back), or an intracommunicator of mpi4py.
-        Of a communicator all ranks call this; it is duplicated, and remembers its transport.
+        None (this process alone), a `Transport` (returned unchanged), or an intracommunicator of mpi4py.
+        All ranks of a communicator call this. The first call duplicates the communicator; later calls
+        return the same transport.
     warn
-        Seconds after which a waiting rank says on stderr for whom it waits: 30.
+        Seconds after which a waiting rank reports on stderr which ranks it waits for; by default 30.
     timeout
-        Seconds after which it gives up, and all ranks raise `CollectiveError`: ``OUTCORE_TIMEOUT``,
-        or never.
+        Seconds after which a waiting rank aborts, and all ranks raise `CollectiveError`; by default
+        ``OUTCORE_TIMEOUT``, or never.
 
     Examples
     --------

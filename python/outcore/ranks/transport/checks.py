@@ -1,4 +1,4 @@
-"""What is looked at before the first message: afterwards an error would leave the others waiting."""
+"""Checks before the first message; a later error would leave the other ranks waiting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["counted", "flat", "of_length", "ranges", "record_of"]
 
 
 def record_of(record: Any) -> NDArray[np.int64]:
-    """Refuse what is no flat record of int64."""
+    """Return a record; raise if it is not a flat array of int64."""
     array = np.asarray(record)
     if array.dtype != np.int64 or array.ndim != 1:
         raise UsageError(
@@ -26,7 +26,7 @@ def record_of(record: Any) -> NDArray[np.int64]:
 
 
 def flat(buffer: Any, name: str, writable: bool = False) -> Bytes:
-    """Refuse what is no packed buffer of bytes, and give its bytes without a copy."""
+    """Return the bytes of a buffer without a copy; raise if it is not packed."""
     array = (
         np.asarray(buffer) if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, np.uint8)
     )
@@ -44,7 +44,7 @@ def flat(buffer: Any, name: str, writable: bool = False) -> Bytes:
 def counted(
     counts: Sequence[int] | NDArray[np.integer[Any]], size: int, room: int
 ) -> NDArray[np.int64]:
-    """Refuse counts that are not one for each rank, or more than the buffer holds."""
+    """Return the counts; raise unless there is one for each rank and they fit the buffer."""
     array = np.asarray(counts, dtype=np.int64)
     if array.shape != (size,) or (array < 0).any() or int(array.sum()) > room:
         raise UsageError(
@@ -56,7 +56,7 @@ def counted(
 
 
 def of_length(sender: int, receiver: int, sent: int, expected: int) -> None:
-    """Refuse a message of another length than was promised."""
+    """Raise if a message has another length than was announced."""
     if sent != expected:
         raise CollectiveError(
             f"rank {sender} sent {sent} bytes to rank {receiver}, which expects {expected}. Every"
@@ -68,7 +68,7 @@ def of_length(sender: int, receiver: int, sent: int, expected: int) -> None:
 
 def ranges(ranks: Sequence[int]) -> str:
     """
-    Tell ranks in few words.
+    Format ranks as a short text.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def ranges(ranks: Sequence[int]) -> str:
 
 def few(ranks: Sequence[int], most: int = 8) -> str:
     """
-    Tell numbers of ranks, which ascend, in at most so many spans.
+    Format ascending numbers of ranks, as at most `most` ranges.
 
     Examples
     --------

@@ -1,13 +1,13 @@
 """
-How the program of a rank ends, while other ranks may still wait for it.
+The end of a rank's program while other ranks may still wait for it.
 
-Problem. A rank that raises, or calls `sys.exit`, between two collective calls goes on to the end of MPI,
-which waits for the other ranks; these wait for it in the next call. Idea. A rank that comes to its end
-stays there until all others have come to theirs. If meanwhile another rank waits for it in a call, or an
-exception ended the program, the job is aborted, as ``python -m mpi4py`` does.
+Problem. A rank that raises, or calls `sys.exit`, between two collective calls reaches the end of MPI,
+which waits for the other ranks. They in turn wait for it in the next call. Approach. A rank that reaches
+its end waits until all others have reached theirs. If another rank waits for it in a call in the
+meantime, or an exception ended the program, the job is aborted, as ``python -m mpi4py`` does.
 
-Invariants. Programs that catch their exceptions, interactive ones, and processes that were forked are
-left alone. If all ranks come to their ends, each ends as it would without outcore.
+Invariants. Programs that catch their exceptions, interactive programs, and forked processes are not
+affected. If all ranks reach their ends, each ends as it would without outcore.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from outcore.ranks.transport.checks import ranges
 
 __all__ = ["Ending", "watch_end"]
 
-# Seconds for which a rank that failed waits for others that fail as well, and for which one that did not
-# waits for others to end: longer ones may have left by a way of their own.
+# Seconds for which a failed rank waits for others that fail as well, and for which any other rank waits
+# for others to end. Ranks that take longer may have left in another way.
 _FAILED, _ENDED = 0.5, 60.0
 _NAP, _LONGEST_NAP = 1e-3, 0.05
 
 
 class Ending(Protocol):
-    """What has to be known of the ranks of a communicator."""
+    """Interface: state of the ranks of a communicator at the end of the program."""
 
     def begin_end(self) -> bool:
-        """Say that this rank has come to its end; False if nobody has to be told."""
+        """Announce that this rank has reached its end; return False if no rank needs to know."""
         ...
 
     def all_ended(self) -> bool:
-        """Whether all ranks have said so."""
+        """Return whether all ranks have announced their end."""
         ...
 
     def waiting_ranks(self) -> tuple[int, ...]:
-        """Ranks that wait for this one in a call that it has not made; of other nodes one, perhaps."""
+        """Return ranks that wait for this one in a call that it has not made; at most one is remote."""
         ...
 
     def abort(self) -> None:
@@ -52,7 +52,7 @@ class Ending(Protocol):
 
 
 class _State:
-    """What this process knows of its end."""
+    """State of the end of this process."""
 
     def __init__(self) -> None:
         self.watched: list[Ending] = []
@@ -64,28 +64,28 @@ _STATE = _State()
 
 
 def watch_end(one: Ending) -> None:
-    """Look after the ranks of a communicator when this program ends."""
+    """Handle the ranks of a communicator when this program ends."""
     state = _STATE
     state.watched.append(one)
     if state.process == os.getpid():
         return
     state.process = os.getpid()
     _note_uncaught()
-    # Before threads are joined, one of which may wait for other ranks; if that cannot be, later.
+    # Run before threads are joined, because one may wait for other ranks; if that is impossible, later.
     register = getattr(threading, "_register_atexit", atexit.register)
     try:
         register(_at_end)
-    except RuntimeError:  # this is the end already
+    except RuntimeError:  # the interpreter is already ending
         atexit.register(_at_end)
 
 
 def _note_uncaught() -> None:
-    """Have `sys.excepthook` note exceptions that end the program."""
+    """Make `sys.excepthook` record exceptions that end the program."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         before(kind, error, trace)
-        # Python sets it for exceptions that nobody caught, and no program does that shows one itself.
+        # Python sets this for uncaught exceptions; programs that show exceptions themselves do not.
         if error is getattr(sys, "last_value", None) and not _is_interactive():
             _STATE.failed = True
 
@@ -100,7 +100,7 @@ def _at_end() -> None:
     state = _STATE
     if state.process != os.getpid() or _is_interactive():
         return
-    with contextlib.suppress(Exception):  # of MPI, which may have ended
+    with contextlib.suppress(Exception):  # errors of MPI, which may have ended
         _end([one for one in state.watched if one.begin_end()], failed=state.failed)
 
 

@@ -1,9 +1,9 @@
 """
-What ranks say when they fail, and the error that all ranks raise of it.
+Descriptions of failures, and the error that all ranks raise for them.
 
-A failed rank says in one blob what it was doing and what went wrong; who did not fail says nothing.
-All ranks make the same error of what was said, with the failure as its cause: so a program that looks
-at the cause takes the same branch on all of them.
+A failed rank sends one blob with the operation and its error; other ranks send nothing. All ranks
+construct the same error, with the failure as its cause. A program that checks the cause therefore takes
+the same branch on all ranks.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ __all__ = ["describe", "failed", "is_everywhere", "mark", "rebuilt"]
 E = TypeVar("E", bound=BaseException)
 
 _MOST = 4000
-# Of these the facts for the cause; with a path that is longer, the cause has none.
+# Of these bytes, the maximum for the facts of the cause. If a path does not fit, there is no cause.
 _MOST_FACTS = 1000
 
 
 def describe(failure: BaseException, what: str) -> bytes:
-    """Say what failed while a rank did `what`: at most 4000 bytes, without zeros."""
+    """Describe an error of operation `what` in at most 4000 bytes, without zeros."""
     try:
         code = failure.code if isinstance(failure, OutcoreError) else type(failure).__name__
         said = failure.message if isinstance(failure, OutcoreError) else str(failure)
     except Exception:
-        # It does not even know how to say what it is; the others wait for a word.
+        # The error cannot be converted to text, but the other ranks wait for one.
         code, said = type(failure).__name__, "(no text)"
     text = f"{code}\n{what}\n{_facts(failure)}\n{said}".replace("\0", " ")
     return text.encode(errors="replace")[:_MOST].decode(errors="ignore").encode()
 
 
 def _facts(failure: BaseException) -> str:
-    """What the same error has to be made of on another rank, beside its code and its text."""
+    """Return what another rank needs, besides code and text, to construct the same error."""
     facts: dict[str, Any] = {"kind": type(failure).__name__}
     if isinstance(failure, OutcoreError):
         told = {"path": failure.path, **failure.details}
@@ -50,7 +50,7 @@ def _facts(failure: BaseException) -> str:
 
 
 def _cause(code: str, facts: str, said: str, rank: int) -> BaseException | None:
-    """The failure of another rank; None if it is of a class that cannot be made of its text."""
+    """Return the error of another rank; None if its class cannot be constructed from text."""
     with contextlib.suppress(Exception):
         known = json.loads(facts)
         name = known.pop("kind")
@@ -66,10 +66,11 @@ def failed(
     texts: Sequence[bytes], what: str = "the call", mine: BaseException | None = None
 ) -> CollectiveError:
     """
-    Make the error that all ranks raise of what each said; `what` is told if nobody said it.
+    Return the error that all ranks raise, from the description of each; `what` if there is none.
 
-    A rank that was only told of another one's failure knows no cause, so it is not named if others
-    failed. The cause of the error is what failed here (`mine`), else what the first rank said.
+    A rank that only received the failure of another one does not know the cause, so it is not listed if
+    others failed. The cause of the error is the failure of this rank (`mine`), otherwise that of the
+    first rank with a description.
     """
     said = [text.decode(errors="replace") for text in texts]
     ranks = [rank for rank, text in enumerate(said) if text]
@@ -83,7 +84,7 @@ def failed(
         code="rank-failed",
         ranks=tuple(ranks),
     )
-    # Who was told of it on the way to here knows less than who was not.
+    # A rank that only received a failure knows less than the rank that failed.
     told_only = isinstance(mine, CollectiveError) and mine.code == "rank-failed" != code
     known = None if told_only else mine
     error.__cause__ = _cause(code, facts, cause, first) if known is None else known
@@ -91,7 +92,7 @@ def failed(
 
 
 def rebuilt(said: bytes, rank: int) -> BaseException:
-    """Make the failure of another rank anew, of what `describe` said there; its `rank` tells where."""
+    """Construct the error of another rank from its description; its `rank` is that rank's number."""
     code, what, facts, text = (*said.decode(errors="replace").split("\n", 3), "", "", "")[:4]
     cause = _cause(code, facts, text, rank)
     if isinstance(cause, OutcoreError):
@@ -104,11 +105,11 @@ def rebuilt(said: bytes, rank: int) -> BaseException:
 
 
 def mark(error: E) -> E:
-    """Note that all ranks raise for this reason, at the same step: nobody has to be told."""
+    """Mark an error that all ranks raise at the same step, so that it need not be sent."""
     error.everywhere = True  # type: ignore[attr-defined]
     return error
 
 
 def is_everywhere(error: BaseException) -> bool:
-    """Tell whether all ranks raise for this reason."""
+    """Return whether all ranks raise this error."""
     return getattr(error, "everywhere", False) is True

@@ -2,16 +2,16 @@
 A group of ranks, on one node or on several.
 
 Ranks of one node synchronise at a barrier in shared memory (``crates/io/src/node_barrier.rs``), which
-takes tens of microseconds, whatever the MPI library does. Between nodes the first rank of each speaks
-for all: node barrier, messages between these leaders, node barrier. Only `start_exchange` sends
-messages of its own.
+takes tens of microseconds with any MPI library. Between nodes, the first rank of each node (its leader)
+communicates for all: node barrier, messages between the leaders, node barrier. Only `start_exchange`
+sends separate messages.
 
-Each step carries the name of its call and its length, of all ranks to all ranks: if ranks made
-different calls, all of them raise, and are in step again afterwards. So a rank that failed between two
-steps needs not know which one the others make: it calls off in its place (`Group.call_off`), and all
-raise what it says.
+Each step carries the name of its call and its length from all ranks to all ranks. If ranks made
+different calls, all of them raise, and are in step again afterwards. A rank that failed between two
+steps therefore need not know which step the others make: it calls `Group.call_off` instead, and all
+ranks raise its error.
 
-A group that was stopped (`watchdog.py`) stays so: its ranks may be in the midst of different calls.
+A group that was stopped (`watchdog.py`) stays stopped, because its ranks may be inside different calls.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ from outcore.ranks.transport.wire import Pending, Wire, gather_blocks, settle
 __all__ = ["Group", "found"]
 
 _HEAD = struct.Struct("<IIQ")
-# No message is longer: counts of MPI have 31 bits.
+# Maximum length of a message: counts of MPI have 31 bits.
 PIECE = 1 << 30
-# What a rank says that calls off.
+# Maximum length of the reason of an aborted call.
 _REASON = 4096
 
 
 class Group(StaysInProcess):
     """
-    The transport of a group of ranks. Its calls are made by one thread at a time.
+    Transport of a group of ranks. One thread at a time makes its calls.
 
     Parameters
     ----------
     place
-        This rank and its group.
+        Place of this rank in the group.
     node_barrier
-        The handle of this rank on the node barrier of its node.
+        Handle of this rank on the node barrier of its node.
     wire
         Messages between ranks.
     memory
         Memory that ranks of a node share.
     patience
-        When waits warn and give up.
+        Seconds until waits warn and abort.
     """
 
     _elsewhere = "pass the communicator there"
@@ -87,7 +87,7 @@ class Group(StaysInProcess):
         self.mishaps = 0
         self.synchronised: int | None = None
         self.in_flight = InFlight(threads=wire.threads)
-        #: Requests to other nodes, when somebody makes them.
+        #: Service for requests to other nodes, made on first use.
         self.service: Service | None = None
         self._node_barrier = node_barrier
         self._far = place.far
@@ -99,9 +99,9 @@ class Group(StaysInProcess):
     # ------------------------------------------------------------------------------ the calls
 
     def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Records of all ranks."""
+        """Gather records of all ranks on all ranks."""
         self._check()
-        # Most records are what they must be.
+        # Most records need no conversion.
         if type(record) is not np.ndarray or record.dtype != np.int64 or record.ndim != 1:
             record = record_of(record)
         said = record.tobytes()
@@ -117,7 +117,7 @@ class Group(StaysInProcess):
         return np.frombuffer(rows, np.int64).reshape(self.size, record.size)
 
     def allgather_bytes(self, blob: bytes) -> list[bytes]:
-        """Bytes of all ranks, of any lengths."""
+        """Gather bytes of all ranks, of any lengths, on all ranks."""
         self._check()
         with DeferredInterrupt():
             said = np.int64(len(blob)).tobytes()
@@ -129,7 +129,7 @@ class Group(StaysInProcess):
             return [bytes(rows[k * longest : k * longest + n]) for k, n in enumerate(lengths)]
 
     def barrier(self) -> None:
-        """Wait until all ranks have come."""
+        """Wait until all ranks have called this."""
         self._check()
         if self._far:
             self._gather(at.BARRIER, b"")
@@ -137,7 +137,7 @@ class Group(StaysInProcess):
             self._mismatched()
 
     def agree(self, code: int) -> int:
-        """Tell the largest code of any rank."""
+        """Return the largest code of any rank."""
         self._check()
         if self._far:
             rows = self._gather(at.AGREE, np.int64(code).tobytes())
@@ -154,7 +154,7 @@ class Group(StaysInProcess):
         recv: Any,
         recv_counts: Sequence[int] | NDArray[np.integer[Any]],
     ) -> GroupExchange:
-        """Start sending bytes to all ranks and receiving from all."""
+        """Start to send bytes to all ranks and to receive bytes from all."""
         self._check()
         self.watchdog.check_far()
         source, target = flat(send, "send"), flat(recv, "recv", writable=True)
@@ -169,7 +169,7 @@ class Group(StaysInProcess):
                 raise
 
     def shared(self, nbytes: int) -> GroupShared:
-        """Memory that the ranks of this node share."""
+        """Allocate memory that the ranks of this node share."""
         self._check()
         with DeferredInterrupt():
             made = share(self, int(nbytes))
@@ -177,7 +177,7 @@ class Group(StaysInProcess):
         return made
 
     def split(self, color: int, key: int) -> Group | SerialTransport | None:
-        """Part the group."""
+        """Split the group."""
         self._check()
         with DeferredInterrupt():
             mine = np.array([color, key, self.wire.context], np.int64)
@@ -197,26 +197,26 @@ class Group(StaysInProcess):
             return found(self, seats, self.wire, self.memory, self.watchdog.patience)
 
     def call_off(self, said: bytes) -> list[bytes]:
-        """Make all ranks raise at the step that they are at, and tell what those said who failed."""
+        """Make all ranks raise at their current step; return the reasons of the ranks that failed."""
         self._check()
         with DeferredInterrupt():
-            # Ranks of this node that make memory first come to a step of all ranks then.
+            # Ranks of this node that are allocating shared memory reach a step of all ranks first.
             while self._synchronise(at.OFF, 0, b"") is None:
                 pass
             self.mishaps += 1
             return self._reasons(said)
 
     def waits_for(self, rank: int, elapsed: float) -> bool:
-        """Whether a rank of this node is gone, for which this one has waited so long."""
+        """Return whether a rank of this node, for whose lock this rank waits, has died."""
         return self.watchdog.waits_for(rank, elapsed)
 
     def give_up(self, text: str) -> None:
-        """Tell all ranks that this one cannot go on."""
+        """Stop the group on all ranks, because this rank cannot continue."""
         error = CollectiveError(text, code="rank-failed", ranks=(self.rank,))
         self.watchdog.stop(error, waiting=False)
 
     def close(self) -> None:
-        """Leave the group for good, and release the memory shared in it."""
+        """Leave the group permanently, and release the memory shared in it."""
         if not self._closed:
             self.in_flight.finish(self)
             self._closed = True
@@ -231,38 +231,38 @@ class Group(StaysInProcess):
 
     @property
     def closed(self) -> bool:
-        """Whether this rank has left."""
+        """Whether this rank has left the group."""
         return self._closed
 
     # For the end of the program
 
     @property
     def stopped(self) -> bool:
-        """Whether a rank has given it up, or is gone."""
+        """Whether a rank has stopped the group, or has died."""
         return self._node_barrier.stopped() is not None
 
     def waiting_ranks(self) -> tuple[int, ...]:
-        """Ranks of this node that wait in a step that this one has not made."""
+        """Return the ranks of this node that wait in a step that this one has not made."""
         here, seen = self.place.here, self._node_barrier.seen()
         mine = seen[here.index(self.rank)][0]
         return tuple(here[k] for k, one in enumerate(seen) if one[0] > mine)
 
     @property
     def far_tag(self) -> int | None:
-        """The tag with which leaders of other nodes tell this one of a step; None if they do not."""
+        """Tag with which leaders of other nodes notify this one of a step; None if they do not."""
         return self.place.tag(at.TAG_GATHER) if self._far and self.place.leads else None
 
     # --------------------------------------------------------------------------------- steps
 
     def gather_here(self, call: int, said: bytes) -> bytearray:
-        """What the ranks of this node say, of one length, one after the other."""
+        """Return the concatenated data of the ranks of this node, of equal length."""
         heard = self._node_barrier.gather(call, len(said), said, self._watch)
         if heard is None:
             self._mismatched()
         return heard
 
     def _gather(self, call: int, said: bytes) -> bytearray:
-        """Rows of any one length, in as many steps as it takes."""
+        """Gather rows of equal length, in as many steps as needed."""
         with DeferredInterrupt():
             most = FAR_CELL if self._far else CELL
             if len(said) <= most:
@@ -285,9 +285,9 @@ class Group(StaysInProcess):
 
     def _synchronise(self, call: int, total: int, said: bytes) -> tuple[bytes, bytearray] | None:
         """
-        Heads and rows of all ranks; no rows if they made different calls.
+        Return heads and rows of all ranks; no rows if they made different calls.
 
-        None if there are several nodes, and a rank of this one made a step of this node alone: then no
+        None if there are several nodes, and a rank of this node made a step of this node only: then no
         rank of the node has made the step yet.
         """
         heard = self._node_barrier.gather(call, total, said, self._watch)
@@ -295,27 +295,28 @@ class Group(StaysInProcess):
             return self._node_barrier.heads(), heard or bytearray()
         if heard is None and at.SHARED in _calls(self._node_barrier.heads()):
             return None
-        # The leaders go on even if the ranks of their node disagree: the others must hear of it.
+        # The leaders continue even if the ranks of their node disagree, because the others must be
+        # notified.
         self.watchdog.call = call
         result = None
         if self.place.leads:
             try:
                 result = self._speak(call, self._node_barrier.heads() + (heard or b""))
             except BaseException as error:
-                # The ranks of this node wait for what the others said.
+                # The ranks of this node wait for the data of the others.
                 self.watchdog.broken(error)
                 raise
         answer = self._node_barrier.share(at.SECOND, result, self._watch)
         return bytes(answer[: self.size * HEAD]), answer[self.size * HEAD :]
 
     def _reasons(self, said: bytes) -> list[bytes]:
-        """What each rank says that failed; of the others nothing."""
+        """Return the reason of each rank that failed; empty for the others."""
         rows = self._gather(at.REASONS, said[:_REASON].ljust(_REASON, b"\0"))
         cuts = range(0, len(rows), _REASON)
         return [bytes(rows[cut : cut + _REASON]).rstrip(b"\0") for cut in cuts]
 
     def _speak(self, call: int, block: bytes) -> bytes:
-        """As the leader of a node: tell its block, make heads and rows in order of ranks of all."""
+        """Exchange the blocks of the nodes, as a leader; return heads and rows of all ranks in order."""
         place = self.place
         room = (HEAD + FAR_CELL) * max(map(self.nodes.count, range(len(place.leaders))))
         processes = [place.processes[rank] for rank in place.leaders]
@@ -335,9 +336,9 @@ class Group(StaysInProcess):
         return b"".join(heads + rows)
 
     def _mismatched(self, heads: bytes | None = None) -> NoReturn:
-        """Ranks made different calls: say which, or why one of them called off."""
+        """Raise because ranks made different calls: list them, or the reason of an aborted call."""
         self.mishaps += 1
-        # What only the ranks of this node have seen, the others have to be told.
+        # If only the ranks of this node know of it, the others must be notified.
         everywhere = heads is not None or not self._far
         ranks = self.place.here if heads is None else range(self.size)
         heads = self._node_barrier.heads() if heads is None else heads
@@ -362,18 +363,18 @@ class Group(StaysInProcess):
     def _check(self) -> None:
         if self._closed:
             raise UsageError("this transport was closed; make a new one", code="closed")
-        # Each step has its place among the calls that were started, the same on all ranks.
+        # Each step has the same position among the started calls on all ranks.
         if self.in_flight.last is not None:
             self.in_flight.finish(self)
 
 
 def _calls(heads: bytes) -> set[int]:
-    """The calls that ranks made, of their heads."""
+    """Return the calls that ranks made, from their heads."""
     return {call for call, _, _ in _HEAD.iter_unpack(heads)}
 
 
 class GroupExchange:
-    """Messages on their way."""
+    """Messages in progress."""
 
     def __init__(
         self,
@@ -389,7 +390,7 @@ class GroupExchange:
         leaving, coming = np.cumsum(to) - to, np.cumsum(of) - of
         self._pending: list[Pending] = []
         self._broken = False
-        # Everybody begins with the rank after his own, so that not all write to rank 0 at once.
+        # Each rank begins with the next rank, so that not all send to rank 0 at the same time.
         peers = [(me + k) % group.size for k in range(1, group.size)]
         self._receives = []
         for peer in peers:
@@ -404,7 +405,7 @@ class GroupExchange:
         target[int(coming[me]) : int(coming[me]) + mine] = source[int(leaving[me]) :][:mine]
 
     def test(self) -> bool:
-        """Whether it is complete."""
+        """Return whether the exchange is complete."""
         self._pending = [each for each in self._pending if not each[1].done()]
         if not self._pending:
             self._finish()
@@ -426,7 +427,7 @@ class GroupExchange:
         self._finish()
 
     def __del__(self) -> None:
-        # Nobody waited: MPI goes on using the buffers.
+        # The exchange was never awaited: MPI continues to use the buffers.
         for _, request in self._pending:
             if not request.done():
                 request.abandon()
@@ -443,14 +444,14 @@ def _pieces(buffer: Bytes, start: int, count: int) -> list[Bytes]:
 
 
 class Parent(Protocol):
-    """Those who make a group talk to each other through this."""
+    """Interface: communication between the ranks that make a group."""
 
     def allgather_bytes(self, blob: bytes) -> list[bytes]:
-        """Bytes of all ranks."""
+        """Gather bytes of all ranks."""
         ...
 
     def agree(self, code: int) -> int:
-        """Tell the largest code of any rank."""
+        """Return the largest code of any rank."""
         ...
 
 
@@ -460,10 +461,10 @@ def found(
     """
     Make a group inside another one; collective over that one.
 
-    The first rank of each node makes the node barrier, tells its name, and takes the name away when all
-    have mapped it. Whoever takes no part (``place`` is None) still has to call this. Nobody returns
-    before all have looked which processes they can see: one that ended earlier would be taken for one
-    that cannot be seen, and waited for for ever.
+    The first rank of each node makes the node barrier, sends its name, and removes the name when all
+    have mapped it. Ranks that do not join (``place`` is None) must still call this. No rank returns
+    before all have checked which processes they can see: a process that ended earlier would be taken for
+    one that is not visible, and waited for forever.
     """
     failure: Exception | None = None
     node_barrier: _core.NodeBarrier | None = None
@@ -477,9 +478,9 @@ def found(
     except Exception as error:
         failure = error
     try:
-        # Barriers are told apart by the process that made them.
+        # Barriers are identified by the process that made them.
         mine = place.processes[place.rank] if place is not None else -1
-        # What could not be allocated is no node barrier yet.
+        # A segment that could not be allocated is not a node barrier yet.
         told = parent.allgather_bytes(
             f"{mine} {made}".encode() if node_barrier is not None else b""
         )
@@ -510,7 +511,7 @@ def found(
 
 
 def _raise_if(bad: int, failure: Exception | None) -> None:
-    """Raise what failed here, or that something did elsewhere."""
+    """Raise the failure of this rank, or an error for a failure of another rank."""
     if failure is not None:
         raise failure
     if bad:

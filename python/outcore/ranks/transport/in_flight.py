@@ -1,17 +1,17 @@
 """
-Collective calls of one group that were started and have not ended.
+Started collective calls of one group that have not ended.
 
-Problem. A step of a group has no name of its own: ranks are in step because each makes the same calls
-in the same order. Two calls at once would take each other's answers.
+Problem. A step of a group has no identifier: ranks are in step because each makes the same calls in the
+same order. Two concurrent calls would receive each other's answers.
 
-Idea. One queue for each group, and one thread that makes its calls in the order in which they were
-started, which is the same on all ranks. So each call has the steps, slots and messages to itself, and
-ranks may wait for requests in any order: whatever they wait for goes on by itself. Any other use of the
-group on this rank waits until the queue is empty (`InFlight.finish`), so it has its place in the same
-order on all ranks, too.
+Approach. Each group has one queue, and one thread that makes its calls in the order in which they were
+started, which is the same on all ranks. Each call therefore has the steps, slots and messages to itself.
+Ranks may wait for requests in any order, because all requests make progress independently. Any other use
+of the group on this rank waits until the queue is empty (`InFlight.finish`), so its position in the
+order is also the same on all ranks.
 
-Invariants. At any time one thread at most uses the group. The thread lives as long as there is something
-to do; it is a daemon, and the end of the process waits for the calls themselves (``requests.py``).
+Invariants. At most one thread uses the group at any time. The thread exists as long as there is work. It
+is a daemon thread; the end of the process waits for the calls themselves (``requests.py``).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from outcore.ranks.transport.timeouts import DeferredInterrupt
 
 __all__ = ["InFlight"]
 
-# Seconds between two looks whether the user has given up.
+# Seconds between two checks for an interrupt by the user.
 _TICK = 0.2
 
 
 class _Group(Protocol):
-    """The part of a transport that is needed here."""
+    """Interface: the methods of a transport that are needed here."""
 
     @property
     def rank(self) -> int:
@@ -40,19 +40,19 @@ class _Group(Protocol):
         ...
 
     def give_up(self, text: str) -> None:
-        """Tell all ranks that this one cannot go on."""
+        """Stop the group on all ranks, because this rank cannot continue."""
         ...
 
 
 class InFlight:
     """
-    The started calls of one rank in one group.
+    Started calls of one rank in one group.
 
     Parameters
     ----------
     threads
-        Whether another thread than the caller's may use the group. If not, a call is made where it is
-        started.
+        Whether a thread other than the caller's may use the group. If not, each call is made directly
+        when it is started.
 
     Examples
     --------
@@ -73,18 +73,20 @@ class InFlight:
         self._waiting: deque[Callable[[], None]] = deque()
         self._serving = False
         self._server: int | None = None
-        #: Of the call that was started last: when it has ended, all have. None: there is nothing to
-        #: wait for.
+        #: Event of the last started call: when it has ended, all have. None: there is no call to wait
+        #: for.
         self.last: Future[Any] | None = None
 
     def start(self, call: Callable[[], None], ended: Future[Any]) -> None:
         """
-        Make a call when those that were started before have ended.
+        Run a call after all calls that were started before have ended.
 
         Parameters
         ----------
         call
-            Makes it; raises nothing, and settles `ended`.
+            Function that makes the call and sets `ended`; it must not raise.
+        ended
+            Future of the call.
         """
         self._own()
         with self._lock:
@@ -99,19 +101,19 @@ class InFlight:
                     target=self._serve, name="outcore-collectives", daemon=True
                 ).start()
                 return
-            except RuntimeError:  # the system has no more of them, or Python is about to end
+            except RuntimeError:  # the system cannot start more threads, or Python is about to end
                 pass
         self._serve()
 
     def finish(self, group: _Group) -> None:
         """
-        Wait until all have ended, well or not; their requests tell how. Nothing to do for them itself.
+        Wait until all calls have ended; their requests report errors. Returns if there are none.
 
         Raises
         ------
         CollectiveError
-            Not here, but in all requests and at the next step, if this rank was interrupted twice while
-            it waited: it gives up the group then.
+            Not by this method, but by all requests and the next step, if this rank was interrupted twice
+            during the wait: it then stops the group.
         """
         last = self.last
         if last is None or self._server == threading.get_ident():
@@ -138,6 +140,6 @@ class InFlight:
             call()
 
     def _own(self) -> None:
-        # No thread survives a fork, and what the parent started is the parent's.
+        # Threads do not survive a fork, and calls that the parent started belong to the parent.
         if self._pid != os.getpid():
             self._forget()

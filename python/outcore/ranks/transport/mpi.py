@@ -1,9 +1,9 @@
 """
-MPI: the only file that knows it.
+Messages through MPI; the only module that imports mpi4py.
 
-A communicator is duplicated once, so that our messages never meet those of its owner. All else is
-point-to-point messages on the duplicate (`wire.py`), so groups that are split off need no
-communicators. Nothing here waits inside MPI: operations are started and asked after, with naps.
+A communicator is duplicated once, so that messages of outcore cannot be confused with those of its
+owner. All communication is by point-to-point messages on the duplicate (`wire.py`), so split groups need
+no communicators. No call blocks inside MPI: operations are started and tested, with sleeps in between.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from outcore.ranks.transport.timeouts import DeferredInterrupt, Patience
 
 __all__ = ["comm_world", "of_communicator"]
 
-# Buffers of messages that nobody waits for any more: MPI may still use them.
+# Buffers of abandoned messages, which MPI may still use.
 _ABANDONED: list[Any] = []
-# Under this number a communicator remembers its transport.
+# Attribute key under which a communicator stores its transport.
 _KEYVAL: list[int] = []
 
 
 def comm_world() -> Any:
-    """Tell the communicator of all ranks."""
+    """Return the communicator of all ranks."""
     from mpi4py import MPI
 
     return MPI.COMM_WORLD
 
 
 def of_communicator(comm: Any, patience: Patience) -> Group | SerialTransport:
-    """Make the transport of an mpi4py communicator; collective over it, the first time."""
+    """Return the transport of an mpi4py communicator; the first call is collective over it."""
     from mpi4py import MPI
 
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
@@ -72,7 +72,7 @@ def _found(MPI: Any, comm: Any, patience: Patience) -> Group:
     node = identity()
     pretended = os.environ.get("OUTCORE_RANKS_PER_NODE", "")
     if pretended:
-        # For tests: ranks of one machine that behave as if they shared no memory.
+        # For tests: ranks of one machine that act as if they shared no memory.
         count = int(pretended) if re.fullmatch(r"[0-9]+", pretended) else 0
         if count < 1:
             raise UsageError(
@@ -96,32 +96,32 @@ def _nap_until(request: Any) -> None:
 
 
 class Boot:
-    """What the ranks need to make their first group."""
+    """Operations that the ranks need to make their first group."""
 
     def __init__(self, MPI: Any, comm: Any) -> None:
         self._MPI = MPI
         self._comm = comm
 
     def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Records of all ranks."""
+        """Gather records of all ranks."""
         table = np.empty((self._comm.Get_size(), record.size), np.int64)
         _nap_until(self._comm.Iallgather(record, table))
         return table
 
     def allgather_bytes(self, blob: bytes) -> list[bytes]:
-        """Bytes of all ranks."""
+        """Gather bytes of all ranks."""
         lengths = self.allgather(np.array([len(blob)], np.int64))[:, 0]
         longest = max(8, int(lengths.max() + 7) // 8 * 8)
         table = self.allgather(np.frombuffer(blob.ljust(longest, b"\0"), np.int64).copy())
         return [row.tobytes()[:n] for row, n in zip(table, lengths.tolist(), strict=True)]
 
     def agree(self, code: int) -> int:
-        """Tell the largest code of any rank."""
+        """Return the largest code of any rank."""
         return int(self.allgather(np.array([code], np.int64)).max())
 
 
 class MpiWire:
-    """Messages on a communicator of our own."""
+    """Messages on a duplicated communicator."""
 
     def __init__(self, MPI: Any, comm: Any) -> None:
         self.context = 0
@@ -134,18 +134,18 @@ class MpiWire:
     # The end of the program
 
     def begin_end(self) -> bool:
-        """Say that this rank has come to its end; False if nobody has to be told."""
+        """Announce that this rank has reached its end; return False if no rank needs to know."""
         if self._MPI.Is_finalized() or not self.groups or any(one.stopped for one in self.groups):
             return False
         self._end = self._comm.Ibarrier()
         return True
 
     def all_ended(self) -> bool:
-        """Whether all ranks have said so."""
+        """Return whether all ranks have announced their end."""
         return bool(self._end.Test())
 
     def waiting_ranks(self) -> tuple[int, ...]:
-        """Ranks that wait for this one in a call that it has not made."""
+        """Return the ranks that wait for this one in a call that it has not made."""
         for group in self.groups:
             if waiting := group.waiting_ranks():
                 return tuple(group.place.processes[rank] for rank in waiting)
@@ -162,19 +162,19 @@ class MpiWire:
     # Messages
 
     def send(self, peer: int, tag: int, data: Bytes) -> MpiRequest:
-        """Start sending."""
+        """Start to send."""
         request = self._comm.Isend([data, self._MPI.BYTE], peer, tag)
         return MpiRequest(self._MPI, request, data, peer, False)
 
     def receive(self, peer: int, tag: int, room: Bytes) -> MpiRequest:
-        """Start receiving."""
+        """Start to receive."""
         request = self._comm.Irecv([room, self._MPI.BYTE], peer, tag)
         return MpiRequest(self._MPI, request, room, peer, True)
 
     def take(self, tag: int) -> bytes | None:
-        """Tell a message with this tag, if there is one."""
+        """Return a message with this tag; None if there is none."""
         status = self._MPI.Status()
-        # Matched: of two threads that see one message, the other one would wait for it for ever.
+        # Matched probe: otherwise two threads may see one message, and one would wait for it forever.
         message = self._comm.Improbe(self._MPI.ANY_SOURCE, tag, status)
         if message is None:
             return None
@@ -189,7 +189,7 @@ class MpiWire:
 
 
 class MpiRequest:
-    """A message that MPI carries."""
+    """A message that MPI transfers."""
 
     def __init__(self, MPI: Any, request: Any, data: Bytes, peer: int, receives: bool) -> None:
         self._MPI = MPI
@@ -201,7 +201,7 @@ class MpiRequest:
         self._done = False
 
     def done(self) -> bool:
-        """Whether it has arrived, or its buffer may be used again."""
+        """Return whether the message has arrived, or its buffer may be used again."""
         if not self._done:
             try:
                 self._done = self._request.Test(self._status)
@@ -216,11 +216,11 @@ class MpiRequest:
         return self._done
 
     def count(self) -> int:
-        """Bytes that arrived."""
+        """Return the number of bytes that arrived."""
         return int(self._status.Get_count(self._MPI.BYTE))
 
     def abandon(self) -> None:
-        """Nobody waits any more."""
+        """Stop waiting for the message."""
         if not self._done:
             if self._receives:
                 self._request.Cancel()

@@ -1,11 +1,12 @@
 """
 Memory that the ranks of one node map.
 
-A segment is a file in memory with a random name, which all map and the maker then unlinks: nothing
-stays behind when processes end. A maker that is killed before that leaves a file, which takes memory as
-long as the machine runs; so he holds a lock on it, which ends with him, and the first segment of another
-process removes what nobody holds (`sweep`). Space is allocated when the segment is made, so that a full
-``/dev/shm`` is an error then, and not a signal later.
+A segment is a file in memory with a random name. All ranks map it, and its maker then unlinks it, so
+nothing remains when processes end. A maker that is killed before that leaves a file, which occupies
+memory as long as the machine runs. The maker therefore holds a lock on the file, which ends with the
+maker, and the first segment of another process removes files without a lock (`sweep`). Space is
+allocated when the segment is made, so that a full ``/dev/shm`` is an error at that point, and not a
+signal later.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ _NAME = re.compile(r"outcore-[0-9a-f]{24}")
 
 
 class NodeMemory(Protocol):
-    """Makes segments and maps them."""
+    """Interface: makes segments and maps them."""
 
     def make(self, nbytes: int) -> str:
-        """Make a segment of zeros and tell its name; at most 64 characters."""
+        """Make a segment of zeros and return its name, of at most 64 characters."""
         ...
 
     def map(self, name: str, nbytes: int, offset: int, length: int) -> Bytes:
@@ -42,7 +43,7 @@ class NodeMemory(Protocol):
         ...
 
     def unlink(self, name: str) -> None:
-        """Take the name away; mappings stay."""
+        """Remove the name; mappings remain."""
         ...
 
 
@@ -52,21 +53,21 @@ def _folder() -> Path:
 
 
 def identity() -> str:
-    """Tell one node from another: who has this identity shares memory with us."""
+    """Return an identifier of this node: processes with the same identifier share memory."""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        # A number that the kernel gives to each mounted file system: containers of one machine
-        # have a /dev/shm of their own, or share one.
+        # Number of the mounted file system: containers of one machine may have separate instances of
+        # /dev/shm, or share one.
         return f"{boot}:{_folder().stat().st_dev}"
     return f"{os.uname().nodename}:{_folder()}"
 
 
 def sweep() -> None:
-    """Remove segments whose makers were killed before they had unlinked them."""
+    """Remove segments whose makers were killed before unlinking them."""
     with contextlib.suppress(OSError):
         for name in os.listdir(_folder()):
             if _NAME.fullmatch(name):
-                with contextlib.suppress(OSError):  # gone meanwhile, somebody else's, or held
+                with contextlib.suppress(OSError):  # removed, of another user, or locked
                     _remove_left(_folder() / name)
 
 
@@ -82,15 +83,15 @@ def _remove_left(path: Path) -> None:
 class MappedMemory:
     """Segments in ``/dev/shm``."""
 
-    # Whether this process has looked for what others left.
+    # Whether this process has already called `sweep`.
     _swept: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        # Of segments that have a name: what holds their locks.
+        # Descriptors that hold the locks of segments with a name.
         self._held: dict[str, int] = {}
 
     def make(self, nbytes: int) -> str:
-        """Make the file; who maps a part allocates it."""
+        """Make the file; each rank allocates the part that it maps."""
         if not MappedMemory._swept:
             MappedMemory._swept = True
             sweep()
@@ -105,7 +106,7 @@ class MappedMemory:
         return name
 
     def _locked(self) -> tuple[str, int]:
-        """A new file, and its descriptor, which has its lock."""
+        """Return the path and the locked descriptor of a new file."""
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
         while True:
             name = f"outcore-{secrets.token_hex(12)}"
@@ -118,10 +119,10 @@ class MappedMemory:
             except BaseException:
                 os.close(fd)
                 raise
-            os.close(fd)  # swept before it was locked
+            os.close(fd)  # removed by `sweep` before it was locked
 
     def map(self, name: str, nbytes: int, offset: int, length: int) -> Bytes:
-        """Map the whole, and allocate a part, by whom it will be used."""
+        """Map the whole segment, and allocate the part that this process will use."""
         with _refusals(nbytes):
             fd = os.open(_folder() / name, os.O_RDWR | os.O_CLOEXEC)
             try:

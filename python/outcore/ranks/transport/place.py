@@ -1,4 +1,4 @@
-"""Where a rank stands in its group, and the numbers that ranks of a group have to agree on."""
+"""The place of a rank in its group: nodes, processes, and numbers that the ranks agree on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 
 __all__ = ["CALLS", "Place", "seat"]
 
-# The calls, as they stand in the heads of cells.
+# Names of the calls, by their number in the heads of cells.
 CALLS = (
     "nothing",
     "barrier",
@@ -25,19 +25,19 @@ CALLS = (
 BARRIER, AGREE, ALLGATHER, ALLGATHER_BYTES, SHARED, SPLIT, EXCHANGE, SECOND = range(1, 9)
 OFF, REASONS = range(9, 11)
 
-# Most bytes that a rank says in one step: at the node barrier alone, and between nodes.
+# Maximum number of bytes of a rank in one step: within a node, and between nodes.
 CELL, FAR_CELL = 16384, 1024
 # Bytes of the head of a cell: call, length, length of all parts.
 HEAD = 16
 
-# Tags of one group on the wire. MPI promises numbers up to 32767.
+# Tags of messages of one group. MPI guarantees numbers up to 32767.
 TAG_GATHER, TAG_DATA, TAG_STOP, TAG_ASK, TAG_ANSWER = range(5)
 _TAGS, _TAGS_IN_ALL = 5, 32767
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where this rank stands in its group."""
+    """Place of this rank in its group."""
 
     rank: int
     processes: tuple[int, ...]
@@ -59,12 +59,12 @@ class Place:
 
     @cached_property
     def leaders(self) -> tuple[int, ...]:
-        """The first rank of each node, which speaks for it."""
+        """First rank of each node, which communicates for the node."""
         return tuple(self.nodes.index(node) for node in range(max(self.nodes) + 1))
 
     @property
     def leads(self) -> bool:
-        """Whether this rank is one of them."""
+        """Whether this rank is the first of its node."""
         return self.here[0] == self.rank
 
     @cached_property
@@ -78,18 +78,18 @@ class Place:
         return len(self.here), CELL, self.size * (HEAD + FAR_CELL) if self.far else 0
 
     def on(self, nodes: Iterable[int]) -> tuple[int, ...]:
-        """Ranks on some nodes."""
+        """Return the ranks on the given nodes."""
         wanted = set(nodes)
         return tuple(rank for rank, node in enumerate(self.nodes) if node in wanted)
 
     def tag(self, kind: int) -> int:
-        """Tag of messages of this group."""
-        # Numbers come again after six thousand groups, of which few are alive.
+        """Return the tag of messages of one kind in this group."""
+        # Numbers repeat after six thousand groups, few of which exist at the same time.
         return (self.context * _TAGS + kind) % (_TAGS_IN_ALL // _TAGS * _TAGS)
 
 
 def seat(rank: int, processes: Iterable[int], nodes: Iterable[object], context: int) -> Place:
-    """Make a place; nodes may have any names."""
+    """Return the place of a rank; nodes may have any names."""
     names = list(nodes)
     order = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return Place(rank, tuple(processes), tuple(order[name] for name in names), context)

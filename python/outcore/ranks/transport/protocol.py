@@ -1,8 +1,8 @@
 """
-What a transport is: the words that everything above it speaks.
+Interfaces of transports: `Transport`, `Exchange`, `Shared`, and `Communicator` for types.
 
-A method of `Transport` is called by all ranks of the group, in the same order. Only int64 records
-and bytes travel; nothing is pickled.
+All ranks of a group call the methods of `Transport` in the same order. Only int64 records and bytes are
+sent; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Bytes = NDArray[np.uint8]
 
 
 class Exchange(Protocol):
-    """A started exchange; its buffers are not the caller's until `wait` returns."""
+    """A started exchange; its buffers must not be used until `wait` returns."""
 
     def test(self) -> bool:
-        """Whether it is complete. Asking moves messages on; it never waits."""
+        """Return whether the exchange is complete. Makes progress on messages, and never waits."""
         ...
 
     def wait(self) -> None:
@@ -33,65 +33,65 @@ class Exchange(Protocol):
 
 
 class Shared(Protocol):
-    """Memory that the ranks of one node share: each has a part of its own."""
+    """Memory that the ranks of one node share, with a separate part for each rank."""
 
     @property
     def mine(self) -> Bytes:
-        """The part of this rank, on pages of its own, zeros at first."""
+        """Part of this rank, on separate pages, initially zero."""
         ...
 
     def of(self, rank: int) -> Bytes:
-        """The part of another rank of the same node."""
+        """Return the part of another rank of the same node."""
         ...
 
     def unpin(self) -> None:
         """
-        Let the part of this rank give way: within the budget, but nobody is refused for it.
+        Make the part of this rank reclaimable: it counts in the budget, but gives way to other requests.
 
-        What is in it may be gone afterwards. Nobody may use it until `pin`.
+        Its contents may be lost afterwards. It must not be used until `pin`.
         """
         ...
 
     def pin(self) -> bool:
         """
-        Hold the part of this rank again; raises where the budget has no room for it now.
+        Reserve the part of this rank again; raise if it does not fit the budget now.
 
-        Tells whether what was in it is still there: if not, these are other pages.
+        Return whether the contents still exist. If not, the pages are new.
         """
         ...
 
     def gather(self) -> None:
-        """Have the part of this rank in huge pages, where the system does that."""
+        """Move the part of this rank to huge pages, if the operating system supports that."""
         ...
 
     def close(self) -> None:
-        """Release it; the memory goes when all ranks have, and nothing refers to it any more."""
+        """Release the memory; it is freed when all ranks have done so and nothing refers to it."""
         ...
 
 
 class Communicator(Protocol):
-    """What a communicator of mpi4py has, as far as types go."""
+    """Type of a communicator of mpi4py."""
 
     def Get_rank(self) -> int:
-        """Tell the number of this rank."""
+        """Return the number of this rank."""
         ...
 
     def Get_size(self) -> int:
-        """Count the ranks."""
+        """Return the number of ranks."""
         ...
 
 
 class Transport(Protocol):
     """
-    Moves bytes between the ranks of one group. Nothing else.
+    Moves bytes between the ranks of one group.
 
-    `outcore.open` and all that takes ``comm=`` makes one of a communicator of mpi4py, and takes one made
-    elsewhere; `CollectiveArray.transport` is that of an array.
+    `outcore.open` and all functions with ``comm=`` accept a communicator of mpi4py, for which they make
+    a transport, or an existing transport. `CollectiveArray.transport` is that of an array.
     """
 
     @property
     def rank(self) -> int:
-        """Number of this rank, from 0."""
+        """Number of this rank, starting at 0."""
         ...
 
     @property
@@ -101,27 +101,27 @@ class Transport(Protocol):
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Number of the node of each rank, dense from 0."""
+        """Number of the node of each rank, consecutive from 0."""
         ...
 
     @property
     def in_flight(self) -> InFlight:
-        """Collective calls that were started; any other step waits until they have ended."""
+        """Started collective calls; any other step waits until they have ended."""
         ...
 
     def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
         """
-        Records of all ranks.
+        Gather records of all ranks on all ranks.
 
         Parameters
         ----------
         record
-            Flat int64, of one length on all ranks.
+            Flat int64 array, of the same length on all ranks.
 
         Returns
         -------
         numpy.ndarray
-            Of shape ``(size, len(record))``.
+            Array of shape ``(size, len(record))``.
 
         Examples
         --------
@@ -134,17 +134,17 @@ class Transport(Protocol):
 
     def allgather_bytes(self, blob: bytes) -> list[bytes]:
         """
-        Bytes of all ranks. For error texts and paths, not for data.
+        Gather bytes of all ranks on all ranks; for error texts and paths, not for data.
 
         Parameters
         ----------
         blob
-            Of any length.
+            Bytes of any length.
 
         Returns
         -------
         list of bytes
-            In the order of ranks.
+            Bytes of each rank, in the order of ranks.
 
         Examples
         --------
@@ -156,7 +156,7 @@ class Transport(Protocol):
 
     def barrier(self) -> None:
         """
-        Wait until all ranks have come.
+        Wait until all ranks have called this.
 
         Examples
         --------
@@ -168,17 +168,17 @@ class Transport(Protocol):
 
     def agree(self, code: int) -> int:
         """
-        Tell the largest code of any rank.
+        Return the largest code of any rank.
 
         Parameters
         ----------
         code
-            What this rank says.
+            Code of this rank.
 
         Returns
         -------
         int
-            The same on all ranks.
+            The largest code, the same on all ranks.
 
         Examples
         --------
@@ -196,19 +196,20 @@ class Transport(Protocol):
         recv_counts: Sequence[int] | NDArray[np.integer[Any]],
     ) -> Exchange:
         """
-        Start sending bytes to all ranks and receiving from all.
+        Start to send bytes to all ranks and to receive bytes from all.
 
         Parameters
         ----------
         send, recv
             Packed ``uint8`` buffers, in the order of ranks.
         send_counts, recv_counts
-            Bytes for and from each rank. What ``p`` sends to ``q`` is what ``q`` expects of ``p``.
+            Number of bytes for and from each rank. The count that ``p`` sends to ``q`` must equal the
+            count that ``q`` receives from ``p``.
 
         Returns
         -------
         Exchange
-            The buffers are not the caller's until its `wait` returns.
+            The started exchange. Do not use the buffers until its `wait` returns.
 
         Examples
         --------
@@ -226,15 +227,14 @@ class Transport(Protocol):
 
     def shared(self, nbytes: int) -> Shared:
         """
-        Make memory that the ranks of this node share; each gives ``nbytes``, 0 too.
+        Allocate memory that the ranks of this node share; each adds ``nbytes``, possibly 0.
 
-        Collective over the node. The part of this rank is counted in its memory budget until
-        `Shared.close`.
+        Collective over the node. The part of this rank counts in its memory budget until `Shared.close`.
 
         Parameters
         ----------
         nbytes
-            Of this rank's part.
+            Bytes of this rank's part.
 
         Returns
         -------
@@ -259,19 +259,19 @@ class Transport(Protocol):
 
     def split(self, color: int, key: int) -> Transport | None:
         """
-        Part the group: ranks of one color make a group, ordered by key, then by rank.
+        Split the group: ranks with the same color form a group, ordered by key, then by rank.
 
         Parameters
         ----------
         color
-            Ranks of one color belong together. Below 0 this rank takes no part.
+            Number of the new group. With a negative color this rank joins no group.
         key
             Order within the group.
 
         Returns
         -------
         Transport or None
-            Of the group of this rank; None if it takes no part.
+            Transport of the new group of this rank; None if it joins none.
 
         Examples
         --------
@@ -284,34 +284,34 @@ class Transport(Protocol):
     @property
     def mishaps(self) -> int:
         """
-        How often ranks made different calls, or called off.
+        Number of times that ranks made different calls, or aborted one.
 
-        The ranks of a node count alike. What they made together before that, one of them may lack.
+        The ranks of a node have the same count. After such a failure, one of them may lack objects that
+        they had made together before.
         """
         ...
 
-    #: What `_core.writes` of this process was when the ranks last synchronised in a collective
-    #: call; None before they have. Who wrote since then must not have the others read before he
-    #: comes.
+    #: Value of `_core.writes` of this process when the ranks last synchronised in a collective call;
+    #: None before that. A rank that has written since then must not let the others read before it joins.
     synchronised: int | None
 
     def call_off(self, said: bytes) -> list[bytes]:
         """
         Make all ranks raise, because this one failed between two steps.
 
-        It is called in place of the next step, whichever that is: the ranks that make that raise
-        `CollectiveError` (``rank-failed``) with what this one says (`failing.describe`), and go on in
-        step. It must not be called if the others may make no step.
+        It is called in place of the next step, of any kind. The ranks that make that step raise
+        `CollectiveError` (``rank-failed``) with the reason of this rank (`failing.describe`), and stay
+        in step. It must not be called if the other ranks may make no further step.
 
         Parameters
         ----------
         said
-            Why, as `failing.describe` writes it.
+            Reason, as written by `failing.describe`.
 
         Returns
         -------
         list of bytes
-            What each rank said; nothing of those who did not fail.
+            Reason of each rank; empty for ranks that did not fail.
 
         Examples
         --------
@@ -332,27 +332,27 @@ class Transport(Protocol):
 
     def waits_for(self, rank: int, elapsed: float) -> bool:
         """
-        Look around while this rank waits for a lock that another one of its node holds.
+        Check for failures while this rank waits for a lock that another rank of its node holds.
 
         Not collective.
 
         Parameters
         ----------
         rank
-            Who holds the lock.
+            Rank that holds the lock.
         elapsed
             Seconds that this rank has waited.
 
         Returns
         -------
         bool
-            Whether that rank ended, or left the group: it will not give the lock back. Of a rank of
-            another node it is not known: False.
+            Whether that rank ended or left the group, and so will not release the lock. Always False for
+            a rank of another node, whose state is not known here.
 
         Raises
         ------
         CollectiveError
-            The group was stopped, or this is longer than the timeout of the group.
+            The group was stopped, or `elapsed` is longer than the timeout of the group.
 
         Examples
         --------
@@ -368,14 +368,14 @@ class Transport(Protocol):
 
     def give_up(self, text: str) -> None:
         """
-        Tell all ranks that this one cannot go on: they raise `CollectiveError` (``rank-failed``).
+        Stop the group, because this rank cannot continue.
 
-        Not collective. Every call of any rank raises from then on.
+        All ranks raise `CollectiveError` (``rank-failed``), now and at every later call. Not collective.
 
         Parameters
         ----------
         text
-            Why.
+            Reason.
 
         Examples
         --------
@@ -395,7 +395,7 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """
-        Leave the group for good; others that still wait for this rank are told so.
+        Leave the group permanently; ranks that still wait for this one are notified.
 
         Examples
         --------

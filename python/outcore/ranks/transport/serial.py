@@ -1,4 +1,4 @@
-"""A group of one: nothing travels."""
+"""A group of one rank, without messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["SerialTransport"]
 
 class SerialTransport:
     """
-    The transport of a process on its own.
+    Transport of a single process.
 
     Examples
     --------
@@ -42,21 +42,21 @@ class SerialTransport:
         self._shares: weakref.WeakSet[GroupShared] = weakref.WeakSet()
 
     def allgather(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
-        """One row: the record itself, copied."""
+        """Return one row: a copy of the record."""
         self._check()
         return record_of(record)[None, :].copy()
 
     def allgather_bytes(self, blob: bytes) -> list[bytes]:
-        """Give the blob back."""
+        """Return the blob."""
         self._check()
         return [bytes(blob)]
 
     def barrier(self) -> None:
-        """Return at once."""
+        """Return immediately."""
         self._check()
 
     def agree(self, code: int) -> int:
-        """Give the code back."""
+        """Return the code."""
         self._check()
         return int(code)
 
@@ -67,7 +67,7 @@ class SerialTransport:
         recv: Any,
         recv_counts: Sequence[int] | NDArray[np.integer[Any]],
     ) -> SerialExchange:
-        """Copy what this rank sends to itself."""
+        """Copy the bytes that this rank sends to itself."""
         self._check()
         source, target = flat(send, "send"), flat(recv, "recv", writable=True)
         to, of = counted(send_counts, 1, source.size), counted(recv_counts, 1, target.size)
@@ -76,33 +76,33 @@ class SerialTransport:
         return SerialExchange()
 
     def shared(self, nbytes: int) -> GroupShared:
-        """Memory of this process, counted in its budget."""
+        """Allocate memory of this process, counted in its budget."""
         self._check()
         made = share_alone(nbytes)
         self._shares.add(made)
         return made
 
     def split(self, color: int, key: int) -> SerialTransport | None:
-        """Another group of one, or None."""
+        """Return another group of one rank, or None."""
         self._check()
         return SerialTransport() if color >= 0 else None
 
     def call_off(self, said: bytes) -> list[bytes]:
-        """Give back what was said."""
+        """Return the reason."""
         self._check()
         return [said]
 
     def waits_for(self, rank: int, elapsed: float) -> bool:
-        """Never: another thread of this process has the lock."""
+        """Return False: another thread of this process holds the lock."""
         self._check()
         return False
 
     def give_up(self, text: str) -> None:
-        """Every call raises from now on."""
+        """Make every later call raise."""
         self._failed = text
 
     def close(self) -> None:
-        """Nothing can be called any more; releases the memory shared in it."""
+        """Release the memory shared in the group; no call is possible afterwards."""
         self.in_flight.finish(self)
         self._closed = True
         for made in list(self._shares):
@@ -110,7 +110,7 @@ class SerialTransport:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the transport is closed."""
         return self._closed
 
     def _check(self) -> None:
@@ -123,11 +123,11 @@ class SerialTransport:
 
 
 class SerialExchange:
-    """Complete from the start."""
+    """An exchange that is complete from the start."""
 
     def test(self) -> bool:
-        """Always true."""
+        """Return True."""
         return True
 
     def wait(self) -> None:
-        """Return at once."""
+        """Return immediately."""

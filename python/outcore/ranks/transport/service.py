@@ -1,20 +1,20 @@
 """
-Requests between nodes: answered by a thread of the first rank of each node, while its ranks compute.
+Requests between nodes, answered by a thread of the first rank of each node.
 
-Problem. A rank wants elements that lie in memory of another node, and nobody there makes a call.
-Windows of MPI would be the word for it; but without special hardware MPI itself moves their data
-only while somebody is inside MPI at the target, their atomic operations know nothing of processors
-that write the same memory, and their flushes wait where no rank that died is noticed.
+Problem. A rank needs elements in memory of another node, where no rank makes a call. MPI windows are
+meant for this. However, without special hardware MPI moves their data only while the target is inside
+MPI, their atomic operations do not cover processors that write the same memory directly, and their
+flushes wait where the death of a rank is not noticed.
 
-Idea. What one asks of another node is a message (`Wire`), and the ranks of a node share its memory: so
-one thread for each node answers for all of them (the *data server* of Global Arrays' ARMCI). A request
-names a subject (a number of which all ranks know what it means), and whoever registered the subject
-answers. Requests of one rank are answered in the order in which they were made. Answers of what only
-has to arrive (a put) are waited for later: at most so many bytes are on their way.
+Approach. A request to another node is a message (`Wire`). The ranks of a node share its memory, so one
+thread per node answers for all of them (the *data server* of Global Arrays' ARMCI). A request names a
+subject, a number that has the same meaning on all ranks, and the registered handler of the subject
+answers. Requests of one rank are answered in the order in which they were made. Answers that only
+confirm an arrival (a put) are awaited later, with a limit on the bytes in progress.
 
-Invariants. A call returns when what it sends has left its memory. Waiting never spins, looks
-whether the group was stopped, and ends with it. Messages are pieces of a length that both sides
-count in their memory budgets.
+Invariants. A call returns when its data has left the memory of the caller. Waits do not spin, check
+whether the group was stopped, and end with it. Messages are pieces whose length counts in the memory
+budgets of both sides.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ if TYPE_CHECKING:
 
 __all__ = ["PIECE", "Handler", "Service", "service_of"]
 
-#: Most bytes of elements in one message, unless one element has more.
+#: Maximum number of bytes of elements in one message, unless a single element is larger.
 PIECE = 1 << 18
-# Requests that may be on their way, each with at most `PIECE` bytes.
+# Maximum number of requests in progress, each with at most `PIECE` bytes.
 _DEPTH = 4
-# Of a request: subject, process and number of who asks, words that follow. Of an answer: whether it
-# failed, bytes.
+# Head of a request: subject, process and number of the sender, number of following words. Head of an
+# answer: whether the request failed, number of bytes.
 _HEAD, _ANSWER = 4, 2
-# Room for why a request failed.
+# Bytes for the reason of a failed request.
 _REASON = 4096
 _NAP, _LONG_NAP = 10e-6, 1e-3
 
-#: Answers a request: gets its words and data, and gives bytes.
+#: Handler of a request: takes its words and data, and returns bytes.
 Handler = Callable[[NDArray[np.int64], Bytes], Bytes]
-#: What is done with an answer.
+#: Function that processes an answer.
 Then = Callable[[Bytes], None]
 _NOTHING: Bytes = np.empty(0, np.uint8)
-# Ended before MPI is: its thread would call it afterwards.
+# Services end before MPI ends, because their threads call MPI.
 _ALL: weakref.WeakSet[Service] = weakref.WeakSet()
 
 
@@ -73,7 +73,7 @@ def _close_all() -> None:
 
 def service_of(transport: Transport) -> Service | None:
     """
-    Tell the requests of a group; None if all its ranks share memory.
+    Return the service of a group; None if all its ranks share memory.
 
     Raises
     ------
@@ -97,22 +97,22 @@ def service_of(transport: Transport) -> Service | None:
 
 class Service:
     """
-    The requests of one rank to other nodes, and on the first rank of a node the answers.
+    Requests of one rank to other nodes and, on the first rank of a node, the answers.
 
     Parameters
     ----------
     group
-        The ranks, on several nodes.
+        Group of ranks on several nodes.
     """
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        # Weak: an array whose last handle went answers no more.
+        # Weak references: an array without handles no longer answers.
         self._subjects: dict[int, weakref.WeakMethod[Handler] | None] = {}
         self._numbers = 0
         self._server: threading.Thread | None = None
         self._ends = False
-        # Of this rank as one that asks.
+        # State of this rank as a client.
         self._turn = threading.RLock()
         self._sending: list[tuple[int, Request]] = []
         self._awaited: deque[tuple[int, Request, Bytes, Then | None]] = deque()
@@ -131,21 +131,23 @@ class Service:
 
     def register(self, number: int, largest: int, handler: Handler) -> None:
         """
-        Begin to answer for a subject.
+        Start to answer requests for a subject.
 
         Parameters
         ----------
         number
-            Of the subject, the same on all ranks: the largest `next` of them.
+            Number of the subject, the same on all ranks: the largest `next` of any rank.
         largest
-            Most bytes of an element of it.
+            Largest number of bytes of one element.
         handler
-            Answers; called on the first rank of each node. Of a method no more than its object lives.
+            Method that answers requests, called on the first rank of each node. It is held by a weak
+            reference.
 
         Raises
         ------
         BudgetError
-            No room for messages: `_DEPTH` pieces, and on the first rank of a node as many again.
+            The budget has no space for messages: `_DEPTH` pieces, and twice that on the first rank of a
+            node.
         """
         with self._turn:
             room = _DEPTH * max(PIECE, largest) * (2 if self._group.place.leads else 1)
@@ -164,14 +166,14 @@ class Service:
                 self._server.start()
 
     def forget(self, number: int) -> None:
-        """Answer no more; all ranks have agreed that nobody asks."""
+        """Stop answering requests for a subject; all ranks have agreed that none will follow."""
         with self._turn:
             self._subjects.pop(number, None)
             if not self._subjects:
                 self._rest()
 
     def close(self) -> None:
-        """End; whoever still asks is told that this rank left."""
+        """Stop the service; ranks that still send requests get the error that this rank left."""
         if self._pid != os.getpid():
             return
         with self._turn:
@@ -205,21 +207,22 @@ class Service:
         then: Then | None = None,
     ) -> None:
         """
-        Send a request to the node of a rank; what answers is handed to `then`, at the latest by
-        `settle`.
+        Send a request to the node of a rank; `then` gets the answer, at the latest in `settle`.
 
         Parameters
         ----------
         rank
             Any rank of the node.
         number
-            The subject.
+            Number of the subject.
         words
-            What is asked.
+            Parameters of the request.
         data
-            Elements that belong to it; copied.
+            Elements of the request; they are copied.
         room
-            Most bytes of the answer.
+            Maximum number of bytes of the answer.
+        then
+            Function that processes the answer.
         """
         head = [number, self._group.place.processes[self._group.rank], self._group.rank, len(words)]
         message = np.empty(8 * (_HEAD + len(words)) + data.size, np.uint8)
@@ -241,13 +244,13 @@ class Service:
             self._sending.append((rank, wire.send(leader, place.tag(TAG_ASK), message)))
 
     def sent(self) -> None:
-        """Wait until what was asked has left this rank: the others need nothing more of it."""
+        """Wait until all requests have left this rank; the others need nothing more from it."""
         with self._turn:
             self._settle(self._sending)
             self._sending = []
 
     def settle(self) -> None:
-        """Wait for all answers; raises what the first request failed with that nobody waited for."""
+        """Wait for all answers; raise the first error that has not been raised yet."""
         with self._turn:
             self._await(0)
             failure, self._failure = self._failure, None
@@ -255,7 +258,7 @@ class Service:
             raise failure
 
     def _await(self, most: int) -> None:
-        """Wait until at most so many requests have no answer."""
+        """Wait until at most `most` requests are unanswered."""
         while len(self._awaited) > most:
             rank, request, buffer, then = self._awaited[0]
             self._settle([(rank, request)])
@@ -269,7 +272,7 @@ class Service:
         self._sending = [one for one in self._sending if not one[1].done()]
 
     def _settle(self, pending: list[tuple[int, Request]]) -> None:
-        # An answer that nobody waits for any more would be taken for that of the next request.
+        # An abandoned answer would be mistaken for that of the next request.
         with DeferredInterrupt():
             try:
                 settle(pending, self._group.watchdog.of_exchange())
@@ -287,7 +290,8 @@ class Service:
         try:
             while not self._ends:
                 sending = [one for one in sending if not one.done()]
-                # Answers that nobody fetches are memory: no more of them than is counted.
+                # Answers that are not received occupy memory, so their number is limited to what is
+                # counted.
                 message = group.wire.take(ask) if len(sending) < _DEPTH else None
                 if message is None:
                     time.sleep(nap)
@@ -308,7 +312,7 @@ class Service:
                     one.abandon()
 
     def _answer(self, message: Bytes) -> tuple[int, Bytes]:
-        """Who asked, and what he is told."""
+        """Return the process that sent a request, and the answer."""
         number, process, _, count = message[: 8 * _HEAD].view(np.int64).tolist()
         end = 8 * (_HEAD + count)
         failed = 0

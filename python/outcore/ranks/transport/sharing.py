@@ -1,12 +1,12 @@
 """
-Memory that the ranks of one node share: one segment, in which each rank has its pages.
+Memory that the ranks of one node share: one segment, in which each rank has separate pages.
 
-Slots: where the owners of a collective keep the tile of a round, for the ranks of their node to
-see. Each rank of a node has three: while the others copy out of one it reads into the next two, so
-that the disk has always something to do. Where memory is short it has two. They are kept from one
-collective to the next: new shared memory costs about a millisecond a MiB on the machines this was
-measured on, more than reading it from a disk. Between collectives they are reclaimable: they stay
-within the budget, but whatever needs the memory gets it.
+In a collective call, owners keep the tile of a round in slots, where the ranks of their node see it.
+Each rank of a node has three slots: while the others copy from one, it reads into the next two, so the
+disk is always busy. If memory is short, it has two. Slots are cached from one collective call to the
+next, because new shared memory costs about 1 ms per MiB on the machines where this was measured, more
+than reading it from a disk. Between calls slots are reclaimable: they count in the budget, but any other
+request for memory can take them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["GroupShared", "Slots", "share", "share_alone", "slots_of", "unpin_slots"]
 
 _NAME = 64
-# What is as large begins at a multiple of this, so that the system may use huge pages.
+# Parts of at least this size are aligned to it, so that the system can use huge pages.
 _HUGE = 2 << 20
-# Slots that have to be filled before huge pages are worth it: putting one together takes about as long
-# as copying it (more where the system looks for huge pages first), and to fill it 10 to 40 % less then.
+# Number of slots to fill before huge pages pay off. Making one takes about as long as copying it (more
+# if the system searches for huge pages first); filling it then takes 10 to 40 % less time.
 _MANY = 8
 
 
@@ -49,11 +49,11 @@ class GroupShared:
 
     @property
     def mine(self) -> Bytes:
-        """The part of this rank."""
+        """Part of this rank."""
         return self.of(self._rank)
 
     def of(self, rank: int) -> Bytes:
-        """The part of a rank of this node."""
+        """Return the part of a rank of this node."""
         if self._parts is None:
             raise UsageError("this shared memory was closed", code="closed")
         part = self._parts.get(rank)
@@ -66,16 +66,16 @@ class GroupShared:
         return part
 
     def unpin(self) -> None:
-        """Let the part of this rank give way to whatever needs the room."""
+        """Make the part of this rank reclaimable."""
         if self._held is not None:
             self._held.unpin()
 
     def pin(self) -> bool:
-        """Hold it again; tells whether what was in it is still there."""
+        """Reserve it again; return whether its contents still exist."""
         return self._held is None or self._held.pin()
 
     def gather(self) -> None:
-        """Have the part of this rank in huge pages, where the system does that."""
+        """Move the part of this rank to huge pages, if the operating system supports that."""
         if self._held is not None:
             self._held.gather()
 
@@ -88,7 +88,7 @@ class GroupShared:
 
 
 def share_alone(nbytes: int) -> GroupShared:
-    """Make what `share` makes, of a process on its own: pages that nobody else sees."""
+    """Make the equivalent of `share` for a single process: private pages."""
     held = _reserve(nbytes)
     try:
         pages = np.frombuffer(_core.SharedMemory(nbytes).bytes(), np.uint8)
@@ -101,7 +101,7 @@ def share_alone(nbytes: int) -> GroupShared:
 
 
 def _reserve(nbytes: int) -> _core.Reservation:
-    """Count memory that will be shared in the budget."""
+    """Reserve memory of the budget for sharing."""
     if nbytes < 0:
         raise UsageError(f"shared({nbytes}): bytes are counted from 0", code="bad-record")
     return _core.Reservation("shared", nbytes)
@@ -161,7 +161,7 @@ def share(group: Group, nbytes: int) -> GroupShared:
 
 
 def _raise_failed(group: Group, bad: NDArray[np.int64], failure: Exception | None) -> None:
-    """Raise if any rank failed: its own error where there is one."""
+    """Raise if any rank failed; a rank with its own error raises that one."""
     ranks = tuple(rank for rank, failed in zip(group.place.here, bad, strict=True) if failed)
     if failure is not None:
         raise failure
@@ -175,50 +175,50 @@ def _raise_failed(group: Group, bad: NDArray[np.int64], failure: Exception | Non
 
 
 class Slots:
-    """Slots for each rank of a node, by turns."""
+    """Slots for each rank of a node, used one after another."""
 
     def __init__(self, transport: Transport, nbytes: int, number: int) -> None:
         self.nbytes = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         self.number = number
         self.rank = transport.rank
         self._shared: Shared = transport.shared(number * self.nbytes)
-        # Bytes that these pages took, and whether they were put together to huge ones.
+        # Bytes that were read into these pages, and whether they were moved to huge pages.
         self._filled = 0
         self._gathered = False
-        # A rank that failed since may not have them.
+        # A rank that has failed since then may not have them.
         self.mishaps = transport.mishaps
 
     def fit(self, room: int) -> bool:
-        """Tell whether all slots of a rank fit so many bytes."""
+        """Return whether all slots of a rank fit in `room` bytes."""
         return self.number * self.nbytes <= room
 
     def of(self, rank: int, turn: int) -> NDArray[np.uint8]:
-        """The slot of a rank of this node in a turn."""
+        """Return the slot of a rank of this node for a turn."""
         low = (turn % self.number) * self.nbytes
         return self._shared.of(rank)[low : low + self.nbytes]
 
     def mine(self, turn: int) -> NDArray[np.uint8]:
-        """The slot of this rank in a turn."""
+        """Return the slot of this rank for a turn."""
         return self.of(self.rank, turn)
 
     def unpin(self) -> None:
-        """Let those of this rank give way."""
+        """Make the slots of this rank reclaimable."""
         self._shared.unpin()
 
     def pin(self) -> None:
-        """Hold those of this rank again."""
+        """Reserve the slots of this rank again."""
         if not self._shared.pin():
             self._filled, self._gathered = 0, False
 
     def use(self, filled: int) -> None:
-        """Count the bytes of a slot's turns; have huge pages from the time on when they are enough."""
+        """Count the bytes that the slots take; move them to huge pages when there are enough."""
         self._filled += filled
         if self._filled >= _MANY * self.nbytes and not self._gathered:
             self._gathered = True
             self._shared.gather()
 
     def close(self) -> None:
-        """Release them."""
+        """Release the slots."""
         self._shared.close()
 
 
@@ -227,11 +227,11 @@ _kept: weakref.WeakKeyDictionary[Any, Slots] = weakref.WeakKeyDictionary()
 
 def slots_of(transport: Transport, nbytes: int, number: int, room: int, filled: int = 0) -> Slots:
     """
-    At least so many slots of at least so many bytes: those that are kept, or new ones. Collective.
+    Return at least `number` slots of at least `nbytes` bytes, cached or new. Collective.
 
-    All ranks ask for the same, so all keep the same, unless one of them failed. Those that are kept may
-    be larger, if all of them fit the `room` that every rank has. About so many bytes will be `filled` in
-    those of an owner.
+    All ranks give the same arguments, so all have the same cached slots, unless one of them failed.
+    Cached slots may be larger if all of them fit the `room` that every rank has. An owner will fill
+    about `filled` bytes of its slots.
     """
     kept = _kept.get(transport)
     whole = kept is not None and kept.mishaps == transport.mishaps
@@ -255,7 +255,7 @@ def slots_of(transport: Transport, nbytes: int, number: int, room: int, filled: 
 
 
 def unpin_slots(transport: Transport) -> None:
-    """Let the slots that are kept give way until the next collective: no rank looks at them any more."""
+    """Make the cached slots reclaimable until the next collective call; no rank uses them any more."""
     kept = _kept.get(transport)
     if kept is not None:
         kept.unpin()

@@ -1,10 +1,10 @@
 """
-Patience: how long a rank waits, what it says meanwhile, and what ends it.
+Timeouts of waiting ranks, their warnings, and deferred interrupts.
 
-A rank that never makes a call cannot be told from one that is late. So waits warn after a while,
-give up only if told to (``OUTCORE_TIMEOUT``), and look every second whether those they wait for are
-still there. Ctrl-C during a call with several messages is held back until the call is over: the
-other ranks would wait for the rest of it.
+A rank that never makes a call cannot be distinguished from a late one. Waits therefore warn after some
+time, abort only if ``OUTCORE_TIMEOUT`` is set, and check every second whether the ranks that they wait
+for still exist. Ctrl-C during a call with several messages is deferred until the call is over, because
+the other ranks wait for the rest of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any, ClassVar
 from outcore.errors import CollectiveError, UsageError
 
 try:
-    # `signal.signal` makes enums of what it gets, which took a tenth of a collective call.
+    # `signal.signal` converts its arguments to enums, which took a tenth of the time of a collective
+    # call.
     from _signal import getsignal as _handler_of  # type: ignore[import-not-found]
     from _signal import signal as _set_handler
 except ImportError:
@@ -35,14 +36,14 @@ _SIGINT = int(signal.SIGINT)
 
 @dataclass(frozen=True)
 class Patience:
-    """Seconds until a waiting rank warns, and until it gives up (None: never)."""
+    """Seconds until a waiting rank warns, and until it aborts (None: never)."""
 
     warn: float = 30.0
     timeout: float | None = None
 
     @staticmethod
     def of_environment() -> Patience:
-        """Take the patience that ``OUTCORE_TIMEOUT`` asks for."""
+        """Return the timeouts with the value of ``OUTCORE_TIMEOUT``."""
         text = os.environ.get("OUTCORE_TIMEOUT", "")
         if not text:
             return Patience()
@@ -58,19 +59,19 @@ class Patience:
 
     @property
     def tick(self) -> float:
-        """Seconds between two looks."""
+        """Seconds between two checks."""
         return max(0.02, min(1.0, self.warn / 4, (self.timeout or 4.0) / 4))
 
 
 def encode(error: CollectiveError) -> bytes:
-    """Write an error so that it fits the node barrier."""
+    """Encode an error so that it fits the node barrier."""
     ranks = list(error.ranks[:48])
     text = error.message.encode()[:1400].decode(errors="ignore")
     return json.dumps([error.code, ranks, text], ensure_ascii=False).encode()
 
 
 def decode(text: bytes) -> CollectiveError:
-    """Read what `encode` wrote."""
+    """Decode an error that `encode` wrote."""
     try:
         code, ranks, message = json.loads(text)
     except ValueError:
@@ -79,7 +80,7 @@ def decode(text: bytes) -> CollectiveError:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process of this machine still runs."""
+    """Return whether a process of this machine is still running."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -87,17 +88,17 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return True
     with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat") as stat:
-        # Dead, and not yet fetched by who started it.
+        # A zombie: dead, but its parent has not collected its status.
         return stat.read().rpartition(")")[2].split()[0] not in ("Z", "X")
     return True
 
 
 class DeferredInterrupt:
     """
-    Hold Ctrl-C back; it is raised at the end. ``count`` tells how often it came.
+    Context manager that defers Ctrl-C to its end. ``count`` is the number of interrupts so far.
 
-    Around calls that belong together: the other ranks wait for all of them. Of a second Ctrl-C waits
-    inside learn by `noted`, and give up.
+    For calls that belong together, because the other ranks wait for all of them. Waits inside check
+    `noted`, and abort after a second Ctrl-C.
 
     Examples
     --------
@@ -124,7 +125,7 @@ class DeferredInterrupt:
 
     @classmethod
     def noted(cls) -> int:
-        """How many interrupts this thread holds back."""
+        """Return the number of interrupts that this thread defers."""
         if not cls._open or threading.current_thread() is not threading.main_thread():
             return 0
         return sum(held.count for held in cls._open)

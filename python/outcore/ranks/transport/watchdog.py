@@ -1,9 +1,9 @@
 """
-How one rank of a group waits: what it notices, what it says, and how it ends the wait for all.
+Waits of one rank of a group: checks for failures, warnings, and the end of the wait on all ranks.
 
-A rank that ends a wait stops the barrier of its node with an error, which all ranks there raise, now
-and at every later call. The leader of the node tells the other leaders, which stop their barriers; if
-the leader died, the rank that noticed does.
+A rank that ends a wait stops the barrier of its node with an error. All ranks of the node raise it, now
+and at every later call. The leader of the node notifies the other leaders, which stop their barriers. If
+the leader has died, the rank that noticed does so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Watchdog"]
 
 @dataclass
 class Said:
-    """What one wait has said so far."""
+    """Warnings of one wait so far."""
 
     step: int = -1
     warned: bool = False
@@ -35,7 +35,7 @@ class Said:
 
 
 class Watchdog:
-    """The waits of one rank in one group."""
+    """Waits of one rank in one group."""
 
     def __init__(
         self, place: Place, node_barrier: _core.NodeBarrier, wire: Wire, patience: Patience
@@ -48,14 +48,15 @@ class Watchdog:
         """The call that the second half of a step belongs to."""
         self._said = Said()
         self._told = False
-        # Processes of this node that we can see; numbers of another namespace mean nothing here.
+        # Processes of this node that are visible here; numbers of another namespace have no meaning
+        # here.
         self._pids = [pid if pid and is_alive(pid) else 0 for _, _, pid, _ in node_barrier.seen()]
         node_barrier.set_tick(patience.tick)
 
     # --------------------------------------------------------------------------- at the node barrier
 
     def at_barrier(self, elapsed: float, interrupts: int) -> None:
-        """The node barrier calls this while this rank waits there, and when it was stopped."""
+        """Check for failures, for the node barrier: while this rank waits, and after it was stopped."""
         self.check_far()
         here, seen, steps = self.place.here, self.node_barrier.seen(), self.node_barrier.steps
         late = [k for k, rank in enumerate(seen) if rank[0] < steps]
@@ -67,7 +68,7 @@ class Watchdog:
         speaks = self.place.rank == min(set(here) - set(missing))
         nodes = self.node_barrier.noted() if call == SECOND and late == [0] else []
         if nodes:
-            # Our leader waits for other nodes, and speaks for us.
+            # The leader of this node waits for other nodes, and reports for this rank.
             missing, speaks = self.place.on(nodes), False
         if self._said.step != steps:
             self._said = Said(steps)
@@ -79,9 +80,9 @@ class Watchdog:
     @contextlib.contextmanager
     def of_leader(self, call: int) -> Iterator[Look]:
         """
-        Wait for other leaders; what is pending names nodes.
+        Yield the checks for waiting for other leaders; pending messages are listed by node.
 
-        The ranks of this node see which as long as the wait lasts, however it ends.
+        The ranks of this node see the list as long as the wait lasts, however it ends.
         """
 
         def missing(pending: list[Pending]) -> tuple[int, ...]:
@@ -95,12 +96,12 @@ class Watchdog:
             self.node_barrier.note([])
 
     def of_exchange(self) -> Look:
-        """Wait for messages; what is pending names ranks."""
+        """Return the checks for waiting for messages; pending messages are listed by rank."""
 
         def missing(pending: list[Pending]) -> tuple[int, ...]:
             ranks = tuple(sorted({rank for rank, _ in pending}))
             gone = self._gone([self.place.here.index(r) for r in ranks if r in self.place.here])
-            # Asked once more: what they sent before they left counts.
+            # Check again: messages that they sent before they left count.
             if any(rank in gone and not request.done() for rank, request in pending):
                 self._raise_gone(gone, waiting=False)
             return ranks
@@ -111,9 +112,10 @@ class Watchdog:
 
     def waits_for(self, rank: int, elapsed: float) -> bool:
         """
-        Whether a rank is gone whose lock this rank has waited for so long. Raises when that is too long.
+        Return whether a rank whose lock this rank waits for has died; raise after the timeout.
 
-        Of ranks of other nodes it cannot be known here. The group is not stopped: nobody else waits.
+        The state of ranks of other nodes is not known here. The group is not stopped, because no other
+        rank waits.
         """
         self.check()
         here = self.place.here
@@ -149,14 +151,14 @@ class Watchdog:
 
     def stop(self, error: CollectiveError, waiting: bool) -> bool:
         """
-        Stop the group.
+        Stop the group; return whether it is stopped.
 
         With ``waiting``, only if the step in which this rank waits at the node barrier is not complete.
         """
         text = encode(error)
         stopped = self.node_barrier.stop(text, waiting)
         if stopped:
-            # A leader that is gone tells nobody: who stops the group does.
+            # A dead leader notifies no other node, so the rank that stops the group does.
             self._tell(
                 self.node_barrier.stopped() or text, bool(self.place.far and self._gone([0]))
             )
@@ -164,9 +166,9 @@ class Watchdog:
 
     def broken(self, error: BaseException) -> None:
         """
-        Stop the group, because messages that others wait for will not come.
+        Stop the group, because messages that others wait for will not arrive.
 
-        All ranks raise the error then, unless the group was stopped before.
+        All ranks then raise the error, unless the group was stopped before.
         """
         if not isinstance(error, CollectiveError):
             error = CollectiveError(
@@ -178,7 +180,7 @@ class Watchdog:
         self.stop(error, waiting=False)
 
     def _tell(self, text: bytes, leaderless: bool = False) -> None:
-        """As a leader, or in its place, tell the other nodes, once."""
+        """Notify the other nodes once, as a leader or in its place."""
         if self._told or not (self.place.far and (self.place.leads or leaderless)):
             return
         self._told = True
@@ -186,13 +188,14 @@ class Watchdog:
         for rank in self.place.leaders:
             if rank != self.place.rank:
                 process = self.place.processes[rank]
-                # On a wire that is broken: who cannot be told waits until his own messages fail.
+                # If the wire is broken, a rank that cannot be notified waits until its own messages
+                # fail.
                 with contextlib.suppress(Exception):
                     self.wire.send(process, self.place.tag(TAG_STOP), data).abandon()
 
     def _raise_if(self, stopped: bool) -> None:
         if stopped:
-            self.check()  # somebody else may have been first: all raise the same
+            self.check()  # another rank may have been first: all raise the same error
 
     def _gone(self, late: list[int]) -> tuple[int, ...]:
         seen = self.node_barrier.seen()
@@ -226,20 +229,20 @@ class Watchdog:
         waiting: bool,
     ) -> None:
         """
-        Warn about a wait that takes long, or end it.
+        Warn about a long wait, or end it.
 
         Parameters
         ----------
         elapsed
             Seconds that the wait has taken.
         interrupts
-            How often the user has interrupted it.
+            Number of interrupts by the user.
         call
             Number of the call in `CALLS`.
         missing
             Ranks that are waited for.
         said
-            Warnings that were given, or None.
+            Warnings so far, or None.
         waiting
             Whether other ranks wait for this one.
         """
@@ -271,7 +274,7 @@ class Watchdog:
 
 
 class Look:
-    """One wait on the wire."""
+    """One wait for messages."""
 
     def __init__(
         self, watchdog: Watchdog, call: int, missing: Callable[[list[Pending]], tuple[int, ...]]
@@ -283,7 +286,7 @@ class Look:
 
     @property
     def tick(self) -> float:
-        """Seconds between two slow looks."""
+        """Seconds between two calls of `slowly`."""
         return self._watchdog.patience.tick
 
     def quickly(self) -> None:
@@ -297,6 +300,6 @@ class Look:
 
 
 def _say(text: str) -> None:
-    # In one piece: ranks that are threads write to the same place.
+    # In one call, because ranks that are threads write to the same stream.
     sys.stderr.write(f"outcore: {text}\n")
     sys.stderr.flush()

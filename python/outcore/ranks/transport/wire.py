@@ -1,12 +1,12 @@
 """
-Messages between ranks, and how they are waited for.
+Messages between ranks, and waiting for them.
 
-A `Wire` sends and receives bytes by number of process and tag, nothing more: MPI, or a dictionary of
-mailboxes in tests. Everything collective between nodes is made of that, so a group needs no
-communicator of its own, and a wait knows whom it waits for. Messages from one process to another
-with one tag arrive in the order in which they were sent.
+A `Wire` only sends and receives bytes, by process number and tag: through MPI, or through a dictionary
+of mailboxes in tests. All collective steps between nodes are built on it. A group therefore needs no
+separate communicator, and a wait knows which processes it waits for. Messages from one process to
+another with the same tag arrive in the order in which they were sent.
 
-Waiting never spins: a few looks that let others run, then naps of 10 us that grow to 1 ms.
+Waits do not spin: after a few checks that let other threads run, they sleep for 10 us, growing to 1 ms.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ __all__ = ["Look", "Pending", "Request", "Wire", "gather_blocks", "settle"]
 
 _EAGER_LOOKS = 4
 _NAP, _LONG_NAP = 10e-6, 1e-3
-# Up to so many nodes every leader writes to every other: one step, and it is known who is missing.
+# Up to this number of nodes, every leader sends to every other: one step, and missing nodes are known.
 _DIRECT = 16
 _FRAME = struct.Struct("<II")
 
 
 class Request(Protocol):
-    """A message on its way."""
+    """Interface: a message in progress."""
 
     def done(self) -> bool:
-        """Whether it has arrived, or its buffer may be used again."""
+        """Return whether the message has arrived, or its buffer may be used again."""
         ...
 
     def count(self) -> int:
-        """Bytes that arrived."""
+        """Return the number of bytes that arrived."""
         ...
 
     def abandon(self) -> None:
-        """Nobody waits any more; buffers stay alive."""
+        """Stop waiting for the message; its buffer stays allocated."""
         ...
 
 
 class Wire(Protocol):
-    """Point-to-point messages of one process."""
+    """Interface: point-to-point messages of one process."""
 
     context: int
     """Number of the last group that was made."""
@@ -56,28 +56,28 @@ class Wire(Protocol):
     """Whether several threads may use it at once."""
 
     def send(self, peer: int, tag: int, data: Bytes) -> Request:
-        """Start sending."""
+        """Start to send."""
         ...
 
     def receive(self, peer: int, tag: int, room: Bytes) -> Request:
-        """Start receiving at most ``len(room)`` bytes."""
+        """Start to receive at most ``len(room)`` bytes."""
         ...
 
     def take(self, tag: int) -> bytes | None:
-        """Tell a message with this tag, from anybody, if there is one."""
+        """Return a message with this tag from any process; None if there is none."""
         ...
 
     def close(self) -> None:
-        """No group uses it any more."""
+        """Close the wire, after the last group has stopped using it."""
         ...
 
 
-# Whom we wait for (a rank or a node), and the message.
+# Rank or node that is waited for, and the message.
 Pending = tuple[int, Request]
 
 
 class Look(Protocol):
-    """What a wait looks at."""
+    """Interface: checks during a wait."""
 
     @property
     def tick(self) -> float:
@@ -94,7 +94,7 @@ class Look(Protocol):
 
 
 def settle(pending: list[Pending], look: Look) -> None:
-    """Wait for all."""
+    """Wait for all messages."""
     began = time.monotonic()
     looks, nap, tick = 0, _NAP, look.tick
     following = tick
@@ -130,15 +130,15 @@ def gather_blocks(
     look: Look,
 ) -> list[bytes]:
     """
-    Tell the blocks of all nodes; called by the first rank of each.
+    Return the blocks of all nodes; called by the first rank of each node.
 
-    ``leaders`` are numbers of processes by node, ``me`` is our node, ``room`` the longest block. `look`
-    is told the nodes that we hear from directly.
+    ``leaders`` are process numbers by node, ``me`` is this node, ``room`` the longest block. `look` gets
+    the nodes from which this one receives directly.
     """
     count = len(leaders)
     if count <= _DIRECT:
         return _direct(wire, tag, leaders, me, block, room, look)
-    # Bruck: after step k everybody has the blocks of 2^k nodes, its own and those that follow.
+    # Bruck: after step k each node has the blocks of 2^k nodes, its own and the following ones.
     have = {me: block}
     reach = 1
     while reach < count:
@@ -167,7 +167,7 @@ def _start(
     incoming: dict[int, Bytes],
     outgoing: dict[int, Bytes],
 ) -> list[Pending]:
-    """Start to receive and then to send; if that fails, what was started keeps its buffers."""
+    """Start to receive, then to send; on failure, started messages keep their buffers."""
     started: list[Pending] = []
     try:
         for node, room in incoming.items():

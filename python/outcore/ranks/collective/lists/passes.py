@@ -318,9 +318,7 @@ class Passes:
         take: Callable[..., NDArray[Any]],
         positions: List,
     ) -> NDArray[Any]:
-        """
-        Return this rank's values in a pass, in the exact dtype of the array: owners take the bytes.
-        """
+        """Return this rank's values in a pass, in the exact dtype of the array, for the owners."""
         # `numpy.concatenate` would give the machine's byte order, and structures without gaps.
         rows, at = place.new(positions.size), 0
         for which, begin, end in self._parts_of(plan, number):
