@@ -152,7 +152,7 @@ MUTANTS = [
     ),
     Mutant(
         file=IRREGULAR,
-        before="                # What is not there from all ranks no owner writes.\n"
+        before="                # An owner writes only after the values of all ranks have arrived.\n"
         '                failures.agree(self._group, "scatter_all")\n',
         after="",
         killed_by=RANKS + "test_owners_write_when_all_ranks_have_brought_theirs",
@@ -160,7 +160,7 @@ MUTANTS = [
     ),
     Mutant(
         file=IRREGULAR,
-        before="                # All owners have read, and nobody looks at the slots of the step before any more.\n"
+        before="                # All owners have read, and no rank accesses the slots of the previous step any more.\n"
         '                failures.agree(self._group, "gather_all")\n',
         after="",
         killed_by=RANKS + "test_ranks_take_what_owners_have_read",
@@ -168,7 +168,7 @@ MUTANTS = [
     ),
     Mutant(
         file="python/outcore/ranks/collective/lists/owners.py",
-        before="            # An owner takes what it was told when all have told it.\n"
+        before="            # An owner processes the requests after all have arrived.\n"
         "            failures.agree(group, _CALL)\n",
         after="",
         killed_by=RANKS + "test_owners_take_indices_when_all_ranks_have_told_theirs",
@@ -239,7 +239,7 @@ MUTANTS = [
     ),
     Mutant(
         file=COLLECTIVE,
-        before="            plan.told = 0  # what the owners keep may be incomplete\n",
+        before="            plan.told = 0  # the files of the owners may be incomplete\n",
         after="            pass\n",
         killed_by=PASSES
         + "test_a_rank_that_fails_in_the_midst_fails_on_all_and_they_go_on[3-_told]",

@@ -1,27 +1,27 @@
 """
-Collective access: many ranks, each byte across the disk once.
+Collective access: many ranks read and write, and each byte is read from the disk once.
 
-| file | holds |
+| file | contents |
 |---|---|
-| `array.py`     | `CollectiveArray`: what `open(..., comm=)` gives |
+| `array.py`     | `CollectiveArray`: the result of `open(..., comm=)` |
 | `many.py`      | `read_all`, `write_all` of several arrays |
 | `lists/`       | accesses by lists of indices: `schedule_all` |
 | `explain.py`   | `explain_all`, of one array and of many |
-| `dry_run.py`   | the plan of any number of ranks, told by one process |
-| `request.py`   | calls that were started: `iread_all`, `iwrite_all` |
-| `call.py`      | a call, from records to results; and the fast path where all have it cached |
-| `planning.py`  | what a plan is made with; reasons in sentences, errors |
+| `dry_run.py`   | the plan of any number of ranks, in one process |
+| `request.py`   | started calls: `iread_all`, `iwrite_all` |
+| `call.py`      | a call, from records to results; fast path if all data is cached |
+| `planning.py`  | settings of plans; reasons as text, errors |
 | `items.py`     | one rank's sections and their memory |
-| `independent.py`     | each rank on its own: direct and sieve |
+| `independent.py`     | independent accesses of the ranks: direct and sieve |
 | `rounds.py`    | the rounds of two-phase |
-| `durable.py`   | flushes: each file once on a node |
-| `packets.py`   | what goes between nodes in a round, in parts that fit |
+| `durable.py`   | flushes: each file once per node |
+| `packets.py`   | messages between nodes in a round, in parts that fit |
 | `traffic.py`   | messages in rounds: packed, sent, received, unpacked |
-| `report.py`    | what `explain_all` tells |
+| `report.py`    | the reports of `explain_all` |
 
-Plan, owners, prices and method, holes, parts of messages and who flushes are decided in
-``crates/plan/src/collective``; what an owner reads and writes in a round is in
-``crates/access/src/two_phase.rs``; slots are in ``transport/sharing.py``.
+``crates/plan/src/collective`` decides plan, owners, costs and method, holes, parts of messages, and
+which ranks flush. ``crates/access/src/two_phase.rs`` determines the reads and writes of an owner in a
+round. Slots are in ``transport/sharing.py``.
 """
 
 from outcore.ranks.collective.array import CollectiveArray

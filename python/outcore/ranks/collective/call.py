@@ -89,7 +89,7 @@ class Attempt:
 
 @dataclass
 class SharedPlan:
-    """What all ranks know after they have synchronised: equal on all, but for `arrays` and `mine`."""
+    """State after the ranks have synchronised: equal on all ranks, except `arrays` and `mine`."""
 
     plan: _core.Collective
     arrays: list[DiskArray | None]
@@ -100,18 +100,18 @@ class SharedPlan:
     room: int
     records: _core.Records
     mine: list[Item]
-    # The same of a write, without what higher ranks give.
+    # The same for a write, without the elements that higher ranks write.
     left: list[Item]
 
 
 class Reader:
     """
-    The fast path of reads of one array: a rank reads its section, then says that it has read it.
+    The fast path for reads of one array: a rank reads its section, then reports that it has read it.
 
     Parameters
     ----------
     group
-        The ranks that opened the array.
+        Transport of the ranks that opened the array.
     """
 
     def __init__(self, group: Transport) -> None:
@@ -190,7 +190,7 @@ class Reader:
             heads = _core.Records(self._group.allgather(head))
             return heads, heads.settled(True)
         except BaseException:
-            # Only now is it known whether there is another step, in which to say what failed.
+            # Only from here on is it known whether there is another step, in which to report a failure.
             with Unsure(self._group, _READ):
                 raise
 
@@ -223,7 +223,7 @@ def early(
 
 
 def has_arrays(key: Any) -> bool:
-    """Return whether a key has arrays, lists or booleans."""
+    """Return whether a key contains arrays, lists or booleans."""
 
     def chooses(one: Any) -> bool:
         if isinstance(one, bool | np.bool):
@@ -234,13 +234,13 @@ def has_arrays(key: Any) -> bool:
 
 
 def oversubscription(group: Transport) -> int:
-    """Return how many ranks of this node share a processor, in thousandths: at least 1000."""
+    """Return the number of ranks of this node per processor, in thousandths: at least 1000."""
     near = group.nodes.count(group.nodes[group.rank])
     return max(near * 1000 // _processors(), 1000)
 
 
 def _processors() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -259,7 +259,7 @@ def _has_no_new_writes(group: Transport, written: int) -> bool:
 
 
 class _State(Enum):
-    """How far a call is on this rank."""
+    """Progress of a call on this rank."""
 
     #: The rank has no results. It may have prepared its items.
     PREPARING = auto()
@@ -501,9 +501,9 @@ class _Call:
 
     def _learn_disks(self, records: _core.Records) -> _core.Records:
         """
-        Use what other ranks of this node know of its disks; return the records that count from then on.
+        Use the measurements of this node's disks by other ranks; return the records that then count.
 
-        If no rank knows a disk, and that decides how all ranks access it, one rank tries it first.
+        If no rank knows a disk, and that decides how all ranks access it, one rank measures it first.
         """
         group, what = self.group, self.what
         tries = self.answer is None and (self.is_write or group.size > 1)
@@ -519,11 +519,11 @@ class _Call:
         return records
 
     def _answer_or_move(self, records: _core.Records) -> Any:
-        """Return the answer from the plan; without `answer` move the elements. All, or none, return."""
+        """Return the answer from the plan, or move the elements. All ranks return, or none."""
         group = self.group
         failure: BaseException | None = None
         try:
-            # Whatever the ranks make of the records, it ends with a step.
+            # The evaluation of the records always ends with a step of all ranks.
             with Announced(group, self.what):
                 if (odd := records.compare(self.one)) is not None:
                     planning.refuse(records, odd)
@@ -559,7 +559,7 @@ class _Call:
 
 
 def _seconds_of(items: Sequence[Item]) -> Seconds:
-    """Return where this rank's time counts: the first array that it has brought."""
+    """Return the timer for this rank: that of its first array."""
     return items[0].array.handle.seconds if items else Seconds()
 
 
@@ -574,7 +574,7 @@ def _has_several_nodes(group: Transport) -> bool:
 
 
 class _DisksAreShared:
-    """While other ranks of the node read too, the time of a read says nothing about the disk."""
+    """Context manager that ignores the times of reads, because other ranks of the node read too."""
 
     __slots__ = ("_others",)
 
@@ -651,7 +651,7 @@ def _share_plan(
 
     choice = decided(plan, records, prices, write=write, far=_has_several_nodes(group))
     groups, slots = records.groups(len(plan.owners())), plan.slots(records.offered)
-    # Of all slots of a rank together.
+    # For all slots of a rank together.
     room = 2 * records.offered
     return SharedPlan(plan, arrays, names, choice, groups, slots, room, records, mine, left)
 
@@ -660,8 +660,8 @@ def plan_of(records: _core.Records, *, write: bool) -> _core.Collective:
     """
     Make the plan of the ranks with these records: a pure function.
 
-    Slots are as large as the budgets allow, but hold a block at least: whether there is memory for that
-    the records tell (`_core.Records.lacking`).
+    Slots are as large as the budgets allow, but hold at least one block; `_core.Records.lacking` reports
+    ranks without memory for that.
     """
     return records.planned(planning.AGREED.slot, planning.AGREED.least, write)
 
@@ -674,7 +674,7 @@ def decided(
     write: bool,
     far: bool = False,
 ) -> Decided:
-    """Choose the method; `prices` are asked for only if they count. Raises if there is no way."""
+    """Choose the method; compute `prices` only if needed. Raise if no method is possible."""
     at_once = None if write else records.unplanned()
     if at_once is not None:
         return at_once
@@ -689,7 +689,7 @@ def decided(
 def cheapest(
     plan: _core.Collective, records: _core.Records, prices: Prices, *, write: bool
 ) -> Decided:
-    """Choose what costs least, of the methods that all ranks have memory for."""
+    """Choose the method with the lowest cost, of those for which all ranks have memory."""
     return plan.cheapest(
         list(prices.own),
         prices.parts,

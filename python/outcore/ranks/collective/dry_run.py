@@ -1,12 +1,13 @@
 """
-What ranks would do, told by one process.
+Plans of any number of ranks, made by one process.
 
-Problem. One wants to see the plan of 64 ranks before there are any: on a laptop, without MPI. Idea. The
-plan of a collective is a pure function of what the ranks say of themselves, and here one process says
-it for all of them: it opens the array once and prices each rank's part in turn.
+Problem. Users want to see the plan of 64 ranks before any rank exists: on a laptop, without MPI.
+Approach. The plan of a collective call is a pure function of the records of the ranks. Here one process
+makes the records of all of them: it opens the array once and computes the cost of each rank's part, one
+rank after another.
 
-Invariants. Planned and chosen by the functions that `read_all` uses, so that the answer is that of
-`explain_all`, for ranks that have this process's memory budget and hints.
+Invariants. The functions of `read_all` make the plan and choose the method, so the result is that of
+`explain_all`, for ranks with this process's memory budget and hints.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ from outcore.ranks.collective.rounds import owner_of
 
 __all__ = ["Disk", "DryRun", "Ranges", "dry_run", "key_of"]
 
-# Beyond so many tiles their requests are not counted one by one, but those of whole parts.
+# Above this number of tiles, requests of whole parts are counted instead of those of each tile.
 _TILES = 20_000
-# Beyond so many owners nothing is left out of these.
+# Above this number of owners, the parts that no rank needs are included.
 _OWNERS = 1_000
 
 
 @dataclass(frozen=True)
 class Disk:
     """
-    What goes between ranks and disk.
+    Transfers between ranks and disk.
 
     Parameters
     ----------
     requests
-        Requests to the system.
+        Number of requests to the operating system.
     nbytes
-        Bytes that they carry.
+        Bytes transferred by the requests.
     chunks
-        Chunks that go through a codec.
+        Number of chunks that are encoded or decoded.
     """
 
     requests: int = 0
@@ -66,7 +67,7 @@ class Disk:
 
     @classmethod
     def of(cls, report: Report) -> Disk:
-        """Of an access of one rank."""
+        """Return the transfers of one rank's access."""
         return cls(
             report.reads + report.writes,
             report.read_bytes + report.written_bytes + report.mapped_bytes,
@@ -77,24 +78,24 @@ class Disk:
 @dataclass(frozen=True)
 class DryRun:
     """
-    The plan of a collective on one array, and what `explain_all` would say of it.
+    Plan of a collective call on one array, with the report of `explain_all`.
 
     Parameters
     ----------
     array
-        The array, open.
+        The open array.
     ranks
-        How many there are.
+        Number of ranks.
     write
-        Whether they write.
+        Whether the ranks write.
     keys
-        What each rank asks for.
+        Key of each rank.
     sections
-        The same as start, count and step of each axis.
+        The keys as start, count and step of each axis.
     plan
-        Who owns what in which round.
+        Plan: owners and rounds.
     report
-        What `explain_all` says.
+        Report of `explain_all`.
     """
 
     array: DiskArray
@@ -106,30 +107,30 @@ class DryRun:
     report: CollectiveReport
 
     def alone(self, rank: int) -> Disk:
-        """Tell what a rank's access costs if it makes it on its own."""
+        """Return the transfers of a rank's independent access."""
         given = self.plan.given(rank) if self.write else None
         if given is not None:
             return sum((self._disk(key_of(ranges)) for _, _, ranges in given), Disk())
         return self._disk(self.keys[rank]) if self.wanted(rank) else Disk()
 
     def wanted(self, rank: int) -> int:
-        """Tell the bytes that a rank asks for."""
+        """Return the bytes that a rank requests."""
         nbytes = int(self.array.dtype.itemsize)
         for _, count, _ in self.sections[rank]:
             nbytes *= count
         return nbytes
 
     def tile(self, owner: int, n: int) -> Disk:
-        """Tell what an owner's access to its tile `n` costs."""
+        """Return the transfers for tile `n` of an owner."""
         wanted = self.plan.wanted(owner, n)
         return Disk() if wanted is None else self._disk(key_of(wanted[0]))
 
     def turn(self, owner: int, k: int) -> Disk:
-        """Tell what an owner's accesses in round `k` cost."""
+        """Return the transfers of an owner in round `k`."""
         return sum((self.tile(owner, n) for n in range(*self.plan.batch(owner, k))), Disk())
 
     def together(self) -> tuple[Disk, bool]:
-        """Tell what all owners' accesses cost, and whether that was counted exactly."""
+        """Return the transfers of all owners, and whether they were counted exactly."""
         owners = [(owner, self.plan.tiles(owner)) for owner in self.plan.owners()]
         if sum(tiles for _, tiles in owners) <= _TILES:
             numbers = ((owner, n) for owner, tiles in owners for n in range(tiles))
@@ -150,33 +151,33 @@ def dry_run(
     cold: bool = False,
 ) -> DryRun:
     """
-    Plan a collective access of as many ranks as there are keys, in one process. Not collective.
+    Plan a collective access of ``len(keys)`` ranks in one process. Not collective.
 
     Parameters
     ----------
     array
-        The array; writable if `write`.
+        Array to access; writable if `write`.
     keys
-        What each rank asks for.
+        Key of each rank.
     write
-        Plan `write_all` instead of `read_all`.
+        Whether to plan `write_all` instead of `read_all`.
     method
         As for `read_all`.
     cold
-        Choose as if nothing were in the page cache. Requests are counted so if the array was opened
-        with ``Hints(cache="bypass")``.
+        Whether to choose the method as if the page cache were empty. Requests are counted that way if
+        the array was opened with ``Hints(cache="bypass")``.
 
     Returns
     -------
     DryRun
-        Its `report` is what `explain_all` would give these ranks.
+        The plan; its `report` is the result of `explain_all` on these ranks.
 
     Raises
     ------
     UsageError
-        For a method that is not known, or no keys.
+        The method is not known, or there are no keys.
     SectionError
-        For a key that does not fit the array; the message names the rank.
+        A key does not match the array; the message names the rank.
 
     Examples
     --------
@@ -244,7 +245,7 @@ def dry_run(
 
 
 def _boxes(plan: _core.Collective) -> Iterator[Ranges]:
-    """What owners need; of many owners all that they own, because each looks through all accesses."""
+    """Yield the boxes that owners need; for many owners all that they own, to limit the search."""
     owners = plan.owners()
     for owner in owners:
         if len(owners) > _OWNERS:
@@ -254,7 +255,7 @@ def _boxes(plan: _core.Collective) -> Iterator[Ranges]:
 
 
 def _rows(records: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Records of all ranks, as if gathered."""
+    """Return the records of all ranks, as if gathered."""
     rows = np.zeros((len(records), max(map(len, records))), np.int64)
     for row, record in zip(rows, records, strict=True):
         row[: len(record)] = record

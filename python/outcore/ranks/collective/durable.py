@@ -1,18 +1,18 @@
 """
-Flushes of many ranks: each file once on a node.
+Flush the files of many ranks, each file once per node.
 
-Problem. A flush hands to the disk what all programs of a node have written to a file, and ends with a
-request of its own that empties the disk's cache. If every rank flushes, there are as many of these as
-ranks: on a disk of 200 requests a second, 16 of them take longer than what was written. And flushes that
-run at once cut a range into small requests.
+Problem. A flush writes out what all processes of a node have written to a file, and ends with a request
+that empties the disk's cache. If every rank flushes, there are as many of these requests as ranks: on a
+disk that serves 200 requests per second, 16 of them take longer than the writes. Concurrent flushes also
+cut a range into small requests.
 
-Idea. All ranks prepare (pages between sparse writes become dirty), and tell which file they have. Of the
-ranks of a node that have the same one, one flushes; of many files each another rank.
+Approach. All ranks prepare (pages between sparse writes become dirty) and announce their file. Of the
+ranks of a node with the same file, one flushes it; different files are flushed by different ranks.
 
-Invariants. Left out is only a flush of a file (device and inode) that another process of the same kernel
-flushes after all have prepared, and that no other kernel has in its cache. Who has files of his own
-(chunks), or has them on a file system of several machines, flushes himself, the first of a node before
-the others. All ranks agree on how it ended.
+Invariants. A flush of a file (device and inode) is skipped only if another process of the same kernel
+flushes it after all ranks have prepared, and no other kernel has it in its cache. A rank with files of
+its own (chunks), or whose files are on a file system of several machines, flushes them itself; the first
+rank of a node does so before the others. All ranks agree on the outcome.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from outcore.ranks.transport import Transport
 
 __all__ = ["WORDS", "Ready", "flush_once", "flush_what_asks"]
 
-# What a rank tells of an array: whether it asks for a flush, what it has to flush, device and inode.
+# Number of words of a rank about an array: whether it requests a flush, what it must flush, device and
+# inode.
 WORDS = 4
 _NOTHING, _OWN, _SHARED = range(3)
-# When a rank flushes (`_core.flush_turns`): with the first, after them, or not.
+# Turn in which a rank flushes (`_core.flush_turns`): first, afterwards, or not at all.
 _FIRST, _THEN, _SPARED = range(3)
 
 
 class Ready:
-    """A flush of one array that is prepared: `words` for the others, and the writes that had ended."""
+    """A prepared flush of one array: `words` for the other ranks, and the writes ended before it."""
 
     def __init__(self, array: DiskArray | None, *, asked: bool) -> None:
         self.words = [int(asked), _NOTHING, 0, 0]
@@ -52,19 +53,19 @@ def flush_what_asks(
     group: Transport, arrays: Sequence[DiskArray | None], items: Sequence[Item]
 ) -> BaseException | None:
     """
-    Make arrays durable after a write, if a hint of any rank asks for that.
+    Make arrays durable after a write, if a hint of any rank requests it.
 
     Parameters
     ----------
     arrays
-        In the same order on all ranks; None where this rank does not have one.
+        Arrays in the same order on all ranks; None where this rank does not have one.
     items
-        What this rank wrote on its own: of one array, perhaps, through several handles.
+        Items that this rank wrote independently, possibly of one array through several handles.
 
     Returns
     -------
     BaseException or None
-        This rank's failure (`Elsewhere`: it has none), if any rank failed.
+        This rank's failure (`Elsewhere` if it has none), if any rank failed.
     """
     failure: BaseException | None = None
     mine: list[Ready] = []
@@ -91,21 +92,21 @@ def flush_once(
     said: NDArray[np.int64],
 ) -> BaseException | None:
     """
-    Flush the arrays of which any rank asks for it.
+    Flush the arrays for which any rank requests it.
 
     Parameters
     ----------
     arrays
         As for `flush_what_asks`.
     mine
-        What this rank told of each.
+        This rank's prepared flush of each array.
     said
-        What all ranks told, ``(ranks, arrays * WORDS)``.
+        Words of all ranks, of shape ``(ranks, arrays * WORDS)``.
 
     Returns
     -------
     BaseException or None
-        As of `flush_what_asks`.
+        As for `flush_what_asks`.
     """
     each = said.reshape(group.size, len(arrays), WORDS).transpose(1, 0, 2).tolist()
     told = [[_told(*words) for words in ranks] for ranks in each]
@@ -117,7 +118,7 @@ def flush_once(
             if array is not None and turn[group.rank] == now:
                 try:
                     array.handle.core.flush(True)
-                except BaseException as error:  # the other files are flushed all the same
+                except BaseException as error:  # the other files are flushed nevertheless
                     failure = failure or error
         if group.agree(int(failure is not None)):
             return failure or Elsewhere()
@@ -131,5 +132,5 @@ def flush_once(
 def _told(
     asked: int, owes: int, device: int, inode: int
 ) -> tuple[bool, bool, tuple[int, int] | None]:
-    """Read the words of a rank about an array: whether it asks for a flush, and what it owes."""
+    """Decode the words of a rank about an array: whether it requests a flush, and what it must flush."""
     return bool(asked), owes != _NOTHING, (device, inode) if owes == _SHARED else None

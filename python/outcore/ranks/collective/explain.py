@@ -1,10 +1,10 @@
 """
-What a collective of many arrays would do: the assignment, and what it is worth.
+Reports of collective calls: assignment of arrays to ranks, and its benefit.
 
-Problem. `read_all` of many arrays gives arrays to ranks; one wants to see which, how even that is, and
-what would be if each array were read by a call of its own. Idea. Each rank tells what it alone can
-know (prices of its own accesses and of its parts, bytes of its tiles), in one gathering; the rest
-follows from the plan, which all have.
+Problem. `read_all` of many arrays assigns arrays to ranks. Users want to see the assignment, its
+balance, and the alternative of one call for each array. Approach. Each rank contributes in one gathering
+what only it knows (costs of its own accesses and of its parts, bytes of its tiles). The rest follows
+from the plan, which all ranks have.
 
 Reference: Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective
 I/O", sections 3 and 4.
@@ -39,10 +39,10 @@ from outcore.ranks.transport import Transport
 
 __all__ = ["explain", "explain_all"]
 
-# Words of each rank: price of its part, how many ranks share its processor; and for each array price of
-# its own accesses, share that is cached, price of its part if the array had a call of its own, then
-# bytes of its part in the plan: held, and given to itself and to others; and to others with a call of
-# its own.
+# Words of each rank: cost of its part, number of ranks that share its processor. Then for each array:
+# cost of its own accesses, cached share, cost of its part in a separate call for the array; bytes of its
+# part in the plan that it holds, that it gives to itself, and that it gives to others; bytes that it
+# gives to others in a separate call.
 _HEAD, _EACH = 2, 7
 
 
@@ -54,39 +54,40 @@ def explain_all(
     write: bool = False,
 ) -> ManyReport:
     """
-    Tell what `read_all` (or `write_all`) of many arrays would do, without doing it. Collective.
+    Report how `read_all` (or `write_all`) of many arrays would work, without moving data. Collective.
 
-    Every rank of `comm` must call this, with the arrays and sections it would give `read_all`, or none.
+    Every rank of `comm` must call this, with the arrays and sections that it would pass to `read_all`,
+    or none.
 
     Parameters
     ----------
     requests
-        ``(array, key)`` for each section; what follows the key is not looked at, so that a list for
-        `read_all` or `write_all` will do.
+        ``(array, key)`` for each section. Further elements are ignored, so lists for `read_all` or
+        `write_all` are accepted.
     comm, method
         As for `read_all`.
     write
-        Explain `write_all`.
+        Whether to explain `write_all`.
 
     Returns
     -------
     ManyReport
-        Equal on all ranks: method and why, owners of each array, load of each owner, bytes between
-        ranks, prices in nanoseconds; `str` is for people.
+        The same on all ranks: method and reason, owners of each array, load of each owner, bytes between
+        ranks, costs in nanoseconds; `str` gives human-readable text.
 
     Raises
     ------
     CollectiveError
-        On all ranks, if any rank failed, or called something else.
+        On all ranks if any rank failed or made a different call.
     BudgetError
-        On all ranks, as `read_all` (or `write_all`) would.
+        On all ranks, as for `read_all` (or `write_all`).
     UsageError
-        On this rank, if `requests` is empty and there is no `comm`.
+        On this rank if `requests` is empty and `comm` is not given.
 
     Notes
     -----
-    Nothing is read, and no memory for results or slots is taken. The plan of each array's own call is
-    made for comparison, so this takes longer than the planning of `read_all`.
+    Nothing is read, and no memory is allocated for results or slots. For comparison, a separate plan is
+    made for each array, so this takes longer than the planning of `read_all`.
 
     Memik, Kandemir, Choudhary, "Exploiting Inter-File Access Patterns Using Multi-Collective I/O",
     sections 3 and 4.
@@ -131,12 +132,12 @@ def explain_all(
 
 
 class _Teller:
-    """One rank's work on the answer."""
+    """One rank's part in making the report."""
 
     def __init__(self, group: Transport, shared: SharedPlan, write: bool) -> None:
         self.group, self.shared, self.write = group, shared, write
         self.size, self.rank = group.size, group.rank
-        # Each array in a call of its own.
+        # Separate plans, one for each array.
         self.apart = [
             plan_of(shared.records.alone(number), write=write)
             for number in range(len(shared.names))
@@ -166,11 +167,11 @@ class _Teller:
             each[number, 3:6] = given
 
     def _part(self, plan: _core.Collective, arrays: list[DiskArray | None]) -> int:
-        """Price of this rank's part as an owner."""
+        """Return the cost of this rank's part as an owner."""
         return owner_of(plan, self.rank, arrays).price(write=self.write)
 
     def _paths(self) -> list[str]:
-        """Paths of the arrays, each from the lowest rank that has it."""
+        """Return the paths of the arrays, each from the lowest rank that has it."""
         arrays = self.shared.arrays
         first = [self.shared.records.have(number)[0] for number in range(len(arrays))]
         mine = [
@@ -236,7 +237,7 @@ class _Teller:
         )
 
     def _own_call(self, number: int, each: Any, sharing: int) -> tuple[Choice, int]:
-        """What a call for this array alone would do, and its price."""
+        """Return the method of a separate call for this array, and its cost."""
         plan, records = self.apart[number], self.shared.records
         asked = records.methods[0]
         alone = [(int(cost), int(cached)) for cost, cached in each[:, :2]]
@@ -252,7 +253,11 @@ class _Teller:
 
 
 def _given(plan: _core.Collective, owner: int, size: int) -> dict[int, list[int]]:
-    """For each array bytes that the owner holds, hands to itself, and to others; in all rounds."""
+    """
+    Return for each array the bytes that the owner holds, gives to itself, and gives to others.
+
+    The bytes are summed over all rounds.
+    """
     found: dict[int, list[int]] = {number: [0, 0, 0] for number in range(plan.arrays)}
     for k in range(plan.tiles(owner)):
         tile, wanted = plan.tile(owner, k), plan.wanted(owner, k)
@@ -269,7 +274,7 @@ def _given(plan: _core.Collective, owner: int, size: int) -> dict[int, list[int]
 def explain(
     group: Transport, prepare: Callable[[], list[Item]], method: str, hints: Hints, *, write: bool
 ) -> CollectiveReport:
-    """Tell what a collective call would do. Collective."""
+    """Return the report of a collective call. Collective."""
     call = "explain_all(write=True)" if write else "explain_all"
 
     def answer(shared: SharedPlan) -> CollectiveReport:

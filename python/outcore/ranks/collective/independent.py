@@ -13,10 +13,11 @@ from outcore.ranks.transport import Transport
 
 __all__ = ["LANES", "each_independently"]
 
-# Small sections that a rank reads from the disk at a time.
+# Number of small sections that a rank reads from the disk at the same time.
 LANES = 4
-# Of a file so many bytes, at least, go to the disk at once, while others are still read; and so many
-# times the largest gap that is cheaper to write along: between two parts none is.
+# Minimum number of bytes of a file that are sent to the disk in one part, while others are still read;
+# and minimum multiple of the largest gap that is cheaper to write than to skip, because no gap between
+# two parts is written.
 _SENT, _GAPS = 2 << 20, 2
 
 
@@ -34,14 +35,14 @@ def each_independently(
     Parameters
     ----------
     send
-        Arrays that will be flushed when all have written, and where nobody else writes between what this
-        rank does. What it writes there begins its way to the disk while the next part, and what others
-        change, is still being read.
+        Arrays that will be flushed after all ranks have written, and in which no other process writes
+        between the sections of this rank. Writing to the disk starts early for them, while the next part
+        is being prepared and gaps are being read.
 
     Returns
     -------
     BaseException or None
-        This rank's failure (`Elsewhere`: it has none), if any rank failed.
+        This rank's failure (`Elsewhere` if it has none), if any rank failed.
     """
     failure: BaseException | None = None
     some = [item for item in mine if item.nbytes]
@@ -56,7 +57,7 @@ def each_independently(
                         here: tuple[Any, ...] = (..., *part)
                         core.write_part(item.key, part, item.given[here])
                         core.before_flush(send=True)
-                else:  # what has no gaps is sent by those who write it
+                else:  # sections without gaps are sent to the disk by the write itself
                     core.write(item.key, item.given)
         else:
             wanted = [(item.core, item.key, item.given) for item in some]
@@ -69,7 +70,7 @@ def each_independently(
 
 
 def _parts(item: Item) -> Iterator[tuple[slice, ...]]:
-    """Cut an item along the axis that runs slowest in the file into what goes to the disk at once."""
+    """Yield the parts of an item to send to the disk, cut along the slowest axis in the file."""
     _, _, ndim, *words = item.core.descriptor()
     place = {axis[0]: k for k, axis in enumerate(item.axes) if axis is not None}
     whole = [slice(0, n) for n in item.given.shape]

@@ -1,9 +1,9 @@
 """
-What one rank brings to a collective: arrays on disk, sections of them, arrays in memory.
+Contributions of one rank to a collective call: arrays on disk, their sections, arrays in memory.
 
 An `Item` is one section and the memory that it is read into or written from. The planner walks all
-sections upwards, over the axes of the array on disk; `Item.memory` is a view of the caller's array
-that is walked the same way, whatever steps, integers and new axes the key has.
+sections in ascending order, along the axes of the array on disk. `Item.memory` is a view of the caller's
+array in the same order, for any steps, integers and new axes in the key.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ class Item:
     Parameters
     ----------
     array
-        The array on disk.
+        Array on disk.
     key
-        What the caller asked for.
+        Key of the caller.
     section
-        The same as words: start, count and step of each axis.
+        The key as words: start, count and step of each axis.
     given
-        The caller's array, or a new one, with the axes of the key; the caller gets it of a read.
+        The caller's array, or a new one, with the axes of the key; the result of a read.
     axes
-        For each of its axes that of the array on disk, and whether it is walked downwards; None if the
-        key makes it.
+        For each axis of `given`: the axis of the array on disk, and whether it is reversed; None for a
+        new axis.
     scalar
-        The caller gets an element instead.
+        Whether the result is a scalar.
     """
 
     array: DiskArray
@@ -81,17 +81,17 @@ class Item:
 
     @cached_property
     def memory(self) -> NDArray[Any]:
-        """The same array, walked upwards along the axes of the array on disk."""
+        """View of `given` in ascending order along the axes of the array on disk."""
         return _upwards(self.given, self.axes, len(self.section) // 3)
 
     @property
     def result(self) -> Any:
-        """What the caller gets of a read."""
+        """Result of a read for the caller."""
         return self.given[()] if self.scalar else self.given
 
     @property
     def core(self) -> _core.Array:
-        """The array, for those who move bytes."""
+        """Array of the core, for moving data."""
         return self.array.handle.core
 
     @property
@@ -109,27 +109,28 @@ def _one_writer(array: DiskArray) -> bool:
     return isinstance(layout, Chunked) and isinstance(layout.source, TableSource)
 
 
-# Names take system calls: each is made once, and again when the array changes its shape. Kept for what
-# an array alone has: weak references to arrays are equal if their elements are, which would be read.
+# Names need system calls, so each is computed once, and again when the array changes its shape. Keyed by
+# an object that belongs to the array: weak references to arrays are equal if their elements are, so
+# comparing them would read elements.
 _names: weakref.WeakKeyDictionary[Started, tuple[ArrayInfo, tuple[int, int]]] = (
     weakref.WeakKeyDictionary()
 )
 
 
 def names(items: Sequence[Item]) -> list[int]:
-    """Tell the arrays of items apart: numbers that all ranks compute alike."""
+    """Return numbers that identify the arrays of items, the same on all ranks."""
     return [name for name, _ in names_and_files(items)]
 
 
 def names_and_files(items: Sequence[Item]) -> list[tuple[int, int]]:
-    """Tell also the files apart that they are in: odd if one process at a time may write it."""
-    # Each folder is looked at once for all arrays of a call.
+    """Return also numbers that identify their files: odd if one process at a time may write the file."""
+    # Each folder is resolved once for all arrays of a call.
     true_folder = functools.cache(os.path.realpath)
     return [_known(item.array, true_folder) for item in items]
 
 
 def name_of(array: DiskArray) -> int:
-    """Tell one array from others: the name of an item of it."""
+    """Return the number that identifies an array: the name of an item of it."""
     return _known(array, os.path.realpath)[0]
 
 
@@ -142,7 +143,7 @@ def _known(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, in
 
 
 def _true_path(path: str, true_folder: Callable[[str], str]) -> str:
-    """`os.path.realpath`, where that of folders is known, or looked up once."""
+    """Return `os.path.realpath`; the folder is resolved only once."""
     folder, slash, last = path.rpartition("/")
     if last in ("", os.curdir, os.pardir) or os.path.islink(path):
         return os.path.realpath(path)
@@ -153,10 +154,10 @@ def place_of(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, resolved: bool = False
 ) -> int:
     """
-    Tell where an array lies, whether or not it is there: a number that all ranks compute alike.
+    Return a number that identifies a path, existing or not; the same on all ranks.
 
-    Not `resolved`, which takes a call of the system for each part of the path, different numbers may
-    stand for one file.
+    Without `resolved`, which needs a system call for each part of the path, one file may have different
+    numbers.
     """
     parts = []
     for name in path_names(path):
@@ -177,13 +178,13 @@ def _name(array: DiskArray, true_folder: Callable[[str], str]) -> tuple[int, int
     text = "\0".join((file, inner or "", info.format, repr(info.shape), info.dtype.str))
     if info.format == "raw":
         text += repr((info.order, info.extra["offset"], array.handle.files))
-    # A Zarr store is a folder: its arrays have files of their own.
+    # A Zarr store is a folder: each of its arrays has separate files.
     of = f"{file}\0{inner}" if os.path.isdir(file) else file
     return number_of(text), number_of(of) & ~1 | _one_writer(array)
 
 
 def elements_of(info: ArrayInfo) -> int:
-    """Tell what the elements of an array are: a number that all ranks compute alike."""
+    """Return a number that identifies the elements of an array; the same on all ranks."""
     words: list[object] = [info.format, info.shape, info.dtype, info.order]
     if info.format == "raw":
         words.append(info.extra["offset"])
@@ -191,7 +192,7 @@ def elements_of(info: ArrayInfo) -> int:
 
 
 def one_number(numbers: Sequence[int]) -> int:
-    """Tell lists of numbers apart by a number that all ranks compute alike; of one number, itself."""
+    """Return a hash of a list of numbers, the same on all ranks; a single number itself."""
     return numbers[0] if len(numbers) == 1 else number_of(" ".join(map(str, numbers)))
 
 
@@ -206,7 +207,7 @@ def reading(array: DiskArray, key: Any, out: NDArray[Any] | None = None) -> Item
 
 
 def looking(array: DiskArray, key: Any) -> Item:
-    """Prepare a section of which nothing will be moved."""
+    """Prepare a section for a report; no elements will be moved."""
     if array.handle.is_virtual:
         refuse_virtual(array)
     section, axes, scalar = array.handle.core.section_of(key)
@@ -216,7 +217,7 @@ def looking(array: DiskArray, key: Any) -> Item:
 
 
 def refuse_virtual(array: DiskArray) -> None:
-    """Each rank has sections of arrays with elements of their own; `collective.virtual` finds them."""
+    """Raise for a virtual dataset: elements must belong to the array (see `collective.virtual`)."""
     if array.handle.is_virtual:
         raise UnsupportedError(
             f"{array.path!r} is a virtual dataset, of which ranks read sections together by read_all "
@@ -246,7 +247,7 @@ def writing(array: DiskArray, key: Any, value: Any) -> Item:
 
 
 def left_of(items: list[Item], plan: _core.Collective, rank: int) -> list[Item]:
-    """Give what a rank writes if it leaves out what higher ranks give; the items if nobody does."""
+    """Return what a rank writes without elements that higher ranks write; `items` if none."""
     given = plan.given(rank)
     if given is None:
         return items
@@ -260,14 +261,14 @@ def _part(item: Item, ranges: Ranges) -> Item:
         place.append(slice(first, first + (count - 1) * every + 1, every))
         section += [start, count, step]
     axes = [(axis, False) for axis in range(len(ranges))]
-    # The dots keep an array without axes a view.
+    # With ``...`` the result is a view also for arrays without axes.
     here: tuple[Any, ...] = (..., *place)
     return Item(item.array, key_of(ranges), section, item.memory[here], axes)
 
 
 def key_of(ranges: Ranges) -> tuple[slice, ...]:
     """
-    Give a section as a key for indexing.
+    Return a section as a key for indexing.
 
     Examples
     --------
@@ -288,12 +289,12 @@ def _shape(section: list[int], axes: Sequence[tuple[int, bool] | None]) -> tuple
 def _upwards(
     array: NDArray[Any], axes: Sequence[tuple[int, bool] | None], ndim: int
 ) -> NDArray[Any]:
-    """See an array with the axes of a key as one with all axes of the array on disk, upwards."""
-    # As `outcore.arrays.pieces.upwards`: a call leads through few modules.
+    """Return a view of an array with all axes of the array on disk, in ascending order."""
+    # A copy of `outcore.arrays.pieces.upwards`, so that a call uses few modules.
     steps = tuple(0 if axis is None else slice(None, None, -1 if axis[1] else 1) for axis in axes)
     there = {axis[0] for axis in axes if axis is not None}
     whole = [slice(None) if axis in there else None for axis in range(ndim)]
-    # The dots keep an array without axes a view.
+    # With ``...`` the result is a view also for arrays without axes.
     first: tuple[Any, ...] = (..., *steps)
     then: tuple[Any, ...] = (..., *whole)
     seen: NDArray[Any] = array[first][then]

@@ -56,7 +56,7 @@ def open(
     Parameters
     ----------
     comm
-        The ranks.
+        Communicator or transport of the ranks.
     path, mode, hints, options
         As for `outcore.open`.
     """
@@ -70,7 +70,7 @@ def open(
         return [opening.MODES.index(mode), place_of(path, resolved=resolved), _digest(options)]
 
     if mode in ("w", "x", "a"):
-        # Nothing is replaced before all ranks mean the same.
+        # Nothing is replaced before all ranks agree.
         again = functools.partial(words, resolved=True)
         together(group, "outcore.open", words, tell, same=3, again=again)
 
@@ -87,8 +87,8 @@ def open(
         known = dict(options)
         if made is not None:
             name = _format_names()[made.setting(0)[0]]
-            # What it takes to open it again; the rest was only for creating it. A raw file does not
-            # say what it holds.
+            # Options needed to open it again; the others were only for creating it. A raw file does not
+            # store its shape and dtype.
             said = words_with_data(options) if name == "raw" else {}
             known = {k: v for k, v in said.items() if k in RAW_OPTIONS} | {"format": name}
         return [path], [formats.open_info(path, writable=mode != "r", **known)], known
@@ -109,7 +109,7 @@ def open_many(
     Parameters
     ----------
     comm
-        The ranks.
+        Communicator or transport of the ranks.
     paths, mode, hints, options
         As for `outcore.open_many`.
     """
@@ -132,10 +132,9 @@ def _join(
     look: Callable[[], tuple[list[Path], list[ArrayInfo], dict[str, Any]]],
 ) -> list[CollectiveArray]:
     """
-    Let each rank open the same arrays; all return them, or all raise. One synchronisation.
+    Open the same arrays on each rank; all return them, or all raise. One synchronisation.
 
-    `look` finds what this rank means: paths, what the formats say of the arrays, and what it takes to
-    open them again.
+    `look` returns this rank's paths, the metadata of the arrays, and the options to open them again.
     """
     asked: list[Path] = []
     found: list[CollectiveArray] = []
@@ -171,7 +170,7 @@ def _join(
             return (
                 f"open of {describe_paths(asked[0])} {with_mode}, {_meant(options, found[0].info)}"
             )
-        # The first one of which the ranks mean something else.
+        # The first array on which the ranks disagree.
         mine = np.array([(a.place, elements_of(a.info)) for a in found], np.int64).reshape(-1, 2)
         rows = [np.frombuffer(said, np.int64) for said in group.allgather_bytes(mine.tobytes())]
         least = min(map(len, rows)) // 2
@@ -194,7 +193,7 @@ def _join(
 
 
 def _meant(options: Mapping[str, Any], info: ArrayInfo | None) -> str:
-    """What a rank opened, in words; before that, what it was told."""
+    """Describe the opened array or, before opening, the options."""
     if info is None:
         told = [f"{name}={reprlib.repr(options[name])}" for name in sorted(options)]
         return ", ".join(told) or "without options"
@@ -203,9 +202,9 @@ def _meant(options: Mapping[str, Any], info: ArrayInfo | None) -> str:
 
 
 def _digest(options: Mapping[str, Any]) -> int:
-    """A number of what is to be created, which all ranks compute alike."""
+    """Return a hash of the array to create, the same on all ranks."""
     said = {"order": "C", "offset": 0, "fill_value": None, **options}
-    # Of its elements those of the rank that creates the array count.
+    # Only the elements of the rank that creates the array are used.
     said.pop("data", None)
     like = said.pop("like", None)
     if like is not None:
@@ -218,7 +217,7 @@ def _digest(options: Mapping[str, Any]) -> int:
 
 
 def _canonical(value: Any) -> str:
-    """Text that is the same for what means the same; of what nobody knows, its type alone."""
+    """Return equal text for equivalent values; only the type for values of unknown types."""
     if isinstance(value, str | bytes | bool | None):
         return repr(value)
     if isinstance(value, Mapping):
@@ -252,7 +251,7 @@ def open_group(
     Parameters
     ----------
     comm
-        The ranks.
+        Communicator or transport of the ranks.
     path, mode, hints, format
         As for `outcore.open_group`.
     """
@@ -270,7 +269,7 @@ def open_group(
         return words(resolved=True)
 
     if mode in ("a", "w", "x"):
-        # Nothing is made before all ranks mean the same.
+        # Nothing is created before all ranks agree.
         together(group, "outcore.open_group", words, tell, same=3, again=again)
 
         def make() -> list[int]:
@@ -292,14 +291,14 @@ def open_group(
 
 def on_first_rank(group: outcore.Transport, verb: str, where: str, work: Callable[[], T]) -> T:
     """
-    Let the first rank do something short, and return its result on all ranks. Collective.
+    Run a short step on the first rank, and return its result on all ranks. Collective.
 
     Parameters
     ----------
     group
-        The ranks.
+        Transport of the ranks.
     verb, where
-        Operation and path, for messages; all ranks must mean the same.
+        Operation and path, for messages; the same on all ranks.
     work
         Function that the first rank calls.
     """
@@ -313,5 +312,5 @@ def on_first_rank(group: outcore.Transport, verb: str, where: str, work: Callabl
 
 
 def _format_names() -> list[str]:
-    """Names of the formats, in the same order on all ranks."""
+    """Return the names of the formats, in the same order on all ranks."""
     return [one.name for one in formats.every()]

@@ -1,17 +1,18 @@
 """
-Packets: what goes between owners and ranks of other nodes, in parts that fit two slots.
+Packets: messages between owners and ranks of other nodes, in parts that fit two slots.
 
-Problem. An owner has a tile in its slot that many ranks of other nodes want, and a rank wants parts of
-many owners' tiles. Sent all at once that is as many slots on either side as there are ranks elsewhere.
+Problem. An owner has a tile in its slot that many ranks of other nodes need, and a rank needs parts of
+the tiles of many owners. To send everything in one step, each side would need as many slots as there are
+ranks on other nodes.
 
-Idea. What goes to whom in which part is a value (`_core.Messages`,
-``crates/plan/src/collective/messages.rs``): all ranks halve what they exchange at once as often as
-the rank that needs it most, which is agreed on in the synchronisation that each round begins with.
-Where the order of the ranks counts (``plan.in_order``), what an owner gets comes in their order,
-part by part.
+Approach. A value (`_core.Messages`, ``crates/plan/src/collective/messages.rs``) determines the
+recipients and contents of each part. All ranks halve the amount of one exchange as often as the rank
+with the largest need requires; they agree on that in the synchronisation with which each round begins.
+If the order of the ranks matters (``plan.in_order``), an owner receives data in their order, part by
+part.
 
-Invariants. What a rank sends and receives at a time is at most two slots, whatever the ranks want. Both
-ends of a message place it alike: from the plan and the agreed number alone.
+Invariants. A rank sends and receives at most two slots at a time, for any sections. Both sides of a
+message place it in the same way: from the plan and the agreed number alone.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ __all__ = ["Packets"]
 
 class Packets:
     """
-    What this rank sends to ranks of other nodes in a step, and what comes from there.
+    Messages of this rank to and from ranks of other nodes in a step.
 
     Parameters
     ----------
     work
-        What the rank works with.
+        State of the collective call on this rank.
     step
         The step.
     slot
@@ -53,13 +54,13 @@ class Packets:
         self, work: Work, step: Step, slot: NDArray[np.uint8] | None, *, write: bool
     ) -> None:
         self.work, self.step, self.slot, self.write = work, step, slot, write
-        # How many parts this rank needs: the largest number of any rank counts.
+        # Number of parts that this rank needs; the largest number of any rank counts.
         self.need = 0
         self._buffer = np.empty(0, np.uint8)
         self._held: _core.Reservation | None = None
 
     def make(self) -> None:
-        """Find out what goes where, and take the buffers, within the budget."""
+        """Determine the messages, and allocate the buffers within the budget."""
         work, step = self.work, self.step
         self._messages = _core.Messages(
             work.plan,
@@ -85,9 +86,9 @@ class Packets:
         need
             The largest `need` of all ranks.
         meanwhile
-            What is done while the first part is on its way.
+            Function to run while the first part is being sent.
         failures
-            Keeps what fails on this rank for later.
+            Records failures of this rank.
         """
         todo: Callable[[], None] | None = meanwhile
         number = 0
@@ -111,7 +112,7 @@ class Packets:
         return self
 
     def __exit__(self, *_ended: object) -> None:
-        # Of an exchange that was broken off, messages may be under way: they keep the buffer.
+        # After an aborted exchange, messages may still be in progress: they keep the buffer.
         self._buffer = np.empty(0, np.uint8)
         if self._held is not None:
             self._held.release()

@@ -1,9 +1,9 @@
 """
-The words of what is planned: what a plan is made with, reasons in sentences, errors.
+Settings of plans, reasons as text, and errors.
 
-Decisions are pure functions of the records of all ranks, in the core: settings, owners, prices and
-methods in ``crates/plan/src/collective/{settings,owners,holes,choice}.rs``. `call` asks for them.
-Nothing here looks at files, or talks to other ranks.
+The core makes decisions as pure functions of the records of all ranks: settings, owners, costs and
+methods in ``crates/plan/src/collective/{settings,owners,holes,choice}.rs``. `call` uses them. This
+module does not access files or communicate with other ranks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 Method = Literal["auto", "direct", "sieve", "two-phase"]
 METHODS = ("auto", "direct", "sieve", "two-phase")
 
-#: Number of the setting that tells the share that is in the page cache.
+#: Number of the setting with the cached share.
 CACHED_SETTING = 6
 IN_ORDER = (
     "ranks write the same elements, too entangled to be cut: the highest rank has to come last"
@@ -51,13 +51,14 @@ TOO_SMALL = "to plan so little takes longer than to read it"
 
 @dataclass(frozen=True)
 class _Agreed:
-    """What a plan is made with, where neither budget nor hint says otherwise: bytes."""
+    """Settings of a plan, in bytes, unless a budget or hint specifies otherwise."""
 
-    # Long enough for a disk at full rate, and a page: a tile lies in its pages as in the file, so it
-    # may begin anywhere in the first one. Without that a tile of rows of a power of two lacks one.
+    # Large enough for the full rate of a disk, plus one page: a tile has the same page alignment as in
+    # the file, so it may begin anywhere in the first page. Without the extra page, a tile of rows whose
+    # length is a power of two would hold one row less.
     slot: int = (8 << 20) + 4096
     least: int = 256 << 10
-    # Of a disk that nobody measured.
+    # For a disk that has not been measured.
     gap: int = 24 << 10
     align: int = 4096
 
@@ -65,7 +66,7 @@ class _Agreed:
 AGREED = _Agreed()
 
 
-#: A method, and why: a word and two numbers that belong to it.
+#: A method and its reason: a keyword and two numbers that belong to it.
 Decided = tuple[str, tuple[str, int, int]]
 
 
@@ -80,20 +81,20 @@ class Choice:
 @dataclass(frozen=True)
 class Prices:
     """
-    What the ways cost, in nanoseconds; equal on all ranks.
+    Costs of the methods, in nanoseconds; equal on all ranks.
 
     Parameters
     ----------
     own
-        What each rank's own accesses cost, and the share of them that is cached, in thousandths.
+        Cost of each rank's independent accesses, and the cached share of them, in thousandths.
     parts
-        What all owners need for their parts, summed over the ranks.
+        Cost of all owners for their parts, summed over the ranks.
     nodes
-        The node of each rank.
+        Node of each rank.
     oversubscription
-        Ranks that share a processor, in thousandths: 1000 and more.
+        Number of ranks per processor, in thousandths: at least 1000.
     arrays
-        Of how many arrays a rank has sections, at most.
+        Largest number of arrays of which a rank has sections.
     """
 
     own: Sequence[tuple[int, int]]
@@ -103,7 +104,7 @@ class Prices:
     arrays: int = 1
 
     def of(self, plan: _core.Collective, method: str, *, write: bool) -> int:
-        """Tell what a method costs, summed over the ranks."""
+        """Return the cost of a method, summed over the ranks."""
         if method != "two-phase":
             return sum(cost for cost, _ in self.own)
         return plan.two_phase_price(
@@ -117,7 +118,7 @@ class Prices:
 
 
 def refuse(records: _core.Records, odd: tuple[str, list[int]]) -> NoReturn:
-    """Raise on all ranks that something is not equal on all: what, and on which ranks."""
+    """Raise on all ranks because something differs between ranks; name it and the ranks."""
     what, ranks = odd
     if what == "descriptor":
         text = (
@@ -141,7 +142,7 @@ def refuse(records: _core.Records, odd: tuple[str, list[int]]) -> NoReturn:
 def refuse_memory(
     plan: _core.Collective, records: _core.Records, why: Decided | None, *, far: bool
 ) -> NoReturn:
-    """Raise on all ranks that there is no memory for two phases; `why`: why there is no other way."""
+    """Raise on all ranks because there is no memory for two-phase; `why` excludes other methods."""
     slot = plan.slot_bytes
     ordered, lacks = why and _told(why[1]), records.lacking(slot)
     told = "; ".join(filter(None, (ordered, lacks and _told(lacks))))
@@ -155,18 +156,18 @@ def refuse_memory(
 
 
 def in_order(plan: _core.Collective) -> str:
-    """Tell why ranks write in their order."""
+    """Return the reason why ranks write in their order."""
     return UNDECIDED if plan.overlap() is None else IN_ORDER
 
 
 def choice_of(found: Decided, ranks: int) -> Choice:
-    """Tell what was decided, of so many ranks."""
+    """Return the method that was chosen, with its reason for this number of ranks."""
     method, why = found
     return Choice(method, _told(why, ranks))
 
 
 def _told(why: tuple[str, int, int], ranks: int = 0) -> str:
-    """Tell a reason in a sentence."""
+    """Return a reason as a sentence."""
     reason, number, other = why
     match reason:
         case "in-order" | "undecided":

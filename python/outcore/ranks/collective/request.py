@@ -1,9 +1,9 @@
 """
-Collective calls that were started: what ``iread_all``, ``iwrite_all`` and their like return.
+Requests for started collective calls, returned by ``iread_all``, ``iwrite_all`` and similar methods.
 
-The calls of a communicator are made one after the other, in the order in which they were started, by a
-thread of their own (``transport/in_flight.py``). So they are the calls that `read_all` and `write_all`
-make, with the same messages, and go on while the program computes.
+A separate thread (``transport/in_flight.py``) makes the calls of a communicator one after another, in
+the order in which they were started. They are the calls of `read_all` and `write_all`, with the same
+messages, and run while the program computes.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ T = TypeVar("T")
 
 class CollectiveRequest(IORequest[T]):
     """
-    A collective call that was started, by `CollectiveArray.iread_all` and its like.
+    A started collective call, returned by `CollectiveArray.iread_all` and similar methods.
 
-    Until it is done, its buffers belong to it: do not change a value that is being written or sent, do
-    not look at an array that is being filled. It goes on by itself, also if nobody asks for it. Ranks
-    may wait for their requests in any order; what has failed, `wait` raises on all ranks.
+    Its buffers are in use until it is done: do not change values that are being written or sent, and do
+    not use an array that is being filled. It makes progress without further calls. Ranks may wait for
+    their requests in any order; `wait` raises errors on all ranks.
 
     Notes
     -----
-    As with nonblocking collectives of MPI, all ranks start them in the same order on a communicator.
-    They are made in that order, one at a time: the next one begins when the one before has ended on
-    this rank. Any other collective call on the communicator comes after those that were started before
-    it, and waits for them. It cannot be stopped: the other ranks count on this one.
+    As with nonblocking collective calls of MPI, all ranks start them in the same order on a
+    communicator. They run in that order, one at a time: each begins when the previous one has ended on
+    this rank. Any other collective call on the communicator waits for the calls that were started before
+    it. A started call cannot be cancelled, because the other ranks depend on this one.
 
     Examples
     --------
@@ -50,12 +50,12 @@ class CollectiveRequest(IORequest[T]):
 
     def test(self) -> bool:
         """
-        Tell whether it has ended, well or not; never waits (``MPI_Test``).
+        Return whether the call has ended, successfully or not; never waits (``MPI_Test``).
 
         Returns
         -------
         bool
-            As `done`. True does not say that it went well: `wait` does, and returns at once then.
+            As `done`. True does not imply success: `wait` then returns or raises immediately.
 
         Examples
         --------
@@ -75,7 +75,7 @@ class CollectiveRequest(IORequest[T]):
 
     def cancel(self) -> bool:
         """
-        Do nothing: what ranks do together, none of them stops.
+        Do nothing, because no rank can stop a collective call.
 
         Returns
         -------
@@ -101,14 +101,14 @@ def start(
     group: Transport, array: DiskArray, call: Callable[[], T], *, writes: bool
 ) -> CollectiveRequest[T]:
     """
-    Start a collective call of one array; closing that waits for it.
+    Start a collective call on one array; closing the array waits for it.
 
     Parameters
     ----------
     call
-        Makes the call, and waits for the other ranks.
+        Function that makes the call, and waits for the other ranks.
     writes
-        `DiskArray.flush` waits for it, too, and its failure is not lost.
+        Whether the call writes: `DiskArray.flush` then waits for it too, and raises its error.
     """
     what = f"collective {'write' if writes else 'read'} of {array.path!r}"
     return start_call(group, array.handle.requests, what, call, writes=writes)
@@ -123,9 +123,9 @@ def start_call(
     Parameters
     ----------
     started
-        Keeps the request while it goes on, also if nobody else does.
+        Collection that keeps the request while it is in progress, even if the caller drops it.
     what
-        Its name in messages.
+        Name of the call in messages.
     call, writes
         As for `start`.
     """

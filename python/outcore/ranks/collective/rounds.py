@@ -1,27 +1,28 @@
 """
-The rounds of a two-phase collective: the only loop that alternates I/O and messages.
+The rounds of a two-phase collective call: the only loop that alternates I/O and messages.
 
 Reading. In round `k` each owner has a tile, or a batch of small ones, in its slot. Ranks of its node
-copy what they want out of it; others are sent theirs, packed (`packets`). Meanwhile the owner reads the
-next batch into another slot, and then the one after it where it has three slots.
+copy their elements from it; ranks of other nodes receive theirs, packed (`packets`). At the same time
+the owner reads the next batch into another slot, and with three slots then the one after it.
 
     read 0, 1 | agree | copy 0, read 2 | agree | copy 1, read 3 | ...
 
-Writing is the mirror: ranks copy into the slots, or send; then the owner writes its tile. What nobody
-gives of a tile is read first: as soon as the slot is free, while other rounds are exchanged.
+Writing works in the opposite direction: ranks copy into the slots, or send; then the owner writes its
+tile. Elements of a tile that no rank writes (holes) are read first: as soon as the slot is free, while
+other rounds are exchanged.
 
     holes 0, 1, 2 | agree | copy 0 | agree | write 0, holes 3 | copy 1 | ...
 
-Where several ranks give the same element the highest one
-wins, as in the paper: the plan leaves it out of the others' sections, so the order does not matter.
-Where it cannot, all goes by messages, which the owner unpacks in the order of the ranks.
+If several ranks write the same element, the highest one wins, as in the paper: the plan removes it from
+the others' sections, so the order does not matter. If that is not possible, everything is sent as
+messages, which the owner unpacks in the order of the ranks.
 
 Each round begins with an agreement, which is also the synchronisation after which ranks read the slots.
-A rank that failed says so there, and all stop; until then it goes on taking part.
+A rank that failed reports it there, and all stop. Until then it continues to take part.
 
 Reference: Thakur and Choudhary, "An Extended Two-Phase Method for Accessing Sections of Out-of-Core
-Arrays", sections 3.1 (reading), 3.2 (writing); No and others, "Irregular Collective I/O", section
-3.2 (pipelined groups).
+Arrays", sections 3.1 (reading), 3.2 (writing); No and others, "Irregular Collective I/O", section 3.2
+(pipelined groups).
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ from outcore.ranks.transport.sharing import Slots, slots_of
 
 __all__ = ["Work", "owner_of", "read_rounds", "write_rounds"]
 
-# Whether tiles of which not all is given are read first and written whole; None: where that costs less.
+# Whether tiles with holes are read first and written as a whole; None: if that costs less.
 REWRITES: bool | None = None
-# What a rank says that failed: more than any number that is agreed on.
+# Number that a failed rank sends: larger than any number to agree on.
 _FAILED = 1 << 60
 
 
 def owner_of(plan: _core.Collective, rank: int, arrays: Sequence[DiskArray | None]) -> _core.Owner:
     """
-    A rank as an owner.
+    Return a rank in its role as an owner.
 
-    The hint `exclusive` counts for all ranks of the collective: it lets an owner read and write back
-    what nobody gives of its tiles. The accesses of each rank do not have it.
+    The hint `exclusive` applies to all ranks of the call together: it allows an owner to read and write
+    back holes of its tiles. It does not apply to the accesses of a single rank.
     """
     cores = [None if array is None else array.handle.core for array in arrays]
     exclusive = [n for n, a in enumerate(arrays) if a is not None and a.handle.hints.exclusive]
@@ -68,7 +69,7 @@ class Step:
     Parameters
     ----------
     k
-        The round: number of the batches.
+        Round: number of the batches.
     mine
         Whether this rank is one of the owners whose tiles are exchanged.
     near, far
@@ -84,28 +85,27 @@ class Step:
 @dataclass
 class Work:
     """
-    What one rank works with in a collective.
+    State of a collective call on one rank.
 
     Parameters
     ----------
     transport
-        The ranks.
+        Transport of the ranks.
     plan
-        Who owns what; equal on all ranks.
+        Owners and their tiles; equal on all ranks.
     arrays
-        The arrays of the plan, by number; None where this rank has not opened one (it owns nothing
-        of it then).
+        Arrays of the plan, by number; None if this rank has not opened one (it then owns nothing of it).
     items
         This rank's sections, by number.
     groups
-        How many groups of owners take turns. Neighbours are in different ones, so that each group
-        has ranks of all nodes.
+        Number of groups of owners that take turns. Neighbours are in different groups, so that each
+        group has ranks of all nodes.
     slots
-        How many slots a rank has.
+        Number of slots of a rank.
     room
-        Bytes that the slots of a rank may have, all together.
+        Maximum number of bytes for all slots of a rank.
     seconds
-        Takes what each phase has taken on this rank.
+        Timer for the phases on this rank.
     """
 
     transport: Transport
@@ -128,18 +128,18 @@ class Work:
         self.steps = self.plan.rounds * self.groups
 
     def agree(self, failures: Failures, number: int) -> int | None:
-        """Agree on the largest number of any rank; None if a rank failed."""
+        """Return the largest number of any rank; None if a rank failed."""
         began = perf_counter()
         largest = self.transport.agree(number if failures.first is None else _FAILED)
         self.seconds["wait", get_ident()] += perf_counter() - began
         return None if largest == _FAILED else largest
 
     def synchronise(self, failures: Failures) -> bool:
-        """Agree on whether any rank failed."""
+        """Return whether any rank failed."""
         return self.agree(failures, 0) is None
 
     def finish(self, place: _InSlot, failures: Failures) -> None:
-        """Wait for what goes on in a slot; how it ended counts."""
+        """Wait for the I/O of a slot; record its failure."""
         began = perf_counter()
         place.finish(failures)
         self.seconds["disk", get_ident()] += perf_counter() - began
@@ -150,12 +150,12 @@ class Work:
         self.plan.copy(step.k, self.rank, near, self.memory, write)
 
     def all_by_messages(self) -> None:
-        """Send everything, to ranks of this node and to itself too."""
+        """Send everything as messages, also to ranks of this node and to this rank."""
         self.near = set()
         self.far_ranks = list(range(self.transport.size))
 
     def step(self, number: int) -> Step:
-        """Give a step: the round, and whose turn it is."""
+        """Return a step: its round, and its owners."""
         k, group = divmod(number, self.groups)
         owners = self.owners if self.groups == 1 else self.owners[group :: self.groups]
         busy = self.plan.busy(k, owners)
@@ -164,20 +164,20 @@ class Work:
         return Step(k, self.rank in busy, near, far)
 
     def filled(self) -> int:
-        """Tell about how many bytes an owner's slots will take, in all rounds, without gaps."""
+        """Return the approximate bytes that an owner's slots hold in all rounds, without gaps."""
         plan = self.plan
         return min(plan.given_bytes // max(len(self.owners), 1), plan.rounds * plan.slot_bytes)
 
 
 class _InSlot:
-    """What goes on in one of this rank's slots, and the tiles that it holds to be written."""
+    """The I/O in progress in one of this rank's slots, and the tiles in it that will be written."""
 
     def __init__(self) -> None:
         self.under_way: _core.Background | None = None
         self.tiles: _core.Batch | None = None
 
     def finish(self, failures: Failures) -> None:
-        """Wait for what goes on; how it ended counts."""
+        """Wait for the I/O; record its failure."""
         under_way, self.under_way = self.under_way, None
         if under_way is not None:
             with failures.caught():
@@ -185,10 +185,10 @@ class _InSlot:
 
     def write(self, work: Work, slots: Slots, k: int) -> None:
         """
-        Start to write what the slot holds, and after that to read the holes of round `k` into it.
+        Start to write the contents of the slot, then to read the holes of round `k` into it.
 
-        Holes are what nobody gives in this collective, so they may be read long before their turn,
-        whatever is being written elsewhere.
+        No rank of this call writes holes, so they may be read long before their round, during any other
+        writes.
         """
         holes = work.owner.batch(k, slots.mine(k))
         self.under_way = work.owner.write(self.tiles, holes)
@@ -196,12 +196,12 @@ class _InSlot:
 
 
 def read_rounds(work: Work) -> BaseException | None:
-    """Run the rounds of a read; returns this rank's failure, if any rank failed (else raises none)."""
+    """Run the rounds of a read; return this rank's failure if any rank failed, otherwise None."""
     return _in_slots(work, _read_rounds)
 
 
 def write_rounds(work: Work) -> BaseException | None:
-    """Run the rounds of a write; returns as `read_rounds`."""
+    """Run the rounds of a write; return as `read_rounds`."""
     if work.plan.in_order:
         work.all_by_messages()
     return _in_slots(work, _write_rounds)
@@ -211,17 +211,17 @@ def _in_slots(
     work: Work, rounds: Callable[[Work, Slots, list[_InSlot], Failures], bool]
 ) -> BaseException | None:
     """
-    Run rounds in slots; when this returns, nothing that they started is under way.
+    Run rounds in slots; when this returns, no I/O in the slots is in progress.
 
-    `rounds` tells whether a rank failed.
+    `rounds` returns whether a rank failed.
     """
     failures, nbytes = Failures(), work.plan.slot_bytes
     taken: list[Slots] = []
     with failures.caught():
         taken.append(slots_of(work.transport, nbytes, work.slots, work.room, work.filled()))
     if not taken:
-        # Memory may be short on this node alone. The others hear of it where they next agree, which they
-        # do before anybody looks at the slot of another rank.
+        # Memory may be short on this node only. The others learn of it at their next agreement, before
+        # any rank accesses the slot of another rank.
         work.synchronise(failures)
         return failures.first or Elsewhere()
     slots = taken[0]
@@ -229,11 +229,11 @@ def _in_slots(
     try:
         failed = rounds(work, slots, places, failures)
     finally:
-        # However this ends: nothing is under way in a slot that is reclaimable, or used otherwise.
+        # In any case, wait for I/O before a slot becomes reclaimable or is used for something else.
         for place in places:
             work.finish(place, failures)
     if not failed:
-        # Also the synchronisation after which slots may be used for something else.
+        # This is also the synchronisation after which slots may be used for something else.
         failed = work.synchronise(failures)
     return (failures.first or Elsewhere()) if failed else None
 
@@ -247,7 +247,7 @@ def _exchange(
     *,
     write: bool,
 ) -> bool:
-    """Exchange in a step, `meanwhile` once all are there; tells whether a rank failed."""
+    """Exchange in a step; run `meanwhile` after the agreement. Return whether a rank failed."""
 
     def copy() -> None:
         work.copy(step, slots, write=write)
@@ -286,16 +286,16 @@ def _exchange(
 
 
 def _read_rounds(work: Work, slots: Slots, places: list[_InSlot], failures: Failures) -> bool:
-    """Read and exchange, until all rounds are over or any rank failed; tells whether one did."""
-    # By steps. Groups of owners take turns: a step ahead is another group's.
+    """Read and exchange until all rounds are done or a rank failed; return whether one did."""
+    # In steps. Groups of owners take turns: the next step belongs to another group.
     ahead = slots.number - 1 if work.groups == 1 else 1
 
     def read(number: int) -> None:
         """
-        Start to read what this rank holds in a step, if anything, when it has what it reads before.
+        Start to read this rank's tiles of a step, if any, after its previous read.
 
-        Steps that are read side by side end at the same time: then the disk has nothing to do while that
-        is exchanged.
+        Concurrent reads of several steps would end at the same time, and leave the disk idle during the
+        exchange.
         """
         step = work.step(number)
         if step.mine:
@@ -323,7 +323,7 @@ def _read_rounds(work: Work, slots: Slots, places: list[_InSlot], failures: Fail
 
 
 def _write_rounds(work: Work, slots: Slots, places: list[_InSlot], failures: Failures) -> bool:
-    """Exchange and write, until all rounds are over or any rank failed; tells whether one did."""
+    """Exchange and write until all rounds are done or a rank failed; return whether one did."""
     if _fill_first(work, slots, places, failures):
         return True
     for number in range(work.steps):
@@ -334,7 +334,7 @@ def _write_rounds(work: Work, slots: Slots, places: list[_InSlot], failures: Fai
         if _exchange(work, slots, step, failures, write=True):
             return True
         if work.groups > 1:
-            # The next group begins to write after this synchronisation.
+            # The next group starts to write after this synchronisation.
             for other in places:
                 work.finish(other, failures)
         if work.synchronise(failures):
@@ -346,7 +346,7 @@ def _write_rounds(work: Work, slots: Slots, places: list[_InSlot], failures: Fai
 
 
 def _fill_first(work: Work, slots: Slots, places: list[_InSlot], failures: Failures) -> bool:
-    """Start to read the holes of the first rounds; groups do so in turn. Tells whether a rank failed."""
+    """Start to read the holes of the first rounds, by groups in turn. Return whether a rank failed."""
     for group in range(work.groups):
         with failures.caught():
             if work.rank in work.owners[group :: work.groups]:

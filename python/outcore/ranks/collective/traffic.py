@@ -1,19 +1,21 @@
 """
-Traffic is run here: the only code that packs, exchanges and unpacks.
+Traffic between ranks: the only module that packs, exchanges and unpacks messages.
 
 Problem. Redistribution, ghosts in both directions, gathering and two-phase all send elements between
-ranks within a memory budget. Each rank may fail on its own, and then all have to stop.
+ranks within a memory budget. Each rank may fail independently, and then all must stop.
 
-Idea. What goes where is a value (`_core.Traffic`, ``crates/plan/src/distribution/traffic.rs``), made and
-counted before anything is sent. `Run` executes it round by round, as an object that can be resumed: it
-packs a round, agrees with the others that all could, sends it, and unpacks what came while nobody waits.
-One exchange of packed buffers is a `PackedExchange`; two-phase (`packets`) uses it, too.
+Approach. A value (`_core.Traffic`, ``crates/plan/src/distribution/traffic.rs``) determines all messages,
+and is computed and measured before anything is sent. `Run` executes it round by round, as an object that
+can be resumed: it packs a round, agrees with the others that all could, sends it, and unpacks the
+received data when it has arrived. One exchange of packed buffers is a `PackedExchange`, which two-phase
+(`packets`) also uses.
 
-    agree | send 0, copy what is here, unpack 0 | pack 1, agree | send 1, unpack 1 | ... | agree
+    agree | send 0, copy own elements, unpack 0 | pack 1, agree | send 1, unpack 1 | ... | agree
 
-Invariants. Whatever can fail on one rank alone fails before the first element is sent, or is told before
-the next round; then all ranks raise. Buffers are within the memory budget: what does not fit travels in
-rounds. What is combined is unpacked in the order of ranks: the bits do not depend on what comes first.
+Invariants. Steps that can fail on a single rank run before the first element is sent, or their failure
+is reported before the next round; then all ranks raise. Buffers are within the memory budget: larger
+messages are sent in rounds. Combined elements are unpacked in the order of ranks, so the bits do not
+depend on the order of arrival.
 
 Reference: the second phase of the two-phase method (*PASSION: Parallel and Scalable Software for
 Input-Output*, section 3.1).
@@ -41,11 +43,12 @@ from outcore.ranks.transport import DeferredInterrupt, Exchange, Transport
 __all__ = ["COMBINE", "PackedExchange", "Run", "Traffic", "Transfer"]
 
 Bytes = NDArray[np.uint8]
-#: What combines two elements; any other operation sets them.
+#: Operations that combine two elements; any other operation sets them.
 COMBINE: dict[str, np.ufunc] = {"add": np.add, "minimum": np.minimum, "maximum": np.maximum}
-# Larger buffers make no exchange faster, but everything else has less.
+# Larger buffers do not make exchanges faster, but leave less memory for everything else.
 _LARGEST = 64 * 2**20
-# The limit of who has room for all, and what a rank says that failed: more than any number of rounds.
+# Limit of a rank with memory for all messages; and the number that a failed rank sends, which is larger
+# than any number of rounds.
 _NO_LIMIT = _FAILED = 2**63 - 1
 _OURS = {
     f"DistArray.{name}_all"
@@ -54,25 +57,25 @@ _OURS = {
         *("copy", "add", "map", "dot", "matmul", "transpose"),
     )
 }
-# What ranks tell each other before anything else.
+# Words of the first agreement.
 _PRINT, _LIMIT = range(2)
 
 
 class PackedExchange:
     """
-    Messages of this rank that travel at once, packed into a buffer.
+    Messages of this rank in one exchange, packed into a buffer.
 
     Parameters
     ----------
     group
-        The ranks.
+        Transport of the ranks.
     buffer
-        Room for all that is sent, and behind that for all that comes.
+        Memory for all sent data, followed by all received data.
     to, of
         Bytes for and from each rank.
     pack, unpack
-        Fill the first part of the buffer, and take what came out of the second, each in the order of
-        ranks.
+        Functions that fill the first part of the buffer, and that process the second part, each in the
+        order of ranks.
     """
 
     def __init__(
@@ -91,22 +94,22 @@ class PackedExchange:
         self._started: Exchange | None = None
 
     def pack(self) -> None:
-        """Fill the buffer. Nothing of it is sent yet."""
+        """Fill the buffer, without sending it."""
         self._pack(self.send)
 
     def start(self, failures: Failures, meanwhile: Callable[[], None] | None = None) -> None:
-        """Send, and do something else meanwhile. The buffer is not the caller's until `finish`."""
+        """Start to send, and run another function. The buffer must not be used until `finish`."""
         self._started = self._group.start_exchange(self.send, self.to, self.receive, self.of)
         if meanwhile is not None:
             with failures.caught():
                 meanwhile()
 
     def test(self) -> bool:
-        """Whether all messages have been sent and received; never waits."""
+        """Return whether all messages have been sent and received; never waits."""
         return self._started is not None and self._started.test()
 
     def finish(self, failures: Failures) -> None:
-        """Wait for all messages, and unpack what came."""
+        """Wait for all messages, and unpack the received data."""
         if self._started is not None:
             self._started.wait()
         with failures.caught():
@@ -115,54 +118,54 @@ class PackedExchange:
 
 class Traffic(Protocol):
     """
-    What one rank sends and receives in each round.
+    Interface: messages that one rank sends and receives in each round.
 
-    These are `_core.Traffic` and `outcore.ranks.dist.periodic.BoxTraffic`.
+    Implemented by `_core.Traffic` and `outcore.ranks.dist.periodic.BoxTraffic`.
     """
 
     @property
     def operation(self) -> str:
-        """What is done with what comes."""
+        """Operation on received elements."""
 
     @property
     def rounds(self) -> int:
-        """How many it takes part in."""
+        """Number of rounds in which the rank takes part."""
 
     @property
     def elements(self) -> tuple[int, int]:
-        """Elements that it sends and that it receives."""
+        """Number of elements that the rank sends and that it receives."""
 
     @property
     def own(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Sections of its memory that it copies itself, from where and to where."""
+        """Sections of memory that the rank copies itself: sources and targets."""
 
     def bound(self, limit: int) -> int:
-        """Elements in buffers at once, at most, if rounds are cut with a limit."""
+        """Return the largest number of elements in buffers at one time, for rounds with this limit."""
 
     def limit(self, room: int) -> int:
-        """A limit with which so many elements are enough, or 1."""
+        """Return a limit with which buffers hold at most `room` elements, or 1."""
 
     def sends(self, round: int, /) -> list[tuple[int, NDArray[np.int64]]]:
-        """What goes to each peer in a round."""
+        """Return the messages to each peer in a round."""
 
     def receives(self, round: int, /) -> list[tuple[int, NDArray[np.int64]]]:
-        """What comes from each peer in a round, unpacked in this order."""
+        """Return the messages from each peer in a round, in the order of unpacking."""
 
 
 @dataclass(frozen=True)
 class Transfer:
     """
-    What travels from one memory to another, as one rank sees it.
+    A transfer from one memory to another, on one rank.
 
     Parameters
     ----------
     plan
-        Makes the traffic of this rank; with a limit in rounds.
+        Function that makes the traffic of this rank; with a limit, in rounds.
     source, target
-        The memory that elements are taken from, and the memory that they come to; of one dtype. May be
-        the same: then nothing is copied on this rank.
+        Memory of the sources and of the targets, of one dtype. May be the same: then nothing is copied
+        within this rank.
     meaning
-        What is equal on all ranks that mean the same; told apart by its `repr`.
+        Value that must be equal on all ranks, compared by its `repr`.
     """
 
     plan: Callable[[int | None], Traffic]
@@ -172,7 +175,7 @@ class Transfer:
 
 
 class _Ready(NamedTuple):
-    """A round that can begin: what is sent, what is copied here, and where what comes will go."""
+    """A round that can begin: its messages, its copies within the rank, and targets of received data."""
 
     exchange: PackedExchange
     own: list[tuple[NDArray[Any], NDArray[Any]]]
@@ -181,16 +184,16 @@ class _Ready(NamedTuple):
 
 class Run:
     """
-    Traffic under way. Every rank makes one, and makes the same calls of it.
+    Traffic in progress. Every rank makes one, and makes the same calls on it.
 
     Parameters
     ----------
     group
-        The ranks.
+        Transport of the ranks.
     call
-        Name of the collective call, as `agreement` has it.
+        Name of the collective call in `agreement`.
     make
-        Says what travels; what it raises, all ranks raise.
+        Function that returns the transfer; its errors are raised on all ranks.
 
     Raises
     ------
@@ -199,12 +202,12 @@ class Run:
 
     Notes
     -----
-    Messages of this rank, those to it included, take 64 MiB at most and half of what is free of the
-    memory budget, in which they count; what is more goes in rounds, as many as the rank with the least
-    room needs. There is an agreement before each round, and one after the last.
+    Messages of this rank, including those to itself, need at most 64 MiB and at most half of the free
+    memory budget, in which they count. Larger messages are sent in rounds, as many as the rank with the
+    least memory needs. The ranks agree before each round, and after the last.
 
-    Messages go on while nobody waits, synchronisations do not: `start` and `step` wait for the others
-    where ranks agree.
+    Messages make progress without waiting, synchronisations do not: `start` and `step` wait for the
+    other ranks at each agreement.
     """
 
     def __init__(self, group: Transport, call: str, make: Callable[[], Transfer]) -> None:
@@ -212,7 +215,7 @@ class Run:
         self.done = False
         self._make = make
         self._failures = Failures()
-        # What it raised: it raises that again.
+        # Error that ended the run; later calls raise it again.
         self._raised: BaseException | None = None
         self._number = 0
         self._rounds: int | None = None
@@ -222,21 +225,21 @@ class Run:
         self._held: _core.Reservation | None = None
 
     def start(self) -> None:
-        """Agree with the others on what travels, and send the first round."""
-        # What was started before may change what is packed here.
+        """Agree with the others on the transfer, and send the first round."""
+        # Calls that were started before may change the elements that are packed here.
         if self.group.in_flight.last is not None:
             self.group.in_flight.finish(self.group)
         with self._ending():
             limit = self._agree()
             if limit == _NO_LIMIT and self._first is not None:
-                # All ranks have told that they can.
+                # All ranks have agreed that they can.
                 self._rounds = 1
                 self._send(self._first)
             else:
                 self._next(limit)
 
     def step(self) -> bool:
-        """End the round under way and send the next one; tells whether there is one."""
+        """Finish the current round and send the next one; return whether there is one."""
         if self._raised is not None:
             raise self._raised
         if self.done:
@@ -248,22 +251,21 @@ class Run:
         return not self.done
 
     def test(self) -> bool:
-        """Whether it has ended, or the messages of the round under way have come; never waits."""
+        """Return whether the run has ended, or the messages of this round have arrived; never waits."""
         return self.done or (self._under_way is not None and self._under_way.exchange.test())
 
     def wait(self) -> None:
-        """Go on to the end."""
+        """Run all remaining rounds."""
         with DeferredInterrupt():
             while self.step():
                 pass
 
     def cancel(self) -> bool:
         """
-        Stop it on all ranks, where they next agree; tells whether it has not ended yet.
+        Stop the run on all ranks at their next agreement; return whether it had not ended yet.
 
-        This rank still makes its calls: the one that stops raises `concurrent.futures.CancelledError`
-        here and `DistributionError` (``failed-elsewhere``) on the others. What the target holds then is
-        undefined.
+        This rank still makes its calls: it raises `concurrent.futures.CancelledError`, and the others
+        raise `DistributionError` (``failed-elsewhere``). The contents of the target are then undefined.
         """
         if self.done:
             return False
@@ -274,7 +276,7 @@ class Run:
     # ------------------------------------------------------------------------- before the first round
 
     def _agree(self) -> int:
-        """Tell the limit; raise on all ranks if one has a problem, or means something else."""
+        """Return the limit; raise on all ranks if one has failed or has other arguments."""
         failure: BaseException | None = None
         try:
             words = self._prepare()
@@ -302,7 +304,7 @@ class Run:
         return limit
 
     def _prepare(self) -> NDArray[np.int64]:
-        """Do what may fail on this rank alone: plan, take the buffer, pack what fits in one round."""
+        """Run the steps that may fail on this rank: plan, allocate the buffer, pack a single round."""
         self.transfer = self._make()
         self.traffic = self.transfer.plan(None)
         target = self.transfer.target
@@ -313,14 +315,14 @@ class Run:
                 code="bad-distribution",
             )
         limit = self._take_buffer(target.dtype.itemsize)
-        # Most calls have one round: what can fail on one rank is done before the ranks synchronise.
+        # Most calls have one round. Steps that can fail on one rank run before the ranks synchronise.
         self._first = self._pack(0) if limit == _NO_LIMIT else None
         meaning = repr((self.call, self.traffic.operation, self.transfer.meaning))
         return brief(self.call, [number_of(meaning), limit])
 
     def _take_buffer(self, item: int) -> int:
-        """Memory for messages; tells how many elements of each it holds."""
-        # Half of what is free: there may be other threads, or ranks that are threads.
+        """Allocate memory for messages; return the number of elements of this size that fit."""
+        # Half of the free memory; other threads, possibly other ranks, may need the rest.
         room = min(_LARGEST, _core.memory_state()[1] // 2) // item
         while self._held is None:
             limit = self.traffic.limit(room)
@@ -330,7 +332,7 @@ class Run:
             except BudgetError:
                 if limit == 1:
                     raise
-                # Other threads took some of it.
+                # Other threads have taken some of it.
                 room = elements // 2
         self._buffer = np.empty(elements * item, np.uint8)
         return limit
@@ -338,7 +340,7 @@ class Run:
     # -------------------------------------------------------------------------------------- each round
 
     def _next(self, limit: int | None = None) -> None:
-        """Pack a round, agree that all ranks could, and send it; behind the last one this is the end."""
+        """Pack a round, agree that all ranks could, and send it; after the last round, end the run."""
         said, ready = 0, None
         with self._failures.caught():
             if self._failures.first is None and limit is not None:
@@ -357,7 +359,7 @@ class Run:
             self._send(ready)
 
     def _pack(self, number: int) -> _Ready:
-        """Pack what this rank sends in a round, and see where what it receives will go."""
+        """Pack this rank's messages of a round, and determine the targets of received data."""
         source, target, traffic = self.transfer.source, self.transfer.target, self.traffic
         to, of = np.zeros((2, self.group.size), np.int64)
         leaving = _places(source, traffic.sends(number), to)
@@ -377,21 +379,21 @@ class Run:
         return _Ready(exchange, own, coming)
 
     def _send(self, ready: _Ready) -> None:
-        """Send a round, and copy what this rank has itself."""
+        """Send a round, and copy the elements that this rank has itself."""
         self._under_way, self._first = ready, None
-        # Others wait for these messages, and for no step.
+        # Others wait for these messages, not for a step.
         with Unsure(self.group, self.call):
             ready.exchange.start(self._failures, partial(_copy, ready.own))
 
     def _receive(self) -> None:
-        """Unpack a round, when it has come."""
+        """Unpack a round after it has arrived."""
         ready, self._under_way = self._under_way, None
         if ready is not None:
             with Unsure(self.group, self.call):
                 ready.exchange.finish(self._failures)
 
     def _give_up(self, failure: BaseException | None) -> NoReturn:
-        """Raise on all ranks: their own failure, or whose it was."""
+        """Raise on all ranks: their own failure, or an error that names the failed rank."""
         try:
             fail_together(self.group, failure, self.call)
         except CollectiveError as error:
@@ -402,7 +404,7 @@ class Run:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """The other ranks wait for all of it; what is raised ends it, and is raised ever after."""
+        """End the run on an exception, and raise it in later calls: other ranks wait for all rounds."""
         with DeferredInterrupt():
             try:
                 yield
@@ -412,7 +414,7 @@ class Run:
                 raise
 
     def _end(self) -> None:
-        """Give the memory back. Messages that are under way nevertheless keep the buffer."""
+        """Release the memory. Messages still in progress keep the buffer."""
         self.done = True
         self._under_way = self._first = None
         self._buffer = np.empty(0, np.uint8)
@@ -423,7 +425,7 @@ class Run:
 def _places(
     memory: NDArray[Any], messages: list[tuple[int, NDArray[np.int64]]], counts: NDArray[np.int64]
 ) -> list[NDArray[Any]]:
-    """The parts of an array that travel, in this order; adds up the bytes for each rank."""
+    """Return the parts of an array to send or receive, in order; add up the bytes for each rank."""
     found = []
     for peer, sections in messages:
         parts = views(memory, sections)
@@ -433,7 +435,7 @@ def _places(
 
 
 def _each(parts: list[NDArray[Any]], buffer: Bytes) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Parts of an array, each with its place in a buffer, as an array of the same shape."""
+    """Yield parts of an array, each with its place in a buffer, as an array of the same shape."""
     at = 0
     for part in parts:
         yield part, buffer[at : at + part.nbytes].view(part.dtype).reshape(part.shape)

@@ -1,10 +1,10 @@
 """
-What one rank brings to a collective read of virtual datasets: sections of their sources.
+Contributions of one rank to a collective read of virtual datasets: sections of their sources.
 
-Problem. A collective plans for arrays with elements of their own, each in its file, and a virtual
-dataset has none. Idea. A section of it is sections of its sources (`outcore.arrays.virtual`), so a rank
-brings an item for each of these to the one call of all ranks: chunks that several ranks want are read
-once, whichever datasets they are reached through. Elements of no source are filled in by each rank
+Problem. A collective call plans for arrays that store elements in a file. A virtual dataset stores none.
+Approach. A section of it consists of sections of its sources (`outcore.arrays.virtual`), so a rank
+contributes an item for each of these to the one call of all ranks. Chunks that several ranks need are
+read once, through whichever datasets they are reached. Each rank fills in elements without a source
 itself.
 """
 
@@ -26,25 +26,25 @@ __all__ = ["Reading", "is_virtual", "looking"]
 
 
 def is_virtual(array: DiskArray) -> bool:
-    """Whether the elements of an array are in others."""
+    """Return whether the elements of an array are stored in other arrays."""
     return array.handle.is_virtual
 
 
 class Reading:
     """
-    A section of an array that is to be read together with other ranks.
+    A section of an array to read together with other ranks.
 
     Parameters
     ----------
     array, key, out
-        As `outcore.read_all` takes them.
+        As for `outcore.read_all`.
     """
 
     def __init__(self, array: DiskArray, key: Any, out: NDArray[Any] | None) -> None:
         self._finish: list[Callable[[], None]] = []
         self._scalar = False
         self._result: Any = None
-        #: What is read, in the order in which results come.
+        #: Items to read, in the order of the results.
         self.items: list[Item] = []
         self.virtual = is_virtual(array)
         if not self.virtual:
@@ -52,7 +52,7 @@ class Reading:
             return
         core: Any = array.handle.core
         self._result, self._scalar, parts = core.brought(key, out)
-        # Of parts that have elements in common the last one has them: they take their places in order.
+        # If parts overlap, the last one counts, so they are stored in order.
         for part, contended in zip(parts, core.contended(parts), strict=True):
             source = _handle(array, part.source)
             if source is not None:
@@ -71,11 +71,11 @@ class Reading:
             self._finish.append(convert)
         below = Reading(source, key, into)
         self.items += below.items
-        # What is below comes first: it is converted into what is converted here.
+        # Nested sources are converted first, because their result is converted here.
         self._finish[:0] = below._finish
 
     def result(self, found: list[Any]) -> Any:
-        """What the caller gets, of what was read for its items."""
+        """Return the result for the caller from the results of its items."""
         if not self.virtual:
             return found[0]
         for step in self._finish:
@@ -84,7 +84,7 @@ class Reading:
 
 
 def looking(array: DiskArray, key: Any) -> list[Item]:
-    """Sections of sources of which nothing will be moved; of any other array its section."""
+    """Return the sections of sources for a report; for any other array its section."""
     if not is_virtual(array):
         return [brought.looking(array, key)]
     core: Any = array.handle.core
@@ -97,7 +97,7 @@ def looking(array: DiskArray, key: Any) -> list[Item]:
 
 
 def _handle(array: DiskArray, number: int) -> DiskArray | None:
-    """A source, as an array that is open; None if it is missing by now."""
+    """Return a source as an open array; None if it no longer exists."""
     core: Any = array.handle.core
     handle: DiskArray | None = core.handles.get(number)
     if handle is None:

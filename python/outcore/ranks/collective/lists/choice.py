@@ -1,9 +1,9 @@
 """
-Which way elements of lists go: each rank alone, or through owners; decided by price.
+Method for elements of lists, independent access or access through owners, chosen by cost.
 
-Each rank says once what its list is like (`Bins.touched`, `jumps_in`), and at each access what of it is
-cached and what its disk can do; what the ways cost follows from that on all ranks alike, in the core
-(``crates/plan/src/points/choice.rs``).
+Each rank reports the properties of its list once (`Bins.touched`, `jumps_in`), and at each access the
+cached share of its elements and the parameters of its disk. The costs of the methods follow from that,
+equally on all ranks, in the core (``crates/plan/src/points/choice.rs``).
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ __all__ = [
     "jumps_in",
 ]
 
-#: How elements are moved: by each rank alone, in two phases, or these overlapped.
+#: Methods to move elements: independently, in two phases, or in overlapped phases.
 Manner = Literal["auto", "direct", "collective", "pipelined"]
 MANNERS = ("auto", "direct", "collective", "pipelined")
 _PAGE = 4096
-# Stretches of a list that are looked at, and indices of each.
+# Number of samples of a list, and number of indices in each.
 _LOOKS, _LOOK = 64, 1 << 10
 
 
 @dataclass(frozen=True)
 class Bins:
     """
-    The elements of an array, counted in C order along the indexed axes, cut into bins.
+    The elements of an array, counted in C order along the indexed axes, divided into bins.
 
     Parameters
     ----------
     width
-        Elements of a bin: they begin at borders of chunks, or shards.
+        Elements per bin; bins begin at borders of chunks or shards.
     number
-        How many there are.
+        Number of bins.
     block
         Bytes of a page, or of a chunk before it is encoded.
     each
-        Blocks of a bin.
+        Blocks per bin.
     all
         Blocks of the array.
     encoded
-        Whether blocks are encoded, or chunks.
+        Whether blocks are chunks.
     page
-        Elements of a page.
+        Elements per page.
     """
 
     width: int
@@ -73,7 +73,7 @@ class Bins:
 
     @staticmethod
     def of(points: Points, layout: Chunked | Strided, row: int, owners: int) -> Bins:
-        """Cut the elements of an array, into so many bins that each owner can have some."""
+        """Divide the elements of an array into enough bins that each owner can have some."""
         elements = math.prod(points.shape[d] for d in points.axes)
         width, number = _core.bins_of(elements, unit_of(points, layout), owners)
         rest = [(d, words[1]) for d, words in enumerate(points.rest) if d not in points.axes]
@@ -87,7 +87,7 @@ class Bins:
             each = max(width // max(in_block, 1), 1) * max(beside, 1)
             return Bins(width, number, block, each, max(every, 1), True, max(in_block, 1))
         nbytes = math.prod(points.shape) * item
-        # Pieces of the file that one index names.
+        # Number of contiguous pieces of the file that one index refers to.
         pieces = math.prod(count for d, count in rest if d < points.axes[-1])
         page = max(_PAGE * elements // max(nbytes, 1), 1)
         pages = max(pieces, math.ceil(row / _PAGE), 1)
@@ -95,13 +95,13 @@ class Bins:
         return Bins(width, number, _PAGE, each, max(math.ceil(nbytes / _PAGE), 1), False, page)
 
     def touched(self, counts: NDArray[np.int64]) -> int:
-        """Tell about how many blocks elements touch, of which each bin has so many."""
+        """Return the approximate number of blocks that elements touch, from their number in each bin."""
         return min(_core.touched_blocks(counts, self.each), self.all)
 
     def touched_between(self, low: int, high: int, number: int) -> int:
-        """Tell about how many blocks so many elements touch that lie in this stretch."""
+        """Return the approximate number of blocks that `number` elements within a range touch."""
         along = math.ceil((high - low) / self.page)
-        # Blocks, or pieces of the file, that one element has beside each other.
+        # Number of separate blocks, or pieces of the file, per element.
         beside = max(self.each // math.ceil(self.width / self.page), 1)
         found = _core.touched_blocks(np.array([number], np.int64), along)
         return min(found * beside, self.all)
@@ -109,7 +109,7 @@ class Bins:
 
 def jumps_in(flat: NDArray[np.int64], page: int) -> int:
     """
-    Tell about how many elements of a list lie in another page than the one before.
+    Return the approximate number of elements of a list on another page than the previous one.
 
     Examples
     --------
@@ -130,14 +130,14 @@ def jumps_in(flat: NDArray[np.int64], page: int) -> int:
 @dataclass(frozen=True)
 class ListPrices:
     """
-    What the ways cost, in nanoseconds that pass; equal on all ranks.
+    Costs of the methods, in nanoseconds of elapsed time; equal on all ranks.
 
     Parameters
     ----------
     direct
-        Each rank by itself; None: there is no such way.
+        Cost of independent access; None if it is not possible.
     collective, pipelined
-        Through owners, one step after another, or overlapped.
+        Cost of access through owners, one step after another, or overlapped.
     """
 
     direct: int | None
@@ -160,16 +160,17 @@ class ListPrices:
 @dataclass(frozen=True)
 class ListPass:
     """
-    One of the passes in which elements are moved whose indices do not fit memory.
+    One pass over elements whose indices do not fit in memory.
 
     Parameters
     ----------
     owners
-        How many ranks read, or write, a range of elements in it.
+        Number of ranks that read or write a range of elements in it.
     elements, nbytes
-        Indices of all ranks whose elements travel, and bytes of these elements.
+        Number of indices of all ranks whose elements are sent, and bytes of these elements.
     blocks
-        About how many pages (or chunks) the owners read, or write: requests, at most.
+        Approximate number of pages (or chunks) that the owners read or write: the largest number of
+        requests.
     """
 
     owners: int
@@ -181,33 +182,33 @@ class ListPass:
 @dataclass(frozen=True)
 class ListReport:
     """
-    What `CollectiveSchedule.gather_all` (or `scatter_all`) will do; `str` is for people.
+    Plan of `CollectiveSchedule.gather_all` (or `scatter_all`); `str` gives human-readable text.
 
-    Equal on all ranks.
+    The report is equal on all ranks.
 
     Parameters
     ----------
     direction
         ``"read"`` or ``"write"``.
     ranks
-        How many there are.
+        Number of ranks.
     method, why
         ``"direct"``, ``"collective"`` or ``"pipelined"``, and the reason in one sentence.
     prices
-        What each way would cost; None where elements go in passes, or lists are on disk: then the page
-        cache alone says whether each rank reads by itself.
+        Cost of each method. None if elements are moved in passes, or lists are on disk: then only the
+        cached share decides whether each rank reads independently.
     wanted_bytes
-        Bytes that all ranks ask for.
+        Bytes that all ranks request.
     blocks, block_bytes
-        About how many pages (or chunks) they touch together, and bytes of one.
+        Approximate number of pages (or chunks) that they touch together, and bytes of one.
     cached
-        Share of them that is in the page cache, in thousandths: the least of any rank.
+        Share of them in the page cache, in thousandths: the smallest of any rank.
     owners, rounds, groups, chunk
-        Ranks that read and write for all, in how many rounds, in how many groups that take turns, with
-        buffers of how many bytes. Of passes: how many there are, one group, and the bytes of elements
-        that an owner has at once.
+        Ranks that read and write for all, number of rounds, number of groups that take turns, and buffer
+        size in bytes. For passes: number of passes, one group, and the bytes of elements that an owner
+        has at one time.
     passes
-        What is done one after another where lists do not fit memory; else empty.
+        Passes, one after another, if lists do not fit in memory; otherwise empty.
     """
 
     direction: str
@@ -257,7 +258,7 @@ class ListReport:
 
 
 def choose(prices: ListPrices, cheapest: str, asked: str, *, write: bool) -> tuple[str, str]:
-    """Tell the method, and why in one sentence."""
+    """Return the method, and the reason in one sentence."""
     if asked != "auto":
         return asked, "asked for"
     rest = " (who is last only an owner knows: no rank writes alone)" if write else ""

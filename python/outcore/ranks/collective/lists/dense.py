@@ -1,17 +1,17 @@
 """
-File domains of which most is asked for: owners read and write them as sections, block by block.
+File domains whose elements are mostly requested: owners access them as sections, block by block.
 
-Problem. To find out which pages a list touches takes longer than to read them, where it touches all: of
-a permuted array an owner's domain is a stretch of the file. Idea. It is read block by block, one ahead,
-as any section is, at the speed of the disk or of a copy; listed elements are copied out of a block while
-it is in the processor's cache. Where a list names every element of a domain, values are put into
-blocks, and these are written whole; nothing has to be read for that.
+Problem. If a list touches all pages of a domain, finding out which ones takes longer than reading them;
+for a permuted array, the domain of an owner is a contiguous range of the file. Approach. The range is
+read block by block, one block ahead, as any section, at the speed of the disk or of a copy. Listed
+elements are copied from a block while it is in the processor cache. If a list names every element of a
+domain, values are put into blocks, which are written as a whole; nothing needs to be read.
 
-Invariants. Elements that no rank names are not written. Of several values for one element the last one
-of the highest rank wins: of each block those of the ranks come one rank after another, of each rank in
-the order of its list.
+Invariants. Elements that no rank names are not written. Of several values for one element, the last
+value of the highest rank counts: for each block, elements are processed rank by rank, and for each rank
+in the order of its list.
 
-Source: Thakur and others, "PASSION Runtime Library for Parallel I/O", section 4.2 (data sieving).
+Reference: Thakur and others, "PASSION Runtime Library for Parallel I/O", section 4.2 (data sieving).
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ from outcore.formats.layout import Strided
 
 __all__ = ["Dense", "is_dense"]
 
-# Bytes of a block, about: the second cache of a processor holds it, and a disk reads it at full rate.
+# Approximate bytes of a block: it fits the second-level cache of a processor, and a disk reads it at
+# full rate.
 _BLOCK = 2 << 20
-# Elements are read along if at least one of so many is asked for; larger ones are worth a request.
+# A range is read as a whole if at least one of `_SPARSE` elements is requested. Elements larger than
+# `_SMALL` bytes justify separate requests.
 _SPARSE, _SMALL = 2, 512
 
 
 def is_dense(number: int, elements: int, row: int) -> bool:
     """
-    Tell whether to read a stretch of so many elements for a list of `number` of them.
+    Return whether to read a whole range of `elements` for a list of `number` of them.
 
     Parameters
     ----------
@@ -61,18 +63,18 @@ def _reaches(edge: int, element: np.int64) -> bool:
 
 class Dense:
     """
-    Listed elements of a stretch of the first axis.
+    Listed elements of a range of the first axis.
 
     Parameters
     ----------
     flat
-        Their numbers, rank after rank; of each rank window by window of the file.
+        Element numbers, rank after rank; for each rank window by window of the file.
     counts
-        How many each rank has.
+        Number of elements of each rank.
     low, high
-        The stretch.
+        Bounds of the range.
     window
-        Elements of a window.
+        Elements per window.
     row
         Bytes of an element.
     rest
@@ -90,16 +92,17 @@ class Dense:
         rest: list[int],
     ) -> None:
         self._flat, self._low, self._high = flat, low, high
-        # Whole windows, as a rank has those of a window side by side.
+        # Whole windows, because the elements of a window are contiguous in the list of a rank.
         self._each = max(_BLOCK // max(window * row, 1), 1) * window
-        # Elements of the largest block: the stretch may be shorter than one.
+        # Elements of the largest block: the range may be shorter than a block.
         self._most, self._row = min(self._each, high - low), row
         self._first = low // window * window
         self._key = tuple(
             slice(start, start + (count - 1) * step + 1, step) if count else slice(0, 0)
             for start, count, step in zip(rest[3::3], rest[4::3], rest[5::3], strict=True)
         )
-        # Where the elements of each block begin, of each rank: blocks ascend, so that is searched for.
+        # Start of the elements of each block, for each rank. Blocks ascend, so it is found by binary
+        # search.
         edges = range(self._first + self._each, high, self._each)
         self._runs: list[list[int]] = []
         start = 0
@@ -112,15 +115,15 @@ class Dense:
 
     def suits(self, array: outcore.DiskArray) -> bool:
         """
-        Whether an array of the same shape is stored so that its rows are stretches.
+        Return whether rows of an array of the same shape are contiguous and its blocks fit the budget.
 
-        And whether blocks of it fit the memory budget well; where they do not, elements go one by one.
+        If the blocks do not fit the memory budget well, elements are accessed one by one.
         """
         fits = self._most * (2 * self._row + 8) <= _core.memory_state()[1] // 4
         return fits and isinstance(array.info.layout, Strided) and array.order == "C"
 
     def _blocks(self) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
-        """Bounds of each block, and where the elements of each rank lie in the list."""
+        """Yield the bounds of each block, and the positions of the elements of each rank in the list."""
         for number, first in enumerate(range(self._first, self._high, self._each)):
             bounds = [(run[number], run[number + 1]) for run in self._runs]
             yield max(first, self._low), min(first + self._each, self._high), bounds
@@ -156,7 +159,7 @@ class Dense:
                         np.take(block, where, axis=0, out=out[begin:end], mode="clip")
 
     def covers(self) -> bool:
-        """Whether each element of the stretch is listed."""
+        """Return whether each element of the range is listed."""
         if self._covers is None:
             covers = len(self._flat) >= self._high - self._low
             for low, high, bounds in self._blocks():
@@ -170,7 +173,7 @@ class Dense:
         return self._covers
 
     def write(self, core: _core.Array, values: NDArray[Any]) -> None:
-        """Write a row for each element, all of the stretch (`covers`)."""
+        """Write a row for each element of the whole range (only if it `covers` the range)."""
         with (
             self._buffers(values.shape[1:], values.dtype) as buffers,
             ThreadPoolExecutor(1, "outcore-domain") as behind,

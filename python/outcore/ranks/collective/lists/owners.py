@@ -1,16 +1,16 @@
 """
-Who owns which elements of lists: file domains, and what their owners have been told.
+Owners of listed elements: file domains, and the elements that ranks request from them.
 
-Problem. Ranks have lists of elements anywhere in the array. Who is to read, or write, which of them?
-Idea. Bins of the array (`list_choice.Bins`) are cut so that each owner, in each round, has about equally
-many bytes that somebody asks for; all ranks count, so all cut alike
-(``crates/plan/src/points/divide.rs``). Then each rank tells each owner, once, which of its elements it
-wants, and the owner makes an `IndexSchedule` of them for each round, unless they are most of its domain.
+Problem. Ranks have lists of elements anywhere in the array. Which rank should read or write which of
+them? Approach. The bins of the array (`choice.Bins`) are cut so that each owner, in each round, has
+about equally many requested bytes. All ranks know the counts, so all cut in the same way
+(``crates/plan/src/points/divide.rs``). Then each rank sends each owner, once, the elements that it
+needs, and the owner makes an `IndexSchedule` of them for each round, unless they are most of its domain.
 
-Invariants. An owner has elements in the order of ranks, and of each rank and window of the file in the
-order of its list: of several values for one element the last one is the last of the highest rank.
+Invariants. An owner has elements in the order of ranks, and for each rank and window of the file in the
+order of its list: of several values for one element, the last value of the highest rank counts.
 
-Source: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
+Reference: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
 section 3.1.
 """
 
@@ -42,29 +42,29 @@ from outcore.ranks.transport import Transport
 __all__ = ["WINDOWED", "Listed", "Owned", "Part", "tell_owners"]
 
 _CALL = "schedule_all"
-#: Bytes that a bin takes while bins are put into windows: names, their order, counts and starts.
+#: Bytes per bin while bins are assigned to windows: names, their order, counts and starts.
 WINDOWED = 8 * INDEX
-# Elements that nobody writes are looked for in stretches of at most so many.
+# Maximum length of the ranges in which unwritten elements are searched.
 _STRETCH = 1 << 22
 
 
 @dataclass(frozen=True)
 class Listed:
     """
-    What a rank wants.
+    Request of one rank.
 
     Parameters
     ----------
     points
-        As its key says.
+        Points of its key.
     rest
         Ranges of all axes, as words.
     flat
         Numbers of its elements along the indexed axes.
     own
-        How many of them lie in each bin.
+        Number of its elements in each bin.
     bins
-        Of all ranks.
+        Bins, equal on all ranks.
     row
         Bytes of an element.
     """
@@ -79,16 +79,16 @@ class Listed:
 
 class Part:
     """
-    What an owner has of one round.
+    Elements of an owner in one round.
 
     Parameters
     ----------
     flat
         Numbers of the elements, rank after rank.
     listed
-        The axes that they are counted along, and the others.
+        Indexed axes and ranges of the other axes.
     dense
-        They are most of a stretch of the file.
+        Range of the file of which the elements are the majority; None otherwise.
     """
 
     def __init__(self, flat: NDArray[np.int64], listed: Listed, dense: Dense | None) -> None:
@@ -98,7 +98,7 @@ class Part:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it keeps."""
+        """Bytes that the part uses."""
         return self.flat.nbytes + (self._made.nbytes if self._made is not None else 0)
 
     def read(self, array: outcore.DiskArray, out: NDArray[Any]) -> None:
@@ -109,7 +109,7 @@ class Part:
             self._serving(array).read(array.handle.core, out)
 
     def write(self, array: outcore.DiskArray, values: NDArray[Any]) -> None:
-        """Write a row for each element; of several for one the last one wins."""
+        """Write a row for each element; of several values for one element, the last one counts."""
         dense = self._dense if self._dense is not None and self._dense.suits(array) else None
         if dense is not None and dense.covers():
             array.handle.core.expect_concurrent_writers()
@@ -121,7 +121,7 @@ class Part:
             self._serving(array).write(array.handle.core, values)
 
     def _serving(self, array: outcore.DiskArray) -> _core.IndexSchedule:
-        """The schedule for the layout of an array; that of the last one is kept."""
+        """Return the schedule for the layout of an array; the last one is cached."""
         made = self._made
         if made is None or not made.serves(array.handle.core):
             axes, rest = self._listed.points.axes, self._listed.rest
@@ -133,20 +133,20 @@ class Part:
 @dataclass(frozen=True)
 class Owned:
     """
-    What owners have been told.
+    State of the owners after they have received the requests.
 
     Parameters
     ----------
     steps, exchange
-        What travels when, and how.
+        Steps of the movement, and the exchange that runs them.
     part
         Round and owner of each bin: ``round * owners + owner``.
     owner
-        The number of this rank among the owners, if it is one.
+        Number of this rank among the owners, if it is one.
     parts
-        What it has of each round.
+        Part of this rank for each round.
     held
-        Count the elements of the parts in the budget.
+        Reservations of the budget for the elements of the parts.
     """
 
     steps: Steps
@@ -157,12 +157,12 @@ class Owned:
     held: list[_core.Reservation]
 
     def of(self, step: int) -> Part | None:
-        """What this rank owns of a step, if it does."""
+        """Return this rank's part of a step; None if it has none."""
         owns = self.owner is not None and self.owner in self.steps.of(step)
         return self.parts[self.steps.round(step)] if owns else None
 
     def fill(self, array: outcore.DiskArray, listed: Listed, fill: Any) -> None:
-        """Write a value to the elements of this rank's domain that nobody writes."""
+        """Write a value to the elements of this rank's domain that no rank writes."""
         if self.owner is None:
             return
         own = np.flatnonzero(self.part % len(self.steps.owners) == self.owner)
@@ -171,7 +171,7 @@ class Owned:
         place, width = Place(array, listed.points), listed.bins.width
         low = int(own[0]) * width
         high = min((int(own[-1]) + 1) * width, elements_of(listed.points))
-        # What is written at once takes the budget, too.
+        # Concurrent writes count in the budget, too.
         stretch = _core.memory_state()[1] // (16 * (2 * INDEX + listed.row))
         stretch = min(max(stretch, 1 << 10), _STRETCH)
         told = sum(part.flat.nbytes for part in self.parts)
@@ -183,7 +183,7 @@ class Owned:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the parts of this rank take."""
+        """Bytes that the parts of this rank use."""
         return sum(part.nbytes for part in self.parts)
 
 
@@ -196,25 +196,25 @@ def tell_owners(
     groups: int,
 ) -> Owned:
     """
-    Cut the file domains, and tell each owner which of its elements this rank has. Collective.
+    Cut the file domains, and send each owner the elements that this rank requests. Collective.
 
     Parameters
     ----------
     group
-        The ranks.
+        Transport of the ranks.
     listed
-        What this one wants.
+        Request of this rank.
     sums
-        Elements of all ranks in each bin.
+        Number of elements of all ranks in each bin.
     owners
-        The rank of each owner.
+        Rank of each owner.
     rounds, groups
-        Chunks of each owner, and how many groups of owners take turns.
+        Number of chunks of each owner, and number of groups of owners that take turns.
 
     Raises
     ------
     CollectiveError
-        On all ranks, if any failed; nothing is held then.
+        On all ranks if any rank failed; no memory is reserved then.
     """
     number, width, flat = len(owners), listed.bins.width, listed.flat
     failures = Failures()
@@ -240,7 +240,7 @@ def tell_owners(
         owners, rounds, min(groups, number), counts, theirs, np.ascontiguousarray(before.T)
     )
     ways: list[InSlots | ByMessages] = []
-    # Orders of the list that are made on the way, beside the one that is kept.
+    # Number of temporary orders of the list, in addition to the one that is kept.
     beside = 3 * INDEX * flat.size + WINDOWED * part.size
     with failures.caught(), _core.Reservation("a collective schedule that is made", beside):
         if shares_slots(group) and listed.row:
@@ -251,7 +251,7 @@ def tell_owners(
     exchange = ways[0]
     if isinstance(exchange, InSlots):
         exchange.agree_on_most()
-    # An owner has one step in each round, and they come in order.
+    # An owner has one step in each round, in ascending order.
     told: list[NDArray[np.int64]] = []
     held: list[_core.Reservation] = []
     with exchange.held(INDEX, failures, ahead=False):
@@ -259,11 +259,11 @@ def tell_owners(
             room = np.empty(0, np.uint8)
             with failures.caught():
                 room = exchange.room(step, steps.owned(step, me) * INDEX)
-            # Who has no room takes part in no exchange, and the others would wait.
+            # A rank without memory could not take part in the exchange, and the others would wait.
             failures.agree(group, _CALL)
             with failures.caught():
                 exchange.bring(step, room, flat.view(np.uint8), INDEX)
-            # An owner takes what it was told when all have told it.
+            # An owner processes the requests after all have arrived.
             failures.agree(group, _CALL)
             if me is not None and me in steps.of(step):
                 with failures.caught():
@@ -290,7 +290,7 @@ def _dense(
     counts: NDArray[np.int64],
     window: int,
 ) -> Dense | None:
-    """The stretch of the file that the bins of a part are, if most of it is listed."""
+    """Return the range of the file for the bins of a part; None unless most of it is listed."""
     if listed.points.axes != (0,) or not bins.size:
         return None
     width = listed.bins.width

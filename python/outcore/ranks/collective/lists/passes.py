@@ -1,28 +1,28 @@
 """
 Elements of lists larger than memory, moved by all ranks together: one range of elements after another.
 
-Problem. The indices of a rank do not fit its memory, or those that an owner would get do not fit the
-owner's; values and results may be larger still. Cut in the order of its list by each rank, an element
+Problem. The indices of a rank do not fit its memory, or those that an owner would receive do not fit the
+owner's; values and results may be larger still. If each rank cut its list in its own order, an element
 could be written by an early part of one rank and a late part of another, in an order that depends on
 budgets.
 
-Idea. Passes over ranges of elements, the same on all ranks: what all of them count in each bin says
-where to cut (`outcore.arrays.indices.lists.stored`), so that the indices of a range fit the memory of
-each rank that has them, and of the owner that gets them. In a pass each owner has one range. Ranks bring
-the indices of these ranges together in a scratch file once; owners keep what they are told in another
-one. From then on only elements travel.
+Approach. Passes over ranges of elements, the same on all ranks. The counts of all ranks in each bin
+determine the cuts (`outcore.arrays.indices.lists.stored`), so that the indices of a range fit the memory
+of each rank that has them, and of the owner that receives them. In a pass each owner has one range.
+Ranks collect the indices of these ranges in a scratch file once; owners store the received ones in
+another. After that, only elements are sent.
 
     pass             0          1          2 (more indices than fit: two steps)    3
     owner 0       0..700    700..990    990..1000: ranks 0, 1                 990..1000: ranks 1, 2
     owner 1    1000..1800  1800..2000
 
-Invariants. An element belongs to one range, and a range to one owner; where its indices come in several
-steps they come in the order of ranks, of each rank in the order of its list. So the last value, and the
-bits of a sum, depend neither on budgets nor on the number of ranks or owners. A chunk that no range had
-to cut is decoded once and encoded once. Each pass begins with an agreement, so if a rank fails all stop
-at the same one.
+Invariants. An element belongs to one range, and a range to one owner. If the indices of a range come in
+several steps, they come in the order of ranks, and for each rank in the order of its list. The last
+value and the bits of a sum therefore depend neither on budgets nor on the number of ranks or owners. A
+chunk that is not cut by ranges is decoded once and encoded once. Each pass begins with an agreement, so
+all ranks stop at the same one if a rank fails.
 
-Source: the rounds of No and Choudhary, "Techniques to provide run-time support for solving irregular
+Reference: the rounds of No and Choudhary, "Techniques to provide run-time support for solving irregular
 problems", section 3.1, with counts of the ranks instead of equal parts of the file.
 """
 
@@ -62,30 +62,30 @@ __all__ = ["Passes", "Turns"]
 
 List = NDArray[np.int64]
 
-# Elements that nobody writes are looked for in stretches of at least so many.
+# Minimum length of the ranges in which unwritten elements are searched.
 _STRETCH = 1 << 10
-# Stored lists are counted and divided in pieces of so many bytes at most: longer ones are no faster, and
-# other ranks of the process want memory, too.
+# Maximum bytes of the pieces in which stored lists are counted and divided. Larger pieces are not
+# faster, and other ranks of the process need memory, too.
 _SLAB = 64 << 20
 
 
 class Turns:
     """
-    The ranges of all owners, for rows of a size, chunks of a size, and the memory of all ranks.
+    The ranges of all owners, for one size of rows, one size of chunks, and the memory of all ranks.
 
     Parameters
     ----------
     unit, limits
-        Of which size, and what fits memory.
+        Size of rows and chunks, and limits of the memory.
     shares
-        The ranges of each owner.
+        Ranges of each owner.
     """
 
     def __init__(self, unit: int, limits: Limits, shares: list[list[Range]]) -> None:
         self.unit, self.limits = unit, limits
-        #: All of them, in ascending order.
+        #: All ranges, in ascending order.
         self.ranges = list(itertools.chain.from_iterable(shares))
-        #: Of each owner the range and step of each pass.
+        #: Range and step of each pass, for each owner.
         self.owners: list[list[tuple[int, int]]] = []
         first = 0
         for share in shares:
@@ -94,16 +94,16 @@ class Turns:
             first += len(share)
 
     def serves(self, unit: int, limits: Limits) -> bool:
-        """Whether what is cut fits such chunks and so much memory, and makes use of it."""
+        """Return whether the ranges match these chunks and fit this memory without wasting it."""
         return unit == self.unit and self.limits.within(limits)
 
     @property
     def passes(self) -> int:
-        """How many there are."""
+        """Number of passes."""
         return max(map(len, self.owners), default=0)
 
     def of(self, number: int) -> Iterator[tuple[Range, int, int]]:
-        """What owners have in a pass: a range, the step of it, and how many indices that has."""
+        """Yield for each owner of a pass: range, step of the range, and number of indices."""
         for turn in self.owners:
             if number < len(turn):
                 which, step = turn[number]
@@ -117,22 +117,22 @@ class _Plan:
 
     turns: Turns
     division: Division
-    #: What this rank was told as an owner, where that of each pass begins, and how many passes were
-    #: told.
+    #: Indices that this rank received as an owner, their start for each pass, and the number of passes
+    #: received.
     file: ScratchFile
     places: list[int]
-    #: Indices that this rank has in a pass, or gets as an owner, at most.
+    #: Maximum number of indices that this rank has in a pass, or receives as an owner.
     most: int
     told: int = 0
 
     @property
     def passes(self) -> int:
-        """How many there are."""
+        """Number of passes."""
         return self.turns.passes
 
     @property
     def stays(self) -> bool:
-        """Whether elements of a range stay while their indices come."""
+        """Whether elements of a range stay in memory while its indices come in several steps."""
         return any(len(one.steps) > 1 for one in self.turns.ranges)
 
 
@@ -148,24 +148,24 @@ class _Pass:
 
     @property
     def ends(self) -> bool:
-        """Whether it is the last step of the range."""
+        """Whether this is the last step of the range."""
         return self.own is not None and self.step == len(self.own.steps) - 1
 
 
 class Passes:
     """
-    The elements of all ranks, whose lists may not fit memory.
+    The elements of all ranks, whose lists may not fit in memory.
 
     Parameters
     ----------
     group
-        The ranks.
+        Transport of the ranks.
     owners
-        Those that read and write, ascending.
+        Ranks that read and write, in ascending order.
     prepared
         Indices of this rank.
     held
-        Count its list, as long as that is in memory.
+        Reservations for its list, as long as that is in memory.
     """
 
     def __init__(
@@ -179,13 +179,13 @@ class Passes:
         self._me = owners.index(group.rank) if group.rank in owners else None
         self._plan: _Plan | None = None
         self._turns: Turns | None = None
-        #: Whether all calls are made in passes, so that lists in memory are of no use.
+        #: Whether all calls use passes, so that lists in memory are not needed.
         self.always = False
         self._range: HeldRange | None = None
 
     @property
     def passes(self) -> int:
-        """How many there were in the last call."""
+        """Number of passes in the last call."""
         return self._plan.passes if self._plan is not None else 0
 
     def gather(self, array: DiskArray, out: Rows) -> None:
@@ -195,9 +195,9 @@ class Passes:
         Parameters
         ----------
         array
-            The array to read.
+            Array to read.
         out
-            Where this rank's elements go.
+            Target of this rank's elements.
         """
         place, failures = Place(array, self._prepared.points), Failures()
         with self._begun(place, "gather_all", stays=False) as plan:
@@ -233,13 +233,13 @@ class Passes:
         Parameters
         ----------
         array
-            The array to write.
+            Array to write.
         values
-            Those of this rank.
+            Values of this rank.
         function
-            Combines; None: the last value counts.
+            Function that combines values; None: the last value counts.
         fill
-            What elements get that no rank writes; None: they keep their value.
+            Value for elements that no rank writes; None: they keep their value.
         """
         place, failures = Place(array, self._prepared.points), Failures()
         with self._begun(place, "scatter_all", stays=fill is not None) as plan:
@@ -268,7 +268,7 @@ class Passes:
 
     @contextmanager
     def _begun(self, place: Place, what: str, *, stays: bool) -> Iterator[_Plan]:
-        """The plan for an array, with the memory that it takes."""
+        """Yield the plan for an array, with its memory reserved."""
         failures, held = Failures(), None
         plan = self._planned(place, what)
         with failures.caught():
@@ -279,7 +279,7 @@ class Passes:
         try:
             yield plan
         except BaseException:
-            plan.told = 0  # what the owners keep may be incomplete
+            plan.told = 0  # the files of the owners may be incomplete
             raise
         finally:
             self._range = None
@@ -302,7 +302,7 @@ class Passes:
         return _Pass(to, of, own, step, place)
 
     def _parts_of(self, plan: _Plan, number: int) -> Iterator[tuple[int, int, int]]:
-        """Which indices this rank has in a pass: numbers of ranges, and from and to of each."""
+        """Yield range number, start and end of this rank's indices in a pass."""
         for turn in plan.turns.owners:
             if number < len(turn):
                 which, at = turn[number]
@@ -328,7 +328,7 @@ class Passes:
         return rows
 
     def _mine(self, plan: _Plan, number: int) -> tuple[List, List]:
-        """The indices of this rank for the owners of a pass, and their positions in its list."""
+        """Return the indices of this rank for the owners of a pass, and their positions in its list."""
         found = [plan.division.read(*one) for one in self._parts_of(plan, number)]
         if len(found) == 1:
             return found[0]
@@ -339,7 +339,7 @@ class Passes:
     def _told(
         self, plan: _Plan, which: tuple[int, _Pass], flat: List, failures: Failures, what: str
     ) -> List:
-        """What this rank is told as an owner: in the first call by messages, then from its file."""
+        """Return the indices for this rank as an owner, by messages or from its file."""
         number, now = which
         if number < plan.told:
             told = np.empty(0, np.int64)
@@ -359,7 +359,7 @@ class Passes:
     def _exchange(self, send: NDArray[Any], to: List, receive: NDArray[Any], of: List) -> None:
         self._group.start_exchange(bytes_of(send), to, bytes_of(receive), of).wait()
 
-    # What owners do
+    # Actions of owners
 
     def _read(self, place: Place, now: _Pass, told: List) -> NDArray[Any]:
         one = now.own
@@ -388,7 +388,7 @@ class Passes:
         if one is None:
             return
         if now.step == 0:
-            # A range that is filled and fits is written once, too.
+            # A range that is filled and fits in memory is written once, too.
             fits = fill is not None and one.high - one.low <= plan.turns.limits.widest
             if len(one.steps) > 1 or fits:
                 self._range = HeldRange(place, one.low, one.high, reads=function is not None)
@@ -411,22 +411,22 @@ class Passes:
 
     def turns(self, array: DiskArray, what: str) -> Turns:
         """
-        Tell which ranges of elements the owners have in which pass. Collective.
+        Return the ranges of elements of the owners in each pass. Collective.
 
-        No element is moved. Indices are counted, and brought to disk if they are not there; an access
-        that follows finds both.
+        No element is moved. Indices are counted, and written to disk if they are not there yet; the next
+        access uses both.
 
         Parameters
         ----------
         array
-            The array that is to be read, or written.
+            Array to read or write.
         what
-            The call, in messages.
+            Name of the call, in messages.
         """
         return self._found(Place(array, self._prepared.points), what)[0]
 
     def _planned(self, place: Place, what: str) -> _Plan:
-        """The plan for an array: that of the last call, if it fits all ranks, or a new one."""
+        """Return the plan for an array: that of the last call if it fits all ranks, or a new one."""
         turns, slab = self._found(place, what)
         plan = self._plan
         if plan is None or plan.turns is not turns:
@@ -440,7 +440,7 @@ class Passes:
         return plan
 
     def _found(self, place: Place, what: str) -> tuple[Turns, int]:
-        """Where to cut: as in the last call, if that fits all ranks; and memory to count and divide."""
+        """Return the ranges, cached or new, and the memory for counting and dividing."""
         group, failures = self._group, Failures()
         mine = 0
         into = place.array.handle.core if place.array.writable else None

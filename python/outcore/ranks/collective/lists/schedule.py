@@ -1,15 +1,16 @@
 """
-What ranks know of their lists of elements, and how these elements travel.
+State of the ranks about their lists of elements, and the movement of these elements.
 
-Problem. A schedule of all ranks is made in several steps, each of which one rank may fail at; and what
-follows from the lists is found only when an access needs it.
-Idea. `ListedSchedule` holds what `CollectiveSchedule` is made of: the list of this rank as numbers of
-elements, the counts of all, what owners have been told, and passes where something does not fit memory.
+Problem. A schedule of all ranks is made in several steps, each of which may fail on one rank. Data that
+depends on the lists is computed only when an access needs it.
+Approach. `ListedSchedule` is the base of `CollectiveSchedule`. It holds the list of this rank as element
+numbers, the counts of all ranks, the requests sent to owners, and passes if something does not fit in
+memory.
 
-Invariants. Whether a schedule goes in passes all ranks decide alike, from what all have said. Each step
-of an exchange begins with an agreement.
+Invariants. All ranks decide in the same way whether a schedule uses passes, from the records of all.
+Each step of an exchange begins with an agreement.
 
-Source: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
+Reference: No and Choudhary, "Techniques to provide run-time support for solving irregular problems",
 sections 3.1 and 3.2.
 """
 
@@ -56,43 +57,45 @@ from outcore.ranks.transport import Transport
 
 __all__ = ["CACHED", "DISK", "FAR", "NUMBER", "ListedSchedule"]
 
-# The largest chunk that is chosen: more makes no request faster.
+# Largest chunk chosen by default; larger ones do not make requests faster.
 _CHUNK = 64 << 20
-# Buffers of an owner and a rank at once, in chunks: read ahead, sent, received, and put in order.
+# Number of buffers of an owner and a rank at one time, in chunks: read ahead, sent, received, and
+# reordered.
 _BUFFERS = 4
-# What ranks tell each other when a schedule is made, and at each access.
+# Numbers of the settings that ranks exchange when a schedule is made, and at each access.
 NUMBER, _ROOM, _JUMPS, _BLOCKS, _ON_DISK, _FOLLOWING = range(6)
 CACHED, _SHARING, DISK, FAR = 0, 1, 2, 6
-# Bytes that an index takes of its owner, while a round is made ready and for as long as the schedule
-# lives.
+# Bytes per index at its owner, while a round is prepared and for the lifetime of the schedule.
 _MADE, _OWNED = 64, 40
-# Bytes that an index takes of the rank that has it: its number, and where it goes. Of a schedule of one
-# rank alone it takes more, at most.
+# Bytes per index at the rank that has it: its number, and its target. The second number is the maximum
+# that a schedule of this rank alone needs in addition.
 _KEPT, _PLACED = 3 * INDEX, 16
-# Bytes of a bin: its count, the sum over the ranks, and what comes while these are added; then its part.
+# Bytes per bin: its count, the sum over the ranks, and received counts during the summation; later its
+# part.
 _BIN = 3 * INDEX
 
 
 class ListedSchedule(StaysInProcess):
     """
-    Elements that ranks chose by indices: what `CollectiveSchedule` is made of. Collective.
+    Elements that ranks selected by indices: base class of `CollectiveSchedule`. Collective.
 
     Parameters
     ----------
     array, indices, chunk, io_ranks, groups
         As for `CollectiveArray.schedule_all`.
     transport
-        The ranks, which need not be those that opened `array`.
+        Transport of the ranks, which need not be those that opened `array`.
     once
-        Whether there will be one access only, so that telling the owners is a part of its price; equal
-        on all ranks.
+        Whether there will be only one access, so that its cost includes sending the requests to owners;
+        equal on all ranks.
     shares
-        Whether the list may stay the caller's, who changes it neither himself nor by the access.
+        Whether the schedule may use the caller's list without a copy: neither the caller nor the access
+        changes it.
 
     Raises
     ------
     CollectiveError
-        On all ranks, if any failed, or meant something else.
+        On all ranks if any rank failed or has other arguments.
     """
 
     _elsewhere = "send the indices, and call schedule_all there"
@@ -116,7 +119,7 @@ class ListedSchedule(StaysInProcess):
         self._chunk, self._asked = chunk, 0 if chunk is None else chunk
         self._held: list[_core.Reservation] = []
         self._combined: dict[int, CombinedPoints] = {}
-        # What the ranks said when they made it.
+        # Records of the ranks when they made it.
         self._records = together(
             self._group,
             "schedule_all",
@@ -130,28 +133,29 @@ class ListedSchedule(StaysInProcess):
             ),
         )
         following = max(self._records.setting(_FOLLOWING))
-        #: Its number, equal on all ranks, which tells it from other schedules of the same array.
+        #: Number that distinguishes it from other schedules of the same array; equal on all ranks.
         self._serial = count_number(self._group, following)
         self._owners = [
             owner * self._group.size // self._io_ranks for owner in range(self._io_ranks)
         ]
         total = sum(self._records.setting(NUMBER)) * self._row
         chunk = self._asked or max(min(_CHUNK, *self._records.setting(_ROOM)), self._row, 1)
-        #: Rounds, and bytes of an owner's buffer.
+        #: Number of rounds, and bytes of an owner's buffer.
         self.rounds, self.chunk = _core.rounds_of(total, self._io_ranks, chunk), chunk
-        # Counts of all ranks in each bin, when somebody has asked; what owners have been told.
+        # Counts of all ranks in each bin, computed on first use; state of the owners after they have the
+        # requests.
         self._sums: NDArray[np.int64] | None = None
         self._owned: Owned | None = None
         self._passes: Passes | None = None
-        #: Whether the lists of any rank, or what an owner would have of them, do not fit memory.
+        #: Whether the lists of any rank, or the requests to any owner, do not fit in memory.
         self.on_disk = max(self._records.setting(_ON_DISK)) == 1
         if self.on_disk:
             self._in_passes()
 
-    # Made once
+    # Preparation
 
     def _prepare(self, indices: Any) -> list[int]:
-        """What may fail on this rank alone: looks at its indices."""
+        """Check the indices of this rank, and prepare its list."""
         group, array = self._group, self._array
         least = (self._io_ranks, self._groups, 1 if self._chunk is None else self._chunk)
         if not all(isinstance(n, int | np.integer) and n >= 1 for n in least) or (
@@ -164,7 +168,7 @@ class ListedSchedule(StaysInProcess):
             )
         points, flat, bins = self._in_memory(array, indices)
         stays = bins is not None
-        # Whether the schedule of this rank alone lacks its list: that in `_listed` is enough at first.
+        # Whether `_prepared` has no list yet: the one in `_listed` is enough at first.
         self._lacks_list = stays
         if points is None or bins is None:
             self._prepared = PreparedIndices.prepare(array, indices)
@@ -188,12 +192,13 @@ class ListedSchedule(StaysInProcess):
     def _in_memory(
         self, array: outcore.DiskArray, indices: Any
     ) -> tuple[Points | None, NDArray[np.int64], Bins | None]:
-        """The list of this rank as numbers of elements, and its bins; None if they do not fit memory."""
+        """Return this rank's list as element numbers, and its bins; None if they do not fit memory."""
         nothing = np.empty(0, np.int64)
         try:
             with Held(array.handle.core, writes=False) as held:
                 points, lists = points_of(array, indices, held)
-                # No list of the caller's is kept, unless he leaves it alone: he may change it.
+                # The caller's list is not kept, because the caller may change it, unless that is
+                # excluded.
                 points = replace(points, lists=())
                 bins = self._bins(array, points)
                 counts = bins.number * _BIN
@@ -217,14 +222,14 @@ class ListedSchedule(StaysInProcess):
         )
 
     def _counted(self) -> NDArray[np.int64]:
-        """How many elements of all ranks lie in each bin. Collective, once."""
+        """Return the number of elements of all ranks in each bin, computed once. Collective."""
         if self._sums is None:
             with Unsure(self._group, "schedule_all"):
                 self._sums = sum_over_ranks(self._group, self._listed.own)
         return self._sums
 
     def _too_much(self, sums: NDArray[np.int64]) -> bool:
-        """Whether what some owner gets does not fit the least memory of any rank."""
+        """Return whether the requests to any owner do not fit the smallest memory of any rank."""
         owners, rounds = self._io_ranks, self.rounds
         part = _core.cut_bins(sums, owners, rounds)
         each = np.bincount(part, weights=sums, minlength=owners * rounds).reshape(rounds, owners)
@@ -233,10 +238,10 @@ class ListedSchedule(StaysInProcess):
         return bool(most > min(self._records.setting(_ROOM)) * _BUFFERS)
 
     def _with_lists(self) -> PreparedIndices:
-        """The schedule of this rank alone, which has its list."""
+        """Return the prepared indices of this rank, including its list."""
         if self._lacks_list:
             flat, made = self._listed.flat, self._prepared.schedules
-            # The list is counted already, as the caller's own is.
+            # The list already counts in the budget; it is treated like a list of the caller.
             points = replace(self._points, mode="flat", mask=None, lists=(flat,))
             self._prepared = PreparedIndices(self._array, points, (flat,), ready=False)
             self._prepared.schedules = made
@@ -244,11 +249,11 @@ class ListedSchedule(StaysInProcess):
         return self._prepared
 
     def _in_passes(self) -> Passes:
-        """What moves elements of lists, values or results that do not fit memory."""
+        """Return the object that moves elements in passes, for data that does not fit in memory."""
         if self._passes is None:
             self._passes = Passes(self._group, self._owners, self._with_lists(), self._held)
         if self.on_disk and not self._passes.always:
-            # The first pass brings the list to disk, and gives its memory back.
+            # The first pass writes the list to disk, and releases its memory.
             self._passes.always = True
             nothing = np.empty(0, np.int64)
             self._listed, self._sums = replace(self._listed, flat=nothing, own=nothing), None
@@ -256,9 +261,9 @@ class ListedSchedule(StaysInProcess):
 
     def _tell_owners(self) -> Owned | None:
         """
-        Cut the file domains, and tell each owner which of its elements this rank has: once.
+        Cut the file domains, and send each owner the elements that this rank requests, once.
 
-        None if some owner would get more than fits: then elements are moved in passes.
+        None if the requests to any owner do not fit in memory: then elements are moved in passes.
         """
         if self.on_disk:
             return None
@@ -273,20 +278,20 @@ class ListedSchedule(StaysInProcess):
             )
         return self._owned
 
-    # Which way
+    # Choice of the method
 
     def _said(self, array: outcore.DiskArray) -> list[int]:
-        """What this rank says at an access: what ways cost."""
+        """Return this rank's settings for an access, which determine the costs."""
         return [self._cached(array), oversubscription(self._group), *array.handle.core.disk()]
 
     def _meaning(self, array: outcore.DiskArray, *more: object) -> tuple[object, ...]:
-        """What must be equal on all ranks at an access."""
+        """Return what must be equal on all ranks at an access."""
         return (self._serial, name_of(array), array.dtype, *more)
 
     def _priced(
         self, records: _core.Records, array: outcore.DiskArray, *, write: bool
     ) -> tuple[ListPrices, str, int]:
-        """What the ways cost, the cheapest, and how many blocks are touched. Collective."""
+        """Return the costs, the cheapest method, and the number of blocks touched. Collective."""
         group, bins = self._group, self._listed.bins
         cached = records.setting(CACHED)
         made = [self._records.setting(k) for k in (NUMBER, _JUMPS, _BLOCKS)]
@@ -313,20 +318,20 @@ class ListedSchedule(StaysInProcess):
     def _chosen(
         self, records: _core.Records, array: outcore.DiskArray, method: str, *, write: bool
     ) -> str:
-        """The method: that which was asked for, or the cheapest."""
+        """Return the requested method, or the cheapest one."""
         if method != "auto":
             return method
         return self._priced(records, array, write=write)[1]
 
     def _reads_alone(self, records: _core.Records, method: str) -> bool:
-        """Whether each rank reads by itself where lists, or results, are on disk."""
+        """Return whether each rank reads independently if lists or results are on disk."""
         cached = min(records.setting(CACHED)) >= _core.CACHED
         return method == "direct" or (method == "auto" and cached)
 
     def _passes_of(
         self, array: outcore.DiskArray, *, write: bool
     ) -> tuple[tuple[ListPass, ...], int]:
-        """What passes move, and the most bytes of elements that an owner has in one. Collective."""
+        """Return the passes, and the most bytes of elements that an owner has in one. Collective."""
         with Announced(self._group, "explain_all"):
             passes = self._in_passes()
         turns = passes.turns(array, "explain_all")
@@ -339,8 +344,8 @@ class ListedSchedule(StaysInProcess):
                 owners += indices > 0
                 elements += indices
                 most = max(most, indices * row)
-                # Of a range that comes in steps all is read with the first, and what has come is written
-                # with the last.
+                # If a range has several steps, all of it is read in the first, and all received values
+                # are written in the last.
                 if step == (last if write else 0):
                     whole = one.high - one.low if stays and not write else 0
                     counted = max(int(one.counts.sum()), whole)
@@ -354,9 +359,10 @@ class ListedSchedule(StaysInProcess):
         self, array: outcore.DiskArray, rows: NDArray[Any], records: _core.Records
     ) -> None:
         """
-        Read this rank's elements.
+        Read this rank's elements independently.
 
-        What is cached is copied in the order of the list; else a schedule of this rank is made, once.
+        Cached elements are copied in the order of the list. Otherwise a schedule of this rank is made
+        once.
         """
         axes = self._points.axes
         if records.setting(CACHED)[self._group.rank] >= _core.CACHED:
@@ -406,14 +412,14 @@ class ListedSchedule(StaysInProcess):
                     if started is not None:
                         started[1].result()
                         data = started[0]
-                # All owners have read, and nobody looks at the slots of the step before any more.
+                # All owners have read, and no rank accesses the slots of the previous step any more.
                 failures.agree(self._group, "gather_all")
                 following = begin(step + 1) if ahead and step + 1 < end else None
                 with failures.caught():
                     exchange.give(step, data, bytes_of(rows), row)
                 if not ahead and step + 1 < end:
                     following = begin(step + 1)
-            # Slots are somebody else's when all have taken what is theirs.
+            # Slots may be used by other calls after all ranks have taken their elements.
             failures.agree(self._group, "gather_all")
 
     def _scatter(
@@ -444,11 +450,11 @@ class ListedSchedule(StaysInProcess):
                 with failures.caught():
                     if part is not None:
                         room = exchange.room(step, len(part.flat) * row)
-                # All owners have room, and have written what was in it two steps before.
+                # All owners have a slot, and have written its contents of two steps before.
                 failures.agree(self._group, "scatter_all")
                 with failures.caught():
                     exchange.bring(step, room, bytes_of(rows), row)
-                # What is not there from all ranks no owner writes.
+                # An owner writes only after the values of all ranks have arrived.
                 failures.agree(self._group, "scatter_all")
                 with failures.caught():
                     before, last = last, None
@@ -487,7 +493,7 @@ class ListedSchedule(StaysInProcess):
             )
 
     def _cached(self, array: outcore.DiskArray) -> int:
-        """The share that is in the page cache, in thousandths; of chunks nobody looks."""
+        """Return the cached share of the array, in thousandths; 0 for chunked arrays."""
         if isinstance(array.info.layout, Chunked):
             return 0
         key = (slice(None),) * array.ndim
@@ -495,5 +501,5 @@ class ListedSchedule(StaysInProcess):
 
 
 def _row(array: outcore.DiskArray, points: Points) -> int:
-    """Bytes of the elements that an index stands for."""
+    """Return the bytes of the elements that one index refers to."""
     return math.prod(points.core_shape[len(points.points) :]) * array.dtype.itemsize

@@ -1,25 +1,25 @@
 """
-Sums of counts over all ranks, in memory that does not grow with their number.
+Sums of counts over all ranks, in memory that does not grow with the number of ranks.
 
-Problem. Where to cut file domains follows from how many elements of all ranks lie in each bin. If each
-rank gets the counts of each other one, that is as many times the bins as there are ranks.
-Idea. A reduce-scatter by recursive halving, and an allgather by recursive doubling: in each step a rank
-has one partner. Of the bins whose sums are its own it gives half away and adds what comes for the other
-half; when all is halved it has the sums of one stretch, and the same steps backwards bring it all of
-them. The first, largest messages are those of neighbours, who mostly are on one node.
+Problem. The cuts of file domains depend on the number of elements of all ranks in each bin. If each rank
+received the counts of every other one, it would need memory for the bins times the number of ranks.
+Approach. A reduce-scatter by recursive halving, and an allgather by recursive doubling: in each step a
+rank has one partner. It sends half of the bins that it still sums, and adds what it receives for the
+other half. After the last halving it has the sums of one range. The same steps in reverse order give it
+all sums. The first, largest messages are between neighbours, which are mostly on one node.
 
     rank         0          1          2          3          4
     fold                                                     (of 5 ranks, 1 gives all to 0)
     halving    0 <-> 2 <-> 3 <-> 4, as numbers 0 1 2 3: halves with n xor 1, quarters with n xor 2
     doubling   the same backwards; then 0 gives 1 what it has
 
-Invariants. Every rank makes the same calls of the transport: who has no partner in a step sends and
-receives nothing. Both partners of a step compute its message from the ranks and the bins alone. Sums
-are of integers, so they are those of any other order.
+Invariants. Every rank makes the same calls of the transport: a rank without a partner in a step sends
+and receives nothing. Both partners of a step compute its message from the ranks and the bins alone. Sums
+of integers do not depend on the order.
 
-Source: the allreduce for long messages (Rabenseifner's) in Thakur, Rabenseifner and Gropp, "Optimization
-of Collective Communication Operations in MPICH", International Journal of High Performance Computing
-Applications 19 (2005).
+Reference: the allreduce for long messages (Rabenseifner's) in Thakur, Rabenseifner and Gropp,
+"Optimization of Collective Communication Operations in MPICH", International Journal of High Performance
+Computing Applications 19 (2005).
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ __all__ = ["SumStep", "sum_over_ranks", "sum_steps"]
 @dataclass(frozen=True)
 class SumStep:
     """
-    What a rank does in one step.
+    One step of a rank.
 
     Parameters
     ----------
     peer
-        With whom: itself, if nothing travels.
+        Partner; the rank itself if nothing is sent.
     sent, received
-        First and end of the counts that go there, and of those that come.
+        First and end of the counts that are sent, and of those that are received.
     adds
-        Whether what comes is added to what there is, or replaces it.
+        Whether received counts are added to the existing ones, or replace them.
     """
 
     peer: int
@@ -57,14 +57,14 @@ class SumStep:
 
 def sum_steps(rank: int, size: int, number: int) -> list[SumStep]:
     """
-    Tell what a rank does in each step; all ranks have equally many.
+    Return the steps of a rank; all ranks have the same number of steps.
 
     Parameters
     ----------
     rank, size
-        Number of the rank, and how many there are.
+        Number of the rank, and number of ranks.
     number
-        Counts that are added.
+        Number of counts to add.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def sum_steps(rank: int, size: int, number: int) -> list[SumStep]:
     [(0, (0, 5), (5, 10), True), (0, (5, 10), (0, 5), False)]
     """
     power = 1 << (size.bit_length() - 1)
-    # Ranks beyond a power of two: so many of the first ones, every second, stand behind a neighbour.
+    # Number of ranks beyond a power of two: as many odd ranks at the beginning act through a neighbour.
     behind = size - power
     whole, nothing = (0, number), (0, 0)
     halving: list[SumStep] = []
@@ -110,26 +110,26 @@ def sum_steps(rank: int, size: int, number: int) -> list[SumStep]:
 
 def sum_over_ranks(group: Transport, counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """
-    Add up counts, one by one, over all ranks. Collective.
+    Sum counts element by element over all ranks. Collective.
 
     Parameters
     ----------
     group
-        The ranks.
+        Transport of the ranks.
     counts
-        Of this rank: flat, of one length on all ranks. They are not changed.
+        Counts of this rank: flat, of one length on all ranks. They are not changed.
 
     Returns
     -------
     numpy.ndarray
-        Of the length of `counts`, equal on all ranks.
+        Sums, of the length of `counts`, equal on all ranks.
 
     Notes
     -----
-    Beside `counts` and the result a rank holds half as many counts that have come, at most, or as many
-    if the number of ranks is no power of two. Of ``2**k`` ranks each sends ``2 k`` messages, together
-    less than twice the counts; of more, up to ``2**(k + 1)``, each at most one message more, with all of
-    them.
+    In addition to `counts` and the result, a rank holds at most half as many received counts, or as many
+    if the number of ranks is not a power of two. With ``2**k`` ranks, each sends ``2 k`` messages,
+    together less than twice the counts. With more ranks, up to ``2**(k + 1)``, each sends at most one
+    more message, with all counts.
 
     Thakur, Rabenseifner and Gropp: recursive halving, recursive doubling.
 
