@@ -4,7 +4,7 @@ A collective call, from records to results.
 Each rank prepares its sections (`items`), and all ranks exchange records and agree (`agreement`).
 Each rank makes the same plan. All choose a method and run it: `rounds`, or an access of each rank
 alone (`independent`). At the end all ranks agree on the outcome, so that all return, or all raise.
-``crates/plan/src/collective`` decides plan, owners, prices and method.
+``crates/plan/src/collective`` decides plan, owners, costs and method.
 
 A read of one array, where every rank has its section in the page cache, has a fast path (`Reader`).
 A rank reads a few megabytes out of the page cache in half a millisecond; to prepare an item, hints
@@ -293,11 +293,11 @@ def run(
     call
         Name of the call, as `agreement` has it.
     prepare
-        Makes this rank's items; what it raises, all ranks raise.
+        Function that makes this rank's items; its errors are raised on all ranks.
     method
         One of `METHODS`.
     hints
-        Returns the hints that count on this rank; what it raises, all ranks raise.
+        Function that returns this rank's hints; its errors are raised on all ranks.
     one
         All ranks bring one section of the same array.
     answer
@@ -339,7 +339,7 @@ class _Call:
     state
         How far the call is on this rank.
     items
-        What this rank brings; empty until it has prepared them.
+        Items of this rank; empty until it has prepared them.
     results
         Results of the items, if `state` is not ``PREPARING``.
     shared_writers

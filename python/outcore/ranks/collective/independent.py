@@ -36,8 +36,8 @@ def each_independently(
     ----------
     send
         Arrays that will be flushed after all ranks have written, and in which no other process writes
-        between the sections of this rank. Writing to the disk starts early for them, while the next part
-        is being prepared and gaps are being read.
+        between the sections of this rank. Each part that it writes starts to go to the disk while the
+        next part, and data that others change, are still being read.
 
     Returns
     -------
