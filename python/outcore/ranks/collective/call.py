@@ -289,9 +289,9 @@ def run(
     Parameters
     ----------
     group
-        The ranks that make the call.
+        Transport of the ranks that make the call.
     call
-        Name of the call, as `agreement` has it.
+        Name of the call in `agreement`.
     prepare
         Function that makes this rank's items; its errors are raised on all ranks.
     method
@@ -299,22 +299,22 @@ def run(
     hints
         Function that returns this rank's hints; its errors are raised on all ranks.
     one
-        All ranks bring one section of the same array.
+        Whether all ranks bring one section of the same array.
     answer
-        Makes the result from the plan; then no elements are moved.
+        Function that makes the result from the plan; then no elements are moved.
     if_cached
-        Reads this rank's sections if all of them are cached, so that nothing has to be prepared. By
-        default the items are read, if they are cached.
+        Function that reads this rank's sections if all of them are cached, so that nothing must be
+        prepared. By default the items are read if they are cached.
     attempt
         Outcome of a read before the call, if there was one.
     meaning, tell
-        What must be equal on all ranks in addition to the method, and the text of this rank's call for
-        the error if it is not equal: as for `together`.
+        Function that returns what must be equal on all ranks in addition to the method, and function
+        that describes this rank's call for the error: as for `together`.
 
     Returns
     -------
     object
-        The answer; or the results of this rank's items, of a read; or None.
+        The answer if `answer` is given; the results of this rank's items for a read; otherwise None.
     """
     if group.in_flight.last is not None:
         group.in_flight.finish(group)
@@ -337,7 +337,7 @@ class _Call:
     Attributes
     ----------
     state
-        How far the call is on this rank.
+        Progress of the call on this rank.
     items
         Items of this rank; empty until it has prepared them.
     results

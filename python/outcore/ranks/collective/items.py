@@ -100,7 +100,7 @@ class Item:
         return self.given.nbytes
 
     def one_writer(self) -> bool:
-        """Whether the format lets one process at a time change chunks (HDF5)."""
+        """Return whether the format lets only one process at a time change chunks (HDF5)."""
         return _one_writer(self.array)
 
 

@@ -142,7 +142,7 @@ class Torus:
 
     @cached_property
     def _ends(self) -> list[list[tuple[int, int]]]:
-        """Return the ranges (first, one past the last) of all coordinates, for each axis with ghosts."""
+        """Ranges (first, one past the last) of all coordinates, for each axis with ghosts."""
         shape = self._distribution.shape
         if not math.prod(shape):
             return [[(0, 0)]] * len(shape)

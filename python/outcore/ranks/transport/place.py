@@ -41,9 +41,9 @@ class Place:
 
     rank: int
     processes: tuple[int, ...]
-    """Number on the wire of each rank."""
+    """Process number of each rank on the wire."""
     nodes: tuple[int, ...]
-    """Node of each rank, dense from 0."""
+    """Node of each rank, consecutive from 0."""
     context: int
     """Number of the group; no two groups of a process have the same."""
 

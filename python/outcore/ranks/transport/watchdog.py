@@ -45,7 +45,7 @@ class Watchdog:
         self.wire = wire
         self.patience = patience
         self.call = 0
-        """The call that the second half of a step belongs to."""
+        """Call whose step is in its second half."""
         self._said = Said()
         self._told = False
         # Processes of this node that are visible here; numbers of another namespace have no meaning

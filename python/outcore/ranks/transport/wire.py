@@ -49,11 +49,11 @@ class Wire(Protocol):
     """Interface: point-to-point messages of one process."""
 
     context: int
-    """Number of the last group that was made."""
+    """Number of the last group."""
     groups: list[Any]
     """Groups that use this wire."""
     threads: bool
-    """Whether several threads may use it at once."""
+    """Whether several threads may use it concurrently."""
 
     def send(self, peer: int, tag: int, data: Bytes) -> Request:
         """Start to send."""
