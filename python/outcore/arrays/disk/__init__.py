@@ -1,15 +1,15 @@
 """
 Arrays on disk: `DiskArray`.
 
-| file            | what it has |
+| file            | contents |
 |-----------------|---|
-| `array.py`      | `DiskArray`: sections read and written, its life, its length |
-| `selecting.py`  | elements chosen by their indices: `take`, `put`, `oindex`, ... |
-| `walking.py`    | loops over it: `blocks`, rows |
-| `described.py`  | what arrays and groups on disk say of themselves |
-| `operators.py`  | what others expect of arrays in memory: operators, NumPy's functions |
-| `growth.py`     | how it becomes longer or shorter |
-| `attributes.py` | `a.attrs`: of groups, too |
+| `array.py`      | `DiskArray`: reading and writing sections, flushing and closing, resizing |
+| `selecting.py`  | selection by indices: `take`, `put`, `oindex`, ... |
+| `walking.py`    | loops over an array: `blocks`, rows |
+| `described.py`  | properties of arrays and groups on disk |
+| `operators.py`  | the interface of an array in memory: operators, NumPy's functions |
+| `growth.py`     | helpers of `resize` and `append` |
+| `attributes.py` | `a.attrs`, also of groups |
 """
 
 from outcore.arrays.disk.array import DiskArray, Mode

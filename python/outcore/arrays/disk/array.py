@@ -1,15 +1,16 @@
 """
 Arrays on disk: `DiskArray`.
 
-Problem. An array larger than memory should read and write like a NumPy array, a section at a time.
-Idea. A format says where the elements live (`outcore.formats`); everything after that is one call
-into the compiled core, which plans the access, runs the plan within the memory budget and fills a new
-NumPy array. This file only offers that call in the forms people need.
+Problem: reading and writing sections of an array larger than memory should work as with a NumPy array.
+Approach: a format (`outcore.formats`) determines where the elements are stored. The compiled core plans
+an access, executes the plan within the memory budget and fills a new NumPy array. This file wraps that
+one call in the methods that users need.
 
-Invariants. ``a[key]`` equals what NumPy gives; ``a[key] = value`` changes exactly those elements, cast
-and broadcast as NumPy does. The core is asked first: it knows all keys of basic indexing, and refuses
-those with arrays before it moves anything (`outcore.arrays.disk.selecting` goes on with them). An array
-may be used from several threads; it survives a fork and can be pickled (it is opened again).
+Invariants: ``a[key]`` equals the result of NumPy; ``a[key] = value`` changes exactly those elements,
+cast and broadcast as by NumPy. Every key goes to the core first: it handles all keys of basic indexing
+and rejects keys with arrays before it moves any data (`outcore.arrays.disk.selecting` handles those).
+An array may be used from several threads; it survives a fork and can be pickled (unpickling opens it
+again).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ Key = Any
 
 class DiskArray(Selecting, Walking, Described, Operators):
     """
-    An array on disk. Made by `outcore.open` and `outcore.create`.
+    An array on disk, created by `outcore.open` and `outcore.create`.
 
     Indexing reads: ``a[10:20, ::-3]`` is a new `numpy.ndarray`. Assignment writes. Keys are those of
     NumPy: integers, slices with any step, ``...``, ``None``, and arrays of integers or booleans.
@@ -73,27 +74,27 @@ class DiskArray(Selecting, Walking, Described, Operators):
         own_hints: Hints | None = None,
     ) -> None:
         check_environment()
-        #: What the other packages of outcore use of the array.
+        #: The interface of the array for other packages of outcore.
         self.handle = Handle(info, mode, hints, options, own_hints=own_hints)
 
-    # What it is
+    # Properties
 
     @property
     def attrs(self) -> Attributes:
         """
-        User attributes stored with the array: a mapping.
+        User attributes stored with the array, as a mapping.
 
-        If the array was opened for writing it can be written to: ``a.attrs["units"] = "K"``,
-        ``a.attrs.update(...)``, ``del a.attrs["units"]``. Each of these is on the disk when it
-        returns, or did not happen. What is read is what the file said when it was first asked, and
-        after each change.
+        An array opened for writing accepts changes: ``a.attrs["units"] = "K"``,
+        ``a.attrs.update(...)``, ``del a.attrs["units"]``. Each change is atomic, and durable when the
+        call returns. Values are read from the file on first use, and again after each change through
+        this handle.
 
         Raises
         ------
         UnsupportedError
-            On a change: the format keeps no attributes (``.npy``, raw).
+            On a change: the format stores no attributes (``.npy``, raw).
         UsageError
-            On a change: the array was opened for reading, or the format cannot keep the value.
+            On a change: the array was opened for reading, or the format cannot store the value.
 
         Examples
         --------
@@ -107,7 +108,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
 
     @property
     def mode(self) -> str:
-        """Mode with which the array was opened; ``"r+"`` if that was ``"a"``."""
+        """Mode in which the array was opened; ``"r+"`` for ``"a"``."""
         return self.handle.mode
 
     @property
@@ -122,7 +123,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
 
     @property
     def info(self) -> ArrayInfo:
-        """What the format knows about the array."""
+        """Description of the array by its format."""
         return self.handle.info
 
     @property
@@ -132,7 +133,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
 
     @property
     def budget(self) -> int:
-        """Bytes of buffer that one operation may hold now (`outcore.memory`, `Hints.memory`)."""
+        """Bytes of buffers that one operation may use now (`outcore.memory`, `Hints.memory`)."""
         return self.handle.core.budget()
 
     def __len__(self) -> int:
@@ -157,31 +158,34 @@ class DiskArray(Selecting, Walking, Described, Operators):
 
     def read(self, key: Key = ..., *, out: NDArray[Any] | None = None) -> Any:
         """
-        Read a section.
+        Read a section into memory.
 
         Parameters
         ----------
         key
-            As in ``a[key]``. A negative step is read upwards into a reversed view, so it costs
-            nothing extra. Arrays of indices may be of any integer type and on disk, masks too.
+            Section to read, as in ``a[key]``. A negative step costs nothing extra: the section is read
+            forwards into a reversed view. Index arrays may have any integer type; index arrays and
+            masks may also be on disk.
         out
-            Array to fill, of the result's shape and the array's dtype. Any strides will do with which
-            no two elements share memory.
+            Array to fill, with the shape of the result and the dtype of the array. Any strides are
+            allowed as long as no two elements share memory.
 
         Returns
         -------
         numpy.ndarray or scalar
-            `out`, or a new array in the order of the file; a scalar if each axis has an integer.
+            `out` if given, otherwise a new array in the order of the file; a scalar if the key has an
+            integer for every axis.
 
         Raises
         ------
         SectionError
-            An index is out of range, something is no index, there are too many, a mask has other
-            lengths than its axes. An `IndexError` as well; for field names it is a `FancyIndexError`.
+            An index is out of range or not a valid index, there are too many indices, or a mask does
+            not match the lengths of its axes. Also an `IndexError`. A field name raises
+            `FancyIndexError`.
         UsageError
             `out` does not match, or the array is closed.
         BudgetError
-            The buffers do not fit the memory budget, whatever the method. A `MemoryError` as well.
+            The buffers do not fit the memory budget with any method. Also a `MemoryError`.
         StorageError, FormatError
             The file could not be read, or a chunk is damaged. `out` is then undefined.
 
@@ -201,11 +205,12 @@ class DiskArray(Selecting, Walking, Described, Operators):
         Parameters
         ----------
         key
-            As in ``a[key]``.
+            Section to write, as for `read`.
         value
-            Broadcast and cast as NumPy does on assignment, a part at a time, and never changed. Another
-            `DiskArray` of the section's shape is copied block by block (`explain_copy` tells how); one
-            that is kept in the same bytes (``a[::-1] = a``) is read whole first and must fit the budget.
+            Values, broadcast and cast as NumPy does on assignment, one part at a time; never changed. A
+            `DiskArray` with the shape of the section is copied block by block (see `explain_copy`). If
+            it is stored in the same bytes (``a[::-1] = a``), it is read whole first and must fit the
+            budget.
 
         Raises
         ------
@@ -216,9 +221,9 @@ class DiskArray(Selecting, Walking, Described, Operators):
 
         Notes
         -----
-        Without `Hints.sync`, bytes may be in the page cache only until `flush`. Elements outside the
-        section are never touched; chunks with a codec are read, changed and stored again. Of several
-        values for one element (arrays of indices) the last one wins.
+        Without `Hints.sync`, written bytes may exist only in the page cache until `flush`. Elements
+        outside the section are never changed; chunks with a codec are read, changed and stored again.
+        If index arrays select an element several times, the last value wins.
 
         Examples
         --------
@@ -235,20 +240,20 @@ class DiskArray(Selecting, Walking, Described, Operators):
 
     def iread(self, key: Key = ..., *, out: NDArray[Any] | None = None) -> IORequest[Any]:
         """
-        Start to read a section in the background; see `read`.
+        Start reading a section in the background; see `read`.
 
-        A read that nobody waits for when the process ends is stopped; so is one whose ``with`` block
-        is left by Ctrl-C.
+        The read is stopped if the process ends before any code waits for it, or if Ctrl-C leaves the
+        ``with`` block of the array.
 
         Parameters
         ----------
         key, out
-            As for `read`. Leave `out` alone until the request is done.
+            As for `read`. Do not use `out` until the request is done.
 
         Returns
         -------
         IORequest
-            ``wait()`` gives the array.
+            Request whose ``wait()`` returns the array.
 
         Examples
         --------
@@ -262,20 +267,21 @@ class DiskArray(Selecting, Walking, Described, Operators):
 
     def iwrite(self, key: Key, value: Any) -> IORequest[None]:
         """
-        Start to write a section in the background; see `write`.
+        Start writing a section in the background; see `write`.
 
-        `flush` and `close` wait for it, and so does the end of the process: it says on stderr what it
-        waits for if that takes a while. Another Ctrl-C leaves the section half written.
+        `flush`, `close` and the end of the process wait for the write. If the end of the process waits
+        for long, it reports on stderr what it waits for. Another Ctrl-C then leaves the section partly
+        written.
 
         Parameters
         ----------
         key, value
-            As for `write`. Do not change `value` before the request is done.
+            As for `write`. Do not change `value` until the request is done.
 
         Returns
         -------
         IORequest
-            ``wait()`` raises what the write raised.
+            Request whose ``wait()`` raises the error of the write, if any.
 
         Examples
         --------
@@ -290,15 +296,15 @@ class DiskArray(Selecting, Walking, Described, Operators):
 
     def prefetch(self, key: Key = ...) -> None:
         """
-        Ask the system to bring a section into the page cache, without waiting.
+        Ask the operating system to load a section into the page cache, without waiting.
 
-        Reading it later is then fast, unless memory became scarce in between. Chunks found through
-        the format's library are only looked up.
+        A later read is then fast, unless memory became scarce in between. For chunks that are found
+        through the library of the format, only their positions are looked up.
 
         Parameters
         ----------
         key
-            As in ``a[key]``.
+            Section to load, as for `read`.
 
         Raises
         ------
@@ -317,26 +323,26 @@ class DiskArray(Selecting, Walking, Described, Operators):
 
     def explain(self, key: Key = ..., *, write: bool = False) -> Report:
         """
-        Tell what reading (or writing) a section will do, without doing it.
+        Report what reading (or writing) a section would do, without doing it.
 
         Parameters
         ----------
         key
-            As in ``a[key]``.
+            Section, as for `read`.
         write
-            Explain ``a[key] = value`` for a value of the array's dtype; needs an array that is open for
-            writing.
+            If True, explain ``a[key] = value`` for a value of the array's dtype; the array must be open
+            for writing.
 
         Returns
         -------
         Report
-            Exact counts of the plan, and text for people (``print``).
+            Exact counts of the plan; ``print`` shows it as text.
 
         Raises
         ------
         SectionError, UsageError, BudgetError
-            As the access itself would; `SectionError` (``too-many-chunks``) if it touches more than
-            2^30 chunks.
+            As for the access itself. `SectionError` (``too-many-chunks``) if it touches more than 2^30
+            chunks.
 
         Examples
         --------
@@ -350,27 +356,28 @@ class DiskArray(Selecting, Walking, Described, Operators):
 
     def explain_copy(self, source: DiskArray, key: Key = ...) -> BlocksReport:
         """
-        Tell what ``self[key] = source`` will do, without doing it.
+        Report what ``self[key] = source`` would do, without doing it.
 
-        Blocks are made of whole chunks (or shards) of both arrays if that fits the budget, and of whole
-        chunks of this one before those of `source`.
+        Blocks consist of whole chunks (or shards) of both arrays if those fit the budget. Otherwise
+        whole chunks of this array take precedence over whole chunks of `source`.
 
         Parameters
         ----------
         source
-            An array of the section's shape.
+            Array with the shape of the section.
         key
-            As in ``a[key]``.
+            Section, as for `read`.
 
         Returns
         -------
         BlocksReport
-            The blocks, how often chunks go through codecs, and a budget with which each does once.
+            The blocks, how often chunks are decoded and encoded, and a budget with which each chunk is
+            coded once.
 
         Raises
         ------
         UsageError, SectionError, BudgetError
-            As the copy itself would.
+            As for the copy itself.
 
         Examples
         --------
@@ -389,30 +396,30 @@ class DiskArray(Selecting, Walking, Described, Operators):
 
     def stats(self) -> dict[str, Any]:
         """
-        Count what was really done since the array was opened in this process, and how long it took.
+        Return counts and durations of the accesses since the array was opened in this process.
 
         Returns
         -------
         dict
             ``reads``, ``read_bytes``, ``writes``, ``written_bytes``, ``mapped_bytes``, ``decodes``,
-            ``encodes``, ``kept``, ``rounds``: as in `Report`, summed over all accesses. Of the bytes
-            that were copied out of and into mapped files, ``mapped_written_bytes`` are the latter.
+            ``encodes``, ``kept``, ``rounds``: as in `Report`, summed over all accesses.
+            ``mapped_written_bytes`` is the part of ``mapped_bytes`` that was copied into mapped files.
 
-            ``read_seconds``, ``write_seconds``, ``flush_seconds``: spent in these calls by all threads,
-            those of requests and loops in the background as well; with overlap their sum is more than
-            the time that passed. Of a `CollectiveArray` these include collective calls, whose phases on
-            this rank are: ``agree_seconds`` (all ranks tell what they want, waiting for those that come
-            later included), ``plan_seconds``, ``disk_seconds`` (waiting for its own reads and writes),
-            ``exchange_seconds`` (copying and messages) and ``wait_seconds`` (for other ranks between
-            rounds). A collective call on several arrays counts for the first one.
+            ``read_seconds``, ``write_seconds``, ``flush_seconds``: time spent in these calls by all
+            threads, including background requests and loops. If calls overlap, the sum exceeds the
+            elapsed time. For a `CollectiveArray` these include collective calls, whose phases on this
+            rank are ``agree_seconds`` (exchanging the sections of all ranks, including waiting for late
+            ranks), ``plan_seconds``, ``disk_seconds`` (waiting for its own reads and writes),
+            ``exchange_seconds`` (copying and messages) and ``wait_seconds`` (waiting for other ranks
+            between rounds). A collective call on several arrays counts for the first one.
 
-            What the threads of this process did in them, in seconds of threads, added up:
-            ``thread_io_seconds`` (calls of the system that read, write and open files, flushes, and
-            waiting for requests in flight, which count once however many they are),
-            ``thread_decode_seconds``, ``thread_encode_seconds``, ``thread_copy_seconds`` (between
-            buffers, mapped files and memory of yours; of a mapped file the page faults, which read the
-            disk, are part of the copy) and ``thread_plan_seconds``. Looking up chunks in tables, waiting
-            for locks and what is made in Python count in none of them.
+            Thread time of this process in these accesses, in seconds, summed over threads:
+            ``thread_io_seconds`` (system calls that read, write and open files, flushes, and waiting
+            for requests in flight; several concurrent requests count once), ``thread_decode_seconds``,
+            ``thread_encode_seconds``, ``thread_copy_seconds`` (between buffers, mapped files and your
+            memory; for a mapped file this includes page faults, which read the disk) and
+            ``thread_plan_seconds``. None of them includes looking up chunks in tables, waiting for
+            locks, or work in Python.
 
         Examples
         --------
@@ -431,7 +438,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
         told = self.handle.seconds.told(*self.handle.phases)
         return {**self.handle.core.stats(), **told, **self.handle.core.seconds()}
 
-    # As an array of NumPy
+    # Conversion to a NumPy array
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -451,18 +458,18 @@ class DiskArray(Selecting, Walking, Described, Operators):
         whole = np.asarray(self.handle.core.read(...))
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
-    # Changing its shape
+    # Changing the shape
 
     def resize(self, shape: int | Sequence[int]) -> None:
         """
-        Change the shape on disk, where the format can.
+        Change the shape on disk, if the format can.
 
-        New elements read as the fill value; elements outside the new shape are gone.
+        New elements read as the fill value; elements outside the new shape are lost.
 
         Parameters
         ----------
         shape
-            The new lengths of all axes, in elements; their number stays.
+            New length of each axis, in elements. The number of axes cannot change.
 
         Raises
         ------
@@ -492,19 +499,19 @@ class DiskArray(Selecting, Walking, Described, Operators):
 
     def append(self, data: Any, axis: SupportsIndex = 0) -> None:
         """
-        Make the array longer along `axis` and write `data` there.
+        Extend the array along `axis` and write `data` there.
 
-        A reader, or a crash, sees the old array or the new one: the new elements are durable before
-        the file says that they are there. An unlimited dimension of a NetCDF4 file becomes longer with
-        it, for all variables that use it: there they read as their fill value.
+        The append is atomic for readers and crashes: the new elements are durable before the file
+        records the new length. In a NetCDF4 file an unlimited dimension grows for all variables that
+        use it; the other variables read as their fill value there.
 
         Parameters
         ----------
         data
-            Array whose other axes match, or with one axis less: one entry along `axis`. It is cast as
-            on assignment.
+            Elements to append, cast as on assignment: an array whose other axes match, or with one axis
+            less, which is one entry along `axis`.
         axis
-            The axis that becomes longer.
+            Axis to extend.
 
         Raises
         ------
@@ -521,7 +528,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
         >>> a.shape
         (3, 3)
         """
-        data = as_elements(self.handle.info, data)  # perhaps read from this very file
+        data = as_elements(self.handle.info, data)  # may read from this file
 
         def appended() -> None:
             with self.handle.growing("append to") as array:
@@ -537,24 +544,24 @@ class DiskArray(Selecting, Walking, Described, Operators):
         self.handle.finish_writes("append to")
         _core.whole_in_turn(appended)
 
-    # Its life
+    # Flushing and closing
 
     def flush(self) -> None:
         """
         Wait for started writes, then make everything written durable.
 
-        Raises what a started write raised, if nobody has seen it yet. Where requests to the disk are
-        dear (``outcore bench`` measures that), pages between sparse writes are written along with the
-        bytes they have: fewer and larger requests.
+        Raises the error of a started write that no code has seen yet. On disks where requests are
+        expensive (``outcore bench`` measures it), pages between sparse writes are rewritten with their
+        existing bytes, which makes fewer and larger requests.
 
         Raises
         ------
         StorageError
-            The disk did not take what was written since the last flush that succeeded: it may be
-            lost. Later flushes raise it too. Open the array again and write it again. Or the file was
-            shortened by somebody, and what was written is gone.
+            The disk did not accept what was written since the last successful flush, which may be lost.
+            Later flushes raise it too; open the array again and repeat the writes. Also if another
+            process shortened the file, so that written elements are lost.
         UsageError
-            The array was closed, perhaps by another thread, before a flush of what was written to it.
+            The array was closed, perhaps by another thread, before its writes were flushed.
 
         Examples
         --------
@@ -573,9 +580,8 @@ class DiskArray(Selecting, Walking, Described, Operators):
         """
         Wait for started requests and release the files. Closing twice does nothing.
 
-        Raises what a started write raised, if nobody has seen it yet. Does not wait for the disk;
-        see `flush`. A temporary array (the result of a computation without ``out=``) is removed from
-        the disk.
+        Raises the error of a started write that no code has seen yet. Does not wait for the disk; see
+        `flush`. A temporary array (the result of a computation without ``out=``) is deleted.
 
         Examples
         --------
@@ -596,7 +602,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is not None and not issubclass(kind, Exception):  # Ctrl-C: nobody comes for them
+        if kind is not None and not issubclass(kind, Exception):  # Ctrl-C: no code waits for them
             self.handle.requests.abandon()
         self.close()
 

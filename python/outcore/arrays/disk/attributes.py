@@ -1,14 +1,13 @@
 """
-The attributes of an array or a group on disk, as a mapping that can be written to.
+Attributes of an array or a group on disk, as a mutable mapping.
 
-Problem. Users write ``a.attrs["units"] = "K"``, one after another, perhaps from several processes; the
-formats replace their metadata as a whole.
-Idea. A mapping over what the format read. A change names the attributes that it sets and those that it
-drops; the format applies it to what the file says at that moment, in one step that a crash leaves done
-or not done.
+Problem: users write ``a.attrs["units"] = "K"``, one attribute after another, perhaps from several
+processes, but the formats replace their metadata as a whole. Approach: a mapping over the attributes
+that the format has read. A change names the attributes to set and to remove; the format applies it to
+the current contents of the file in one atomic step.
 
-Invariants. What a change does not name stays, also what others set meanwhile. What reads as set is
-on the disk.
+Invariants: attributes that a change does not name are preserved, including those that other processes
+have set in the meantime. An attribute that reads as set is durable.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ __all__ = ["Attributes"]
 
 
 class _Told(Protocol):
-    """What a format said."""
+    """Description by a format."""
 
     @property
     def attrs(self) -> Mapping[str, Any]: ...
 
 
 class _Owner(Protocol):
-    """An array or a group."""
+    """Array or group."""
 
     @property
     def path(self) -> str: ...
@@ -42,8 +41,8 @@ class Attributes(MutableMapping[str, Any]):
     """
     User attributes of an array or a group on disk: ``a.attrs``.
 
-    Reading needs no mode. Each change is a change of the file of its own, durable when it returns;
-    `update` makes one of many.
+    Reading works in any mode. Each change is a separate durable change of the file; `update` combines
+    several changes into one.
 
     Examples
     --------
@@ -65,7 +64,7 @@ class Attributes(MutableMapping[str, Any]):
         return self._owner.info.attrs
 
     def __getitem__(self, name: str) -> Any:
-        # A copy: a list that is changed in memory would look like an attribute that was.
+        # Return a copy: changing a list in memory would look like changing the attribute.
         return copy.deepcopy(self._now()[name])
 
     def __iter__(self) -> Iterator[str]:
@@ -91,7 +90,7 @@ class Attributes(MutableMapping[str, Any]):
         Parameters
         ----------
         other
-            Names and values: a mapping, or pairs.
+            Names and values, as a mapping or pairs.
         more
             Names and values, as keywords.
 

@@ -1,10 +1,10 @@
 """
-What arrays and groups on disk say of themselves.
+Properties of arrays and groups on disk.
 
-Problem. Arrays of elements, of text and disk resident ones, and groups, have properties in common. Who
-comes from zarr asks for ``a.shards``, from h5py for ``a.maxshape``, and a notebook for a table.
-Idea. All of it follows from what the format has told (`ArrayInfo`, `GroupInfo`). Invariants. Nothing is
-read.
+Problem: arrays of elements, arrays of text, disk resident arrays, and groups have properties in common.
+Users of zarr expect ``a.shards``, users of h5py ``a.maxshape``, and notebooks a table. Approach: all
+properties are derived from the description by the format (`ArrayInfo`, `GroupInfo`). Invariants:
+nothing is read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HEAD = "text-align:left;padding:1px 12px 1px 0"
 
 class OnDisk:
     """
-    What a group or an array on disk says of where it is and how it was opened.
+    Properties of a group or an array on disk: its path, its format, and how it was opened.
 
     Examples
     --------
@@ -45,12 +45,12 @@ class OnDisk:
 
     @property
     def info(self) -> Any:
-        """What the format knows about it."""
+        """Description by the format."""
         raise NotImplementedError
 
     @property
     def path(self) -> str:
-        """What `open` needs to get this array (`open_group` this group), group path included."""
+        """Path for `open` (or `open_group`), including the path within a group."""
         path: str = self.info.path
         return path
 
@@ -63,9 +63,9 @@ class OnDisk:
     @property
     def mode(self) -> str:
         """
-        ``"r"``, ``"r+"``, ``"w"``, ``"x"`` or ``"a"``: as it was opened.
+        Mode of opening: ``"r"``, ``"r+"``, ``"w"``, ``"x"`` or ``"a"``.
 
-        Of an array opened with ``"a"`` it is ``"r+"``.
+        For an array opened with ``"a"`` it is ``"r+"``.
         """
         raise NotImplementedError
 
@@ -76,13 +76,13 @@ class OnDisk:
 
     @property
     def hints(self) -> Hints:
-        """The hints that hold for this array, or for those that are opened through this group."""
+        """Hints of this array, or of the arrays opened through this group."""
         raise NotImplementedError
 
 
 class ArrayOnDisk(OnDisk):
     """
-    What any array on disk says of itself.
+    Properties of any array on disk.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class ArrayOnDisk(OnDisk):
 
     @property
     def info(self) -> ArrayInfo:
-        """What the format knows about the array."""
+        """Description of the array by its format."""
         raise NotImplementedError
 
     @property
@@ -104,7 +104,7 @@ class ArrayOnDisk(OnDisk):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the elements, in the byte order of the file: a `numpy.dtype`."""
+        """Type of the elements, in the byte order of the file, as a `numpy.dtype`."""
         return self.info.dtype
 
     @property
@@ -119,27 +119,27 @@ class ArrayOnDisk(OnDisk):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements, decoded; of text of variable length without the text."""
+        """Size of all decoded elements in bytes; for text of variable length, excluding the text."""
         return self.size * self.dtype.itemsize
 
     @property
     def order(self) -> str:
-        """``"C"`` if the last axis runs fastest in the file (in a chunk), ``"F"`` if the first."""
+        """``"C"`` if the last axis varies fastest in the file (in a chunk), ``"F"`` for the first."""
         return self.info.order
 
     @property
     def chunks(self) -> tuple[int, ...] | None:
-        """Shape of a chunk; None if the array is stored whole."""
+        """Shape of a chunk; None if the array is stored contiguously."""
         layout = self.info.layout
         return layout.chunks if isinstance(layout, Chunked) else None
 
     @property
     def dims(self) -> tuple[str | None, ...] | None:
-        """Names of the axes, if the file has them."""
+        """Names of the axes, or None if the file has none."""
         return self.info.dims
 
     def __bool__(self) -> bool:
-        """Return whether its one element is true; several elements are refused, as by NumPy."""
+        """Return whether the single element is true; several elements raise, as in NumPy."""
         if self.size != 1:
             held = f"{self.size} elements" if self.size else "no elements"
             raise UsageError(
@@ -152,7 +152,7 @@ class ArrayOnDisk(OnDisk):
 
 class Described(ArrayOnDisk):
     """
-    What an array on disk says of itself.
+    Properties of an array of elements on disk.
 
     Examples
     --------
@@ -165,7 +165,7 @@ class Described(ArrayOnDisk):
     @property
     def shards(self) -> tuple[int, ...] | None:
         """
-        Shape of a shard, a file of several chunks, in elements; None if there are none. As in zarr.
+        Shape of a shard (a file of several chunks) in elements, as in zarr; None without shards.
 
         Examples
         --------
@@ -183,11 +183,11 @@ class Described(ArrayOnDisk):
     @property
     def maxshape(self) -> tuple[int | None, ...]:
         """
-        How long each axis may become by `resize` and `append`; None: without a limit. As in h5py.
+        Maximum length of each axis for `resize` and `append`, None if unlimited, as in h5py.
 
-        An axis whose length cannot change has the length that it has. Zarr arrays grow along all axes;
-        dense files (``.npy``, raw, parts) along the one that runs slowest; HDF5 and NetCDF4 as they
-        were created.
+        An axis of fixed length has its current length. Zarr arrays can grow along all axes; dense files
+        (``.npy``, raw, parts) along the axis that varies slowest; HDF5 and NetCDF4 as specified at
+        creation.
 
         Examples
         --------
@@ -202,7 +202,7 @@ class Described(ArrayOnDisk):
     @property
     def codecs(self) -> tuple[str, ...]:
         """
-        Names of the codecs that a chunk passes when it is written, in this order; empty: none.
+        Names of the codecs that encode a chunk, in order of application; empty without codecs.
 
         Examples
         --------
@@ -216,7 +216,9 @@ class Described(ArrayOnDisk):
     @property
     def layout(self) -> outcore.ResidentLayout:
         """
-        How it lies on disk, and why: `str` tells what ``create(..., chunks="auto")`` compared.
+        Layout on disk and the reason for it.
+
+        `str` shows the comparison made by ``create(..., chunks="auto")``.
 
         Examples
         --------
@@ -225,7 +227,7 @@ class Described(ArrayOnDisk):
         >>> a.layout.chunks == a.chunks, a.layout.typical
         (True, (((500, 500), 1),))
         """
-        from outcore.arrays.layouts import ResidentLayout  # it is seldom asked for
+        from outcore.arrays.layouts import ResidentLayout  # rarely needed
 
         array = cast("DiskArray", self)
         if array.handle.layout_choice is not None:
@@ -233,7 +235,7 @@ class Described(ArrayOnDisk):
         return ResidentLayout(array.format, array.order, array.chunks, "as it was made")
 
     def _repr_html_(self) -> str:
-        """A table for notebooks. Nothing is read for it."""
+        """Return a table for notebooks, without reading elements."""
         from html import escape
 
         rows = (
@@ -273,7 +275,7 @@ def _by(lengths: tuple[int, ...]) -> str:
 def _limits(info: ArrayInfo) -> tuple[int | None, ...]:
     told: Any = info.extra.get("maxshape")
     if told is not None:
-        # A dtype with axes of its own has them behind those of the dataset.
+        # The axes of a subarray dtype follow those of the dataset.
         return (*told, *info.shape[len(told) :])
     if not formats.is_resizable(info):
         return info.shape

@@ -1,4 +1,4 @@
-"""How an array becomes longer or shorter: what may be appended to it, and where that lands."""
+"""Helpers of `resize` and `append`: checks, the position of new elements, fill values."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Growth:
 
 
 def as_elements(info: ArrayInfo, data: Any) -> NDArray[Any]:
-    """What is to be appended, in memory."""
+    """Return the elements to append as an array in memory."""
     if not isinstance(data, np.ndarray | np.generic):
-        data = np.asarray(data, info.dtype)  # a list of tuples may be one of records
+        data = np.asarray(data, info.dtype)  # a list of tuples may be a list of records
     return np.asarray(data)
 
 
 def check_seen(known: ArrayInfo, now: ArrayInfo, shape: int | Sequence[int]) -> None:
     """
-    Refuse a shape that cuts off what the caller has never seen.
+    Raise if a shape would remove elements that this handle has never seen.
 
     Raises
     ------
@@ -58,12 +58,12 @@ def check_seen(known: ArrayInfo, now: ArrayInfo, shape: int | Sequence[int]) -> 
 
 def continued(info: ArrayInfo, data: NDArray[Any], axis: SupportsIndex) -> Growth:
     """
-    Tell what an array becomes with `data` behind its last entry along an axis.
+    Return the array that results from appending `data` along an axis.
 
     Raises
     ------
     UsageError
-        There is no such axis, or the other axes of `data` are not those of the array.
+        There is no such axis, or the other axes of `data` differ from those of the array.
     """
     along, axes = operator.index(axis), len(info.shape)
     if not -axes <= along < axes:
@@ -89,7 +89,7 @@ def continued(info: ArrayInfo, data: NDArray[Any], axis: SupportsIndex) -> Growt
 
 
 def refill(core: _core.Array, longer: ArrayInfo, sections: Iterator[tuple[slice, ...]]) -> None:
-    """Set sections that the longer array will show to its fill value, durably."""
+    """Set the sections that the longer array exposes to its fill value, durably."""
     beside = core.beside(longer)
     try:
         fill = np.zeros((), longer.dtype)

@@ -1,14 +1,14 @@
 """
-An array on disk where others expect one in memory: operators, NumPy's functions, dask, xarray.
+Interface of an array in memory for arrays on disk: operators, NumPy's functions, dask, xarray.
 
-Problem. ``a + 1``, ``numpy.mean(a)`` and ``xarray.DataArray(a)`` must mean what they mean for an array
-in memory, and must not read what nobody asked for.
-Idea. The protocols of NumPy: whoever asks for elements of all of the array gets them read whole, within
-the budget; whoever only keeps the array keeps it on disk. Products are a layer above arrays: their
-module is imported when the first product is computed, as `outcore.matmul` is.
+Problem: ``a + 1``, ``numpy.mean(a)`` and ``xarray.DataArray(a)`` must mean the same as for an array in
+memory, and must not read elements that are not needed. Approach: the protocols of NumPy. Code that
+needs all elements gets the array read whole, within the budget; code that only stores the array keeps
+it on disk. Products belong to a layer above arrays: their module is imported when the first product is
+computed, as for `outcore.matmul`.
 
-Invariants. Results are those of NumPy for the array in memory. Nothing is read before elements are
-needed. Nothing is ever changed here: ``a += 1`` is refused.
+Invariants: results equal those of NumPy for the array in memory. Nothing is read before elements are
+needed. Nothing is ever changed here: ``a += 1`` raises an error.
 
 References: NumPy enhancement proposals 13 (``__array_ufunc__``) and 18 (``__array_function__``).
 """
@@ -32,16 +32,19 @@ __all__ = ["Operators"]
 
 
 class Operators(NDArrayOperatorsMixin):
-    """What an array on disk does where NumPy expects one in memory."""
+    """Methods of an array on disk for code that expects an array in memory."""
 
     def __matmul__(self, other: Any) -> Any:
-        """``a @ b`` as a NumPy array, if it fits in half of the budget; else `outcore.matmul`."""
+        """
+        Return ``a @ b`` as a NumPy array if it fits in half of the budget, else as `outcore.matmul`
+        does.
+        """
         return _multiply(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
         return _multiply(other, self)
 
-    # ``a == b`` compares elements; as a key of a dictionary an array on disk is itself.
+    # ``a == b`` compares elements; as the key of a dictionary an array is compared by identity.
     def __hash__(self) -> int:
         return object.__hash__(self)
 
@@ -55,14 +58,14 @@ class Operators(NDArrayOperatorsMixin):
         return complex(self._to_convert())
 
     def _to_convert(self) -> NDArray[Any]:
-        """Return an array that NumPy converts to a number, or refuses as it refuses this one."""
+        """Return an array that NumPy converts to a number, or rejects with the same error."""
         array = cast("DiskArray", self)
         if array.size == 1:
             return np.asarray(self)
         return np.broadcast_to(np.zeros((), array.dtype), array.shape)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's functions read it whole, within the budget; a product reads it block by block."""
+        """Apply a ufunc to the whole array, read within the budget; a product reads it in blocks."""
         if ufunc is np.matmul and method == "__call__" and not options:
             return _multiply(*inputs)
         for one in options.get("out", ()):
@@ -82,30 +85,30 @@ class Operators(NDArrayOperatorsMixin):
         inputs: tuple[Any, ...],
         options: Mapping[str, Any],
     ) -> Any:
-        """What NumPy's own function does with it; that calls `take` and the like, where they are."""
+        """Call NumPy's own function, which calls `take` and similar methods where they exist."""
         if all(issubclass(kind, Operators | np.ndarray) for kind in types):
             return getattr(function, "_implementation", function)(*inputs, **options)
-        # Arrays of another library are among them: let that decide.
+        # An array of another library is among the arguments: that library decides.
         return function(*_read(inputs), **_read(dict(options)))
 
     def transpose(self, *axes: Any) -> NDArray[Any]:
         """
-        Read it whole, with its axes in another order, as `numpy.ndarray.transpose`.
+        Read the whole array with its axes in another order, as `numpy.ndarray.transpose`.
 
         Parameters
         ----------
         axes
-            The axes of the result, as integers or one sequence of them; none: in reverse.
+            Order of the axes of the result, as integers or one sequence; by default reversed.
 
         Returns
         -------
         numpy.ndarray
-            In memory, within the budget.
+            Array in memory, within the budget.
 
         Raises
         ------
         BudgetError
-            It does not fit the budget; `outcore.transpose` makes it on disk.
+            The array does not fit the budget; `outcore.transpose` creates the result on disk.
 
         Examples
         --------
@@ -118,24 +121,25 @@ class Operators(NDArrayOperatorsMixin):
 
     def astype(self, dtype: DTypeLike, **options: Any) -> NDArray[Any]:
         """
-        Read it whole, cast to another dtype, as `numpy.ndarray.astype`.
+        Read the whole array and cast it to another dtype, as `numpy.ndarray.astype`.
 
         Parameters
         ----------
         dtype
-            The dtype of the result.
+            Dtype of the result.
         options
-            Those of `numpy.ndarray.astype`; there is always a copy.
+            Options of `numpy.ndarray.astype`; the result is always a copy.
 
         Returns
         -------
         numpy.ndarray
-            In memory, within the budget.
+            Array in memory, within the budget.
 
         Raises
         ------
         BudgetError
-            It does not fit the budget; `outcore.convert` with ``dtype=`` makes it on disk.
+            The array does not fit the budget; `outcore.convert` with ``dtype=`` creates the result on
+            disk.
 
         Examples
         --------
@@ -148,10 +152,10 @@ class Operators(NDArrayOperatorsMixin):
 
     def __dask_tokenize__(self) -> object:
         """
-        What tells equal arrays from others to dask, without reading them.
+        Return a token by which dask recognises equal arrays, without reading them.
 
-        For one that was opened for reading, which file it is and its state; one that is open for writing
-        equals none, not even itself a moment later.
+        For an array opened for reading, the token identifies the file and its state. An array open for
+        writing gets a new token on each call, so it equals no array, not even itself later.
         """
         array = cast("DiskArray", self)
         if array.writable:
@@ -178,7 +182,7 @@ def _multiply(a: Any, b: Any) -> Any:
 
 
 def _read(value: Any) -> Any:
-    """Arguments of a function, with arrays in memory in place of those on disk."""
+    """Replace arrays on disk by arrays in memory in the arguments of a function."""
     if isinstance(value, Operators):
         return np.asarray(value)
     if isinstance(value, list | tuple):

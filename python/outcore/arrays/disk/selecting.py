@@ -1,11 +1,11 @@
 """
-Elements chosen by their indices: ``a.oindex``, ``a.vindex``, `take`, `put`, `compress`, `nonzero`.
+Selection of elements by indices: ``a.oindex``, ``a.vindex``, `take`, `put`, `compress`, `nonzero`.
 
-Problem. NumPy's and zarr's users choose elements in more ways than ``a[...]``. Idea. Each way is a key
-of `outcore.arrays.indices.keys`, or the same normal form made by hand. NumPy's functions of the same
-names call these methods: ``np.take(a, indices, axis=0)`` reads only what it gives.
+Problem: NumPy and zarr select elements in more ways than ``a[...]``. Approach: each way is a key of
+`outcore.arrays.indices.keys`, or is translated to the same normal form. NumPy's functions of the same
+names call these methods: ``np.take(a, indices, axis=0)`` reads only the elements that it returns.
 
-Invariants. Results have the values, shape and dtype that NumPy's methods give for the array in memory.
+Invariants: results have the values, shape and dtype of NumPy's methods on the array in memory.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Indexer", "Selecting"]
 
-#: What `take` and `put` do with an index outside its axis, as in NumPy.
+#: Treatment of an index outside its axis by `take` and `put`, as in NumPy.
 Beyond = Literal["raise", "wrap", "clip"]
 
-# The core's words for a key that it leaves to `outcore.arrays.indices.keys`.
+# Error codes of the core for a key that it leaves to `outcore.arrays.indices.keys`.
 _WITH_ARRAYS = ("fancy-index", "bad-index")
 
 
 class Indexer:
     """
-    Reads and writes by keys of another kind: ``a.oindex``, ``a.vindex``.
+    Access by keys of another kind: ``a.oindex``, ``a.vindex``.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class Indexer:
 
 
 class Selecting:
-    """Methods of an array on disk that choose elements by arrays of indices."""
+    """Methods of an array on disk that select elements by arrays of indices."""
 
     @property
     def _disk(self) -> DiskArray:
@@ -79,17 +79,18 @@ class Selecting:
     @property
     def oindex(self) -> Indexer:
         """
-        Outer (orthogonal) indexing: ``a.oindex[[1, 5], [0, 2]]`` has rows 1 and 5 of columns 0 and 2.
+        Outer (orthogonal) indexing: ``a.oindex[[1, 5], [0, 2]]`` selects rows 1 and 5 of columns 0 and
+        2.
 
-        Each list chooses along its own axis: integers, or booleans of the axis' length, with one axis.
-        The result has an axis for each list and slice, in the order of the array; an integer drops its
-        axis. zarr and xarray mean the same by it, and NumPy by ``a[numpy.ix_(...)]``. Memory beside the
-        result: that of ``a[...]`` with arrays.
+        Each list selects along its own axis: integers, or booleans of the length of that axis, with one
+        axis. The result has an axis for each list and slice, in the order of the array; an integer
+        drops its axis. This is the ``oindex`` of zarr and xarray, and ``a[numpy.ix_(...)]`` of NumPy.
+        The memory in addition to the result is that of ``a[...]`` with arrays.
 
         Raises
         ------
         SectionError
-            As `DiskArray.read`; or a list has more than one axis (``bad-index``).
+            As for `DiskArray.read`; or a list has more than one axis (``bad-index``).
 
         References
         ----------
@@ -111,17 +112,17 @@ class Selecting:
     @property
     def vindex(self) -> Indexer:
         """
-        Pointwise (vectorised) indexing: ``a.vindex[[1, 5], [0, 2]]`` has the elements (1, 0) and (5,
+        Pointwise (vectorised) indexing: ``a.vindex[[1, 5], [0, 2]]`` selects elements (1, 0) and (5,
         2).
 
-        Index arrays broadcast against each other. Their axes come first in the result, wherever they
-        stand in the key, then those of slices. zarr and xarray mean the same by it. Memory beside the
-        result: that of ``a[...]`` with arrays.
+        Index arrays are broadcast against each other. Their axes come first in the result, wherever
+        they are in the key, followed by the axes of slices. This is the ``vindex`` of zarr and xarray.
+        The memory in addition to the result is that of ``a[...]`` with arrays.
 
         Raises
         ------
         SectionError
-            As `DiskArray.read`; or the key has a new axis (``bad-index``).
+            As for `DiskArray.read`; or the key has a new axis (``bad-index``).
 
         References
         ----------
@@ -151,28 +152,30 @@ class Selecting:
         Parameters
         ----------
         indices
-            Integers of any shape; a `DiskArray` of them is read a part at a time.
+            Integers of any shape; a `DiskArray` of integers is read one part at a time.
         axis
-            Along which axis; None: of the elements in C order.
+            Axis to index; None indexes all elements in C order.
         out
-            Array to fill, of the result's shape and the array's dtype; see `DiskArray.read`.
+            Array to fill, with the shape of the result and the dtype of the array; see
+            `DiskArray.read`.
         mode
-            An index outside the axis is refused (``"raise"``; negative ones count from the end), taken
-            modulo its length (``"wrap"``), or replaced by the nearest inside (``"clip"``).
+            Treatment of an index outside the axis: ``"raise"`` raises an error (negative indices count
+            from the end), ``"wrap"`` takes it modulo the length, ``"clip"`` replaces it by the nearest
+            valid index.
 
         Returns
         -------
         numpy.ndarray or scalar
-            Of the array's shape with `axis` replaced by the axes of `indices`.
+            Elements, with the array's shape in which the axes of `indices` replace `axis`.
 
         Raises
         ------
         SectionError
-            An index is out of range; `indices` are no integers.
+            An index is out of range, or `indices` are not integers.
         UsageError
-            There is no such axis or mode; `out` does not match.
+            There is no such axis or mode, or `out` does not match.
         BudgetError
-            What has to be converted does not fit the budget.
+            The indices or elements to be converted do not fit the budget.
 
         Notes
         -----
@@ -199,26 +202,26 @@ class Selecting:
 
     def put(self, indices: Any, values: ArrayLike, mode: Beyond = "raise") -> None:
         """
-        Write elements by their numbers in C order, as `numpy.put`.
+        Write elements by their positions in C order, as `numpy.put`.
 
         Parameters
         ----------
         indices
-            Integers of any shape; the element with number 0 is the first, -1 the last.
+            Integers of any shape; 0 is the first element, -1 the last.
         values
-            One for each index, in order; repeated if there are fewer, cast as on assignment. Of several
-            values for one element the last one wins.
+            One value for each index, in order; repeated if there are fewer, and cast as on assignment.
+            If an index occurs several times, its last value wins.
         mode
             As for `take`.
 
         Raises
         ------
         SectionError
-            An index is out of range, or `indices` are no integers. Nothing is written then.
+            An index is out of range, or `indices` are not integers. Nothing is written.
         UsageError
-            The array was opened for reading; there is no such mode.
+            The array was opened for reading, or there is no such mode.
         BudgetError
-            What has to be converted does not fit the budget.
+            The indices or values to be converted do not fit the budget.
 
         Notes
         -----
@@ -261,29 +264,30 @@ class Selecting:
         Parameters
         ----------
         condition
-            One axis of booleans, in memory or a `DiskArray`; if it is shorter than `axis`, the rest is
-            False.
+            Booleans with one axis, in memory or as a `DiskArray`; if it is shorter than `axis`, the
+            rest is False.
         axis
-            Along which axis; None: of the elements in C order.
+            Axis to select from; None selects from all elements in C order.
         out
-            Array to fill, of the result's shape and the array's dtype; see `DiskArray.read`.
+            Array to fill, with the shape of the result and the dtype of the array; see
+            `DiskArray.read`.
 
         Returns
         -------
         numpy.ndarray
-            Of the array's shape, with as many entries along `axis` as the condition is true.
+            Elements, with the array's shape and one entry along `axis` for each true condition.
 
         Raises
         ------
         SectionError
-            The condition is true beyond the end of the axis.
+            The condition is true past the end of the axis.
         UsageError
-            The condition has not one axis; there is no such axis; `out` does not match.
+            The condition does not have one axis, there is no such axis, or `out` does not match.
 
         Notes
         -----
-        ``numpy.compress(condition, a)`` calls this method. Not collective. A condition on disk is
-        walked in blocks (see `DiskArray.read` for the memory).
+        ``numpy.compress(condition, a)`` calls this method. Not collective. A condition on disk is read
+        in blocks (see `DiskArray.read` for the memory).
 
         Examples
         --------
@@ -312,34 +316,38 @@ class Selecting:
 
     def schedule(self, indices: Any) -> outcore.IndexSchedule:
         """
-        Make an access by indices ready to be made many times, on any array of this shape.
+        Prepare an access by indices for repeated use on any array of this shape.
 
         Parameters
         ----------
         indices
-            A key with arrays, as in ``a[indices]``: integers or masks, in memory or on disk, mixed with
+            Key with arrays, as in ``a[indices]``: integers or masks, in memory or on disk, mixed with
             slices. Duplicates are allowed.
 
         Returns
         -------
         IndexSchedule
-            Its `IndexSchedule.gather` reads, its `IndexSchedule.scatter` writes and combines.
+            Schedule whose `IndexSchedule.gather` reads and whose `IndexSchedule.scatter` writes and
+            combines.
 
         Raises
         ------
         SectionError
-            An index is outside its axis (it says which one, at which position), or the key is wrong.
+            An index is outside its axis (the message has its value and position), or the key is
+            invalid.
         UsageError
             The key has no arrays.
         BudgetError
-            Lists of an outer product, or a mask beside other arrays, do not fit the memory budget.
+            The lists of an outer product, or a mask combined with other arrays, do not fit the memory
+            budget.
         StorageError
-            The scratch file of a list that does not fit memory cannot be made (``disk-full``).
+            The scratch file of a list that does not fit memory cannot be created (``disk-full``).
 
         Notes
         -----
-        It takes 24 bytes of the budget for each index; where that is more than half of it, the list is
-        kept in a scratch file (see `IndexSchedule`), whether it is in memory, mapped or on disk.
+        A schedule takes 24 bytes of the budget for each index. If that exceeds half of the budget, the
+        list is stored in a scratch file (see `IndexSchedule`), whether `indices` are in memory, mapped
+        or on disk.
 
         Source: No and Choudhary, "Techniques to provide run-time support for solving irregular
         problems", section 3.1.1. Not collective; `CollectiveArray.schedule_all` is.
@@ -365,21 +373,21 @@ class Selecting:
         Returns
         -------
         tuple of numpy.ndarray
-            For each axis the indices along it, int64, in C order of the elements.
+            For each axis, the indices along it, int64, in C order of the elements.
 
         Raises
         ------
         BudgetError
-            The indices are larger than the memory budget; ``needed`` says what would do, if the array
-            cannot even be read, whatever its elements are.
+            The indices are larger than the memory budget. If the array cannot be read at all with this
+            budget, whatever its elements are, ``needed`` is a sufficient budget.
         UsageError
             The array has no axes.
 
         Notes
         -----
-        The array is walked once, in blocks. The result is yours and not counted, but at most as large
-        as the budget: eight bytes for each element found and axis; as a list of their numbers is kept
-        meanwhile, a part more. ``numpy.nonzero(a)`` calls this method. Not collective.
+        The array is read once, in blocks. The result has eight bytes for each element found and axis.
+        It is not counted in the budget but is at most as large as the budget. While it is built, a list
+        of the positions takes one part more. ``numpy.nonzero(a)`` calls this method. Not collective.
 
         Examples
         --------
@@ -401,7 +409,7 @@ class Selecting:
     def _along(
         self, indices: Any, axis: SupportsIndex | None, mode: str, held: Held, mask: Any = None
     ) -> Points:
-        """Indices along one axis, or along all in C order, as the normal form of a key."""
+        """Return indices along one axis (None: all axes in C order) as the normal form of a key."""
         from outcore.arrays.indices.keys import Points, ResultAxis
 
         array = self._disk
@@ -443,7 +451,7 @@ class Selecting:
             mask,
         )
 
-    # Keys of `DiskArray`: the core is asked first. What it refuses has moved nothing.
+    # Keys of `DiskArray` go to the core first. A key that it rejects has moved no data.
 
     def _read_key(self, key: Any, out: NDArray[Any] | None) -> Any:
         began = perf_counter()
@@ -492,15 +500,15 @@ class Selecting:
 
 
 def _with_arrays(refused: SectionError) -> SectionError:
-    """Raise a refusal that has nothing to do with arrays in the key; give back any other."""
+    """Return an error about a key with arrays; raise any other error."""
     if refused.code not in _WITH_ARRAYS:
         raise refused
-    # The frames of its traceback refer to keys and values.
+    # The frames of the traceback keep keys and values alive.
     return refused.with_traceback(None)
 
 
 def _integers(array: DiskArray, indices: Any) -> Any:
-    """Indices of `take` and `put`: NumPy's, or on disk."""
+    """Return indices of `take` and `put` as a NumPy array or an array on disk."""
     if not is_on_disk(indices):
         given = np.asarray(indices)
         indices = given if given.size or isinstance(indices, np.ndarray) else given.astype(np.int64)

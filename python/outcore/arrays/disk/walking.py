@@ -1,9 +1,9 @@
 """
-Walking through an array on disk: `blocks`, and ``for row in a``.
+Loops over an array on disk: `blocks`, and ``for row in a``.
 
-Problem. Most programs that meet an array larger than memory are a loop over it. Idea. The loop is an
-iterator of blocks that suit the file and the budget (`outcore.arrays.blocks`); this file is what people
-call.
+Problem: most programs with an array larger than memory loop over it. Approach: the loop is an iterator
+of blocks that suit the file and the budget (`outcore.arrays.blocks`); this file has the methods that
+users call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Walking"]
 
 
 class Walking:
-    """What an array on disk does for whoever walks through it."""
+    """Methods of an array on disk that iterate over it."""
 
     def blocks(
         self,
@@ -31,58 +31,59 @@ class Walking:
         key: Any = None,
     ) -> outcore.Blocks:
         """
-        Walk through the array, or a section of it, in blocks that fit the memory budget.
+        Iterate over the array, or a section of it, in blocks that fit the memory budget.
 
         Parameters
         ----------
         axis
-            Cut slabs across this axis, as thick as the budget allows. Or, if it is a tuple, the shape of
-            the blocks. By default blocks are cut wherever it suits the file: see below.
+            Axis to cut into slabs, as thick as the budget allows; a tuple is the shape of the blocks.
+            By default blocks are chosen to suit the file (see Notes).
         shape
-            Blocks of this shape (None: the whole axis). The last ones may be smaller.
+            Shape of the blocks; None for a length means the whole axis. The last blocks may be smaller.
         overlap
-            Elements that neighbouring blocks share, along the cut axis (by default the one that runs
-            slowest in the file) or per axis. What a block shares with the one before is kept in memory,
-            not read again. A stencil of radius r needs an overlap of 2 r.
+            Number of elements that neighbouring blocks share, per axis, or along the cut axis (by
+            default the axis that varies slowest in the file). Elements shared with the previous block
+            stay in memory and are not read again. A stencil of radius r needs an overlap of 2 r.
         key
-            Walk through ``a[key]`` alone: integers, slices with any step, ``...``, None. `axis`, `shape`
-            and `overlap` are then those of the section, which is never read as a whole.
+            Section to iterate over, ``a[key]``: integers, slices with any step, ``...``, None. `axis`,
+            `shape` and `overlap` then refer to the section, which is never read as a whole. By default
+            the whole array.
 
         Returns
         -------
         Blocks
-            An iterator of ``(key, data)``: `key`, a tuple of slices, says where the block lies; `data`,
-            a `numpy.ndarray`, has its elements. They are yours to change; the memory is used again
-            once you release it. Its ``report`` tells what the loop does, and what it costs.
+            Iterator of ``(key, data)``. `key` is a tuple of slices, the position of the block; `data`
+            is a `numpy.ndarray` with its elements. You may change `data`; its memory is reused after
+            you release it. The ``report`` of the iterator describes the loop and its cost.
 
-            Of a section, `key` is in the indices of the array, with the section's steps, integers and
-            new axes: ``a[key]`` are the elements of `data`. Where they lie within the section, which is
-            where they go in an array of its shape, the loop's ``within`` tells.
+            For a section, `key` is in indices of the array, with the steps, integers and new axes of
+            the section: ``a[key]`` equals `data`. The ``within`` of the iterator is the position within
+            the section, for use as an index into an array of its shape.
 
         Raises
         ------
         BudgetError
-            At the start: the blocks, or the thinnest slabs, do not fit beside what reading them takes;
-            ``needed`` says what would do. A loop that begins is not refused memory later, unless the
-            budget is lowered meanwhile.
+            At the start: the blocks, or the thinnest slabs, do not fit together with the buffers to
+            read them; ``needed`` is a sufficient budget. A loop that has started cannot run out of
+            budget later, unless the budget is lowered during the loop.
         UsageError
-            An impossible axis, shape or overlap.
+            The axis, shape or overlap is invalid.
         SectionError
-            `key` is none of basic indexing, or leaves the array.
+            `key` is not basic indexing, or leaves the array.
 
         Notes
         -----
-        A chunk that goes through a codec is decoded whole, so blocks are made of whole chunks. By
-        default these are slabs across the axis that runs slowest in the file, if slabs of whole chunks
-        fit the budget, else blocks that are cut along more axes: ``key`` says where each lies. With
-        `axis` or `overlap` they are slabs in any case (with an overlap the first may be smaller).
-        Where whole chunks do not fit they are cut, and decoded once for each block that has a part of
-        them: ``report.decodes`` says how often, ``report.needed`` what budget would do.
+        A chunk with codecs must be decoded whole, so blocks consist of whole chunks. By default they
+        are slabs across the axis that varies slowest in the file if slabs of whole chunks fit the
+        budget, otherwise blocks cut along several axes. With `axis` or `overlap` they are always slabs
+        (with an overlap the first may be smaller). If whole chunks do not fit, they are cut, and
+        decoded once for each block that has a part of them; ``report.decodes`` counts this, and
+        ``report.needed`` is a sufficient budget to avoid it.
 
         The next block is read in the background. Three blocks and the buffers to read them fit the
-        budget together. While other loops hold much of it, blocks are smaller; blocks of a given shape
-        wait until other threads' loops have ended. A thread never waits for a loop that it has open
-        itself, as in nested loops: if there is not enough for both, the inner one is refused.
+        budget together. While other loops use much of the budget, blocks are smaller; blocks of a given
+        shape wait until the loops of other threads have ended. A thread never waits for its own open
+        loops (nested loops): if the budget is too small for both, the inner loop raises `BudgetError`.
 
         Examples
         --------
@@ -102,7 +103,7 @@ class Walking:
         return blocks.walk(cast("DiskArray", self), axis, shape, overlap, key)
 
     def __iter__(self) -> Iterator[Any]:
-        """Rows, read in slabs: ``blocks(0).report`` tells what that costs."""
+        """Iterate over rows, read in slabs; ``blocks(0).report`` shows the cost."""
         if not cast("DiskArray", self).shape:
             raise TypeError("iteration over an array without axes")
         return (row for _, data in self.blocks(0) for row in data)
