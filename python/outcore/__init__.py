@@ -7,8 +7,8 @@ Arrays larger than memory, at the speed of the disks.
 >>> a[150, :4]
 array([1.5, 0. , 0. , 1.5])
 
-`open`, `open_many` and `create` give `DiskArray`s, `open_group` a `Group` of them; `memory` is the
-promise that holds; `Hints` never change results.
+`open`, `open_many` and `create` return `DiskArray`s, `open_group` a `Group` of them; `memory` sets a
+fixed memory budget; `Hints` never change results.
 """
 
 import atexit as _atexit

@@ -1,19 +1,19 @@
 """
-Blocks: walk through an array that does not fit in memory.
+Blocks: iterate over an array that does not fit in memory.
 
-Problem. An algorithm wants to see the whole array, a piece at a time, within the budget.
-Idea. Tiles of whole chunks (`outcore.arrays.tiling`), in the order of the file. While the caller works
-on one, the next is read in the background. What neighbouring blocks share is copied from the last block
-instead of being read again (``read_with_reuse`` of the PASSION papers). Where not even one chunk, or a
-slab of them, fits, chunks are cut and decoded again: the report of the loop says how often, and what
-budget would do. A section is walked through as an array of its own, in tiles that suit the chunks it has
-parts of; where they lie in the array is arithmetic (`sections`).
+Problem: an algorithm needs to see the whole array, one block at a time, within the budget. Approach:
+tiles of whole chunks (`outcore.arrays.tiling`), in the order of the file. While the caller works on a
+block, the next is read in the background. Elements shared by neighbouring blocks are copied from the
+previous block instead of being read again (``read_with_reuse`` of the PASSION papers). If not even one
+chunk, or a slab of chunks, fits, chunks are cut and decoded repeatedly: the report of the loop has the
+number of decodings and a sufficient budget. A section is treated as a separate array, in tiles that
+suit the chunks that it touches; arithmetic gives their position in the array (`sections`).
 
-Invariants. At most three blocks exist at once (the one the caller may still hold, the one being
-handed out, the one being read); two, if the caller releases one before he asks for the next. A loop
-begins only with memory for these, and with enough left to read them, whatever other loops do
-(``_core.Array.begin_loop``): so one that begins ends. A buffer is used again only when nobody but us
-refers to it. The shared part is copied before the caller sees the block, who may change it.
+Invariants: at most three blocks exist at once (the one that the caller may still use, the one being
+returned, the one being read); two, if the caller releases each block before asking for the next. A loop
+starts only with memory for these blocks and for reading them, whatever other loops do
+(``_core.Array.begin_loop``), so a loop that starts also ends. A buffer is reused only when no other
+object refers to it. The shared part is copied before the caller, who may change the block, sees it.
 
 Reference: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel I/O".
 """
@@ -45,22 +45,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Blocks", "copy_blocks", "copy_section", "walk"]
 
-#: Of a section of an array that has other axes also with integers and None.
+#: Slices; for a section with other axes than the array, also integers and None.
 Key = tuple[Any, ...]
 
-# Blocks that exist at once: while the caller may hold one, and where he does not.
+# Blocks that exist at once: if the caller may keep one, and if it does not.
 _ALIVE, _COPIED = 3, 2
-# Larger blocks are no faster: what was just read should still be in the processor's cache.
+# Larger blocks are not faster: a block just read should still be in the cache of the processor.
 _LARGEST = 16 * 2**20
-# Who has not even room for blocks of a row, or of so many bytes, is refused.
+# A loop without memory for blocks of a row, or of this many bytes, raises `BudgetError`.
 _SMALLEST = 64 * 2**10
 
 
 class Blocks(StaysInProcess, Iterator[tuple[Key, NDArray[Any]]]):
     """
-    A loop over the blocks of an array, made by `DiskArray.blocks`: an iterator of ``(key, data)``.
+    An iterator of ``(key, data)`` over the blocks of an array, created by `DiskArray.blocks`.
 
-    Its memory is given back at its end, by `close`, or when it goes away.
+    Its memory is released at its end, by `close`, or when the object is deleted.
 
     Examples
     --------
@@ -88,14 +88,14 @@ class Blocks(StaysInProcess, Iterator[tuple[Key, NDArray[Any]]]):
     @property
     def within(self) -> tuple[slice, ...]:
         """
-        Where the block that came last lies in the section: a slice for each axis of ``a[key]``.
+        Position of the last returned block in the section: a slice for each axis of ``a[key]``.
 
-        Of a loop over the whole array that is the key itself.
+        In a loop over the whole array it equals the key.
 
         Raises
         ------
         UsageError
-            ``bad-blocks``: no block has come yet.
+            ``bad-blocks``: no block has been returned yet.
 
         Examples
         --------
@@ -116,7 +116,7 @@ class Blocks(StaysInProcess, Iterator[tuple[Key, NDArray[Any]]]):
 
     @property
     def report(self) -> BlocksReport:
-        """What the whole loop does: its blocks, and how often chunks are decoded."""
+        """Description of the whole loop: its blocks, and how often chunks are decoded."""
         return self._report()
 
     def __next__(self) -> tuple[Key, NDArray[Any]]:
@@ -126,7 +126,7 @@ class Blocks(StaysInProcess, Iterator[tuple[Key, NDArray[Any]]]):
 
     def close(self) -> None:
         """
-        End the loop, and give its memory back. Closing twice does nothing.
+        End the loop and release its memory. Closing twice does nothing.
 
         Examples
         --------
@@ -140,49 +140,49 @@ class Blocks(StaysInProcess, Iterator[tuple[Key, NDArray[Any]]]):
         """
         self._steps.close()
         if self._loop is not None:
-            self._loop.release()  # also if it never began
+            self._loop.release()  # also if the loop never started
 
 
 @dataclass(slots=True)
 class _Way:
-    """How to cut an array into blocks: as many bytes as there is room for, whole chunks if possible."""
+    """How to cut an array into blocks: as large as the memory allows, of whole chunks if possible."""
 
     array: DiskArray
     source: Side
     target: Side
     axis: int | None = None
     overlap: int = 0
-    #: Blocks that exist at once.
+    #: Number of blocks that exist at once.
     alive: int = _ALIVE
-    #: Bytes that writing a block needs besides, if it is to encode each chunk once.
+    #: Additional bytes for writing a block such that each chunk is encoded once.
     besides: int = 0
-    #: The blocks, if the caller said what they are.
+    #: The blocks, if the caller specified them.
     given: Tiling | None = None
-    #: What is walked through, if it is not all of the array.
+    #: The section that the loop covers, if it is not the whole array.
     section: Selection | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what is walked through."""
+        """Shape of the section that the loop covers."""
         return self.array.shape if self.section is None else self.section.shape
 
     @property
     def size(self) -> int:
-        """Elements of that."""
+        """Number of elements that the loop covers."""
         return math.prod(self.shape)
 
     def held(self, tiles: Tiling) -> int:
-        """Bytes of all blocks that exist at once."""
+        """Return the bytes of all blocks that exist at once."""
         return min(len(tiles), self.alive) * math.prod(tiles.largest) * self.array.dtype.itemsize
 
     def chosen(self, room: int) -> Tiling:
-        """Blocks that take at most `room` bytes together, or else as few as possible."""
+        """Return blocks that take at most `room` bytes together, or otherwise as few as possible."""
         if self.given is not None:
             return self.given
         item, least = max(self.array.dtype.itemsize, 1), self._least()
         for spare in {self.besides: None, 0: None}:
             left = max(room - spare, 0)
-            # A share to read with is left if possible.
+            # Leave a share for reading if possible.
             share = left // (self.alive + 1)
             for most in (min(share, _LARGEST), share, left // self.alive):
                 tiles = self._of(most // item, cut=False) if most // item >= least else 0
@@ -194,7 +194,7 @@ class _Way:
         tiles = self._of(max(share // item, least), cut=True)
         thicker = self._of(max(left // self.alive // item, least), cut=True)
         if isinstance(tiles, Tiling) and isinstance(thicker, Tiling):
-            # What is left to read with is worth less than to decode a third of the chunks less often.
+            # Decoding a third less is worth more than the memory left for reading.
             rather = 3 * sum(self.work(thicker)) <= 2 * sum(self.work(tiles))
             tiles = thicker if rather else tiles
         if isinstance(tiles, int) or self.held(tiles) > room:
@@ -204,7 +204,7 @@ class _Way:
         return tiles
 
     def enough(self) -> int:
-        """Bytes of the blocks with which each chunk is handled once."""
+        """Return the bytes of blocks with which each chunk is handled once."""
         source, target = self.source, self.target
         most = tiling.smallest(self.shape, source, target, axis=self.axis, overlap=self.overlap)
         blocks = self.alive * most * self.array.dtype.itemsize
@@ -222,7 +222,7 @@ class _Way:
         return self.work(tiles) == self.work(self.whole())
 
     def work(self, tiles: Tiling) -> tuple[int, int, int]:
-        """Chunks that are decoded, chunks that are encoded, shards that are written."""
+        """Return the numbers of chunks decoded, chunks encoded and shards written."""
         source, target = self.source, self.target
         decodes = tiling.passes(tiles, source.chunks, source) if source.whole else 0
         if target is source:
@@ -232,7 +232,7 @@ class _Way:
         return decodes, encodes, shards
 
     def _least(self) -> int:
-        """Elements of the smallest blocks that are worth reading."""
+        """Return the number of elements of the smallest blocks that are worth reading."""
         shape, item = self.shape, max(self.array.dtype.itemsize, 1)
         if not shape:
             return 1
@@ -252,24 +252,24 @@ def walk(
     overlap: Sequence[int] | int = 0,
     key: Any = None,
 ) -> Blocks:
-    """Begin a loop; see `DiskArray.blocks`."""
+    """Start a loop; see `DiskArray.blocks`."""
     section = None if key is None else Selection.of_disk(array, key)
     return _begin(_way(array, axis, shape, overlap, section), None)
 
 
 def copy_section(array: DiskArray, target: DiskArray, key: Any) -> None:
-    """Do ``target[key] = array``."""
+    """Copy an array on disk into a section: ``target[key] = array``."""
     if array.size == 1:
         target.handle.core.write(key, array[...])
     elif share_bytes(target.info, array.info):
         _must_match(array, target, key)
-        # As NumPy does: all is read before any of it is overwritten.
+        # As in NumPy, read everything before overwriting any of it.
         with _core.Reservation("copying an array onto itself", array.nbytes):
             target.handle.core.write(key, array[...])
     else:
         for part, data in copy_blocks(array, target, key):
             target.handle.core.write_part(key, part, data)
-            del data  # its memory is for the next block but one
+            del data  # the block after the next one uses its memory
 
 
 def _must_match(array: DiskArray, target: DiskArray, key: Any) -> None:
@@ -285,10 +285,10 @@ def _must_match(array: DiskArray, target: DiskArray, key: Any) -> None:
 
 def copy_blocks(array: DiskArray, target: DiskArray, key: Any) -> Blocks:
     """
-    Begin a loop whose caller writes each block to the section `key` of `target`, and then forgets it.
+    Start a loop whose caller writes each block to the section `key` of `target` and then releases it.
 
-    The blocks are made of whole chunks (or shards) of both arrays, of the target first. There will be
-    memory for writing, too.
+    The blocks consist of whole chunks (or shards) of both arrays; chunks of the target take precedence.
+    The loop also reserves memory for writing.
     """
     _must_match(array, target, key)
     source = _read(array)
@@ -297,7 +297,7 @@ def copy_blocks(array: DiskArray, target: DiskArray, key: Any) -> Blocks:
     there = Side.of(target.info).section(section, axes)
     cast = 0
     if array.dtype != target.dtype and there.whole:
-        # What is stored whole is made of the new type first.
+        # Units that are stored whole are first converted to the new type.
         unit = there.shards or there.chunks or ()
         cast = -(-math.prod(unit) * target.dtype.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
     return _begin(_Way(array, source, there, alive=_COPIED, besides=cast), target)
@@ -355,7 +355,7 @@ def _told(
 
 
 def _read(array: DiskArray) -> Side:
-    """The array, as one that is read: its chunks have to be whole, its shards need not."""
+    """Return the array as a source: its chunks must be whole, its shards need not be."""
     return replace(Side.of(array.info), shards=None)
 
 
@@ -397,7 +397,7 @@ def _way(
         return _Way(array, side, side, given=regular, section=section)
     slow = _slowest(array, ndim)
     if axis is not None:
-        # What is no integer is no axis.
+        # A value that is not an integer is not an axis.
         slow = operator.index(axis) if hasattr(axis, "__index__") else ndim
     if ndim and not -ndim <= slow < ndim:
         raise UsageError(
@@ -408,7 +408,7 @@ def _way(
     shared = _per_axis(overlap, ndim, (slow,))
     _check_overlap(full, full, shared)
     both = shared[slow] if ndim else 0
-    # Slabs if they were asked for, and where neighbours share something: others may be cut anywhere.
+    # Cut slabs if requested, or if neighbours overlap; otherwise blocks may be cut anywhere.
     slabs = ndim > 0 and (axis is not None or both > 0)
     return _Way(array, side, side, axis=slow if slabs else None, overlap=both, section=section)
 
@@ -416,7 +416,7 @@ def _way(
 def _regular(
     shape: tuple[int, ...], order: str, sizes: tuple[int, ...], shared: tuple[int, ...]
 ) -> Tiling:
-    """Blocks of these sizes, the last ones smaller, that share so many elements."""
+    """Return blocks of the given sizes and overlaps; the last blocks are smaller."""
     axes = list(zip(shape, sizes, shared, strict=True))
     both = tuple(n if length > size else 0 for length, size, n in axes)
     tile = tuple(max(size - n, 1) for size, n in zip(sizes, both, strict=True))
@@ -445,7 +445,7 @@ def _per_axis(overlap: Sequence[int] | int, ndim: int, axes: Sequence[int]) -> t
 
 
 def _integers(value: Any, ndim: int, name: str, wanted: str) -> list[int | None]:
-    """One integer, or one or None per axis, as a list."""
+    """Return a list of one integer per axis, from one integer or one or None per axis."""
     try:
         values = tuple(value) if np.iterable(value) else (value,) * ndim
         if len(values) == ndim:
@@ -479,7 +479,7 @@ def _iterate(
 
 
 def _walking(array: DiskArray, tiles: Tiling, section: Selection | None) -> Schedule:
-    """The schedule of a loop: a step for each block, which takes what it shares with the one before."""
+    """Return the schedule of a loop: one step per block, which reuses elements of the previous block."""
 
     def load(part: Key, at: Key | None = None) -> Load:
         if section is None:
@@ -512,7 +512,7 @@ def _walking(array: DiskArray, tiles: Tiling, section: Selection | None) -> Sche
 
 
 def _moving_axis(key: Key, after: Key) -> int | None:
-    """The only axis on which `after` differs from `key`, if there is one."""
+    """Return the only axis on which `after` differs from `key`, or None."""
     moved = [d for d, (a, b) in enumerate(zip(key, after, strict=True)) if a != b]
     return moved[0] if len(moved) == 1 else None
 
@@ -526,36 +526,36 @@ def _whole(key: Key) -> Key:
 
 
 class _Buffers:
-    """Memory of the blocks, used again when the caller has released it."""
+    """Memory of the blocks, reused when the caller has released it."""
 
     def __init__(self, array: DiskArray, shape: tuple[int, ...]) -> None:
         self._shape, self._dtype, self._order = shape, array.dtype, array.order
         self._owned: list[NDArray[Any]] = []
 
     def has(self, buffer: int, copies: int = 1) -> bool:
-        """There is always one: what the caller keeps is his own memory."""
+        """Return True: a buffer that the caller keeps becomes its own memory."""
         return True
 
     def take(self, buffer: int, lead: int = 0) -> NDArray[Any]:
-        """One that nobody refers to, or a new one."""
+        """Return a buffer that no object refers to, or a new one."""
         for number in range(len(self._owned)):
-            # Two references: the list and the argument. A view anywhere is one more.
+            # Two references: the list and the argument. Any view adds one.
             if sys.getrefcount(self._owned[number]) <= 2:
                 return self._owned[number]
-        # Somebody keeps the old ones: they are the caller's memory now, like any result.
+        # The caller keeps the old buffers: they are its memory now, like any result.
         del self._owned[: max(0, len(self._owned) - _ALIVE + 1)]
         fresh = np.empty(self._shape, self._dtype, order="F" if self._order == "F" else "C")
         self._owned.append(fresh)
         return fresh
 
     def give(self, buffer: int, copy: NDArray[Any]) -> None:
-        """Who refers to it is counted instead."""
+        """Do nothing: `take` counts references instead."""
 
     def view(self, block: Block, copy: NDArray[Any]) -> NDArray[Any]:
-        """The corner of `copy` that a block takes."""
+        """Return the corner of `copy` that a block uses."""
         part: tuple[Any, ...] = (*(slice(0, n) for n in block.shape), ...)
         return copy[part]  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Release all."""
+        """Release all buffers."""
         self._owned.clear()

@@ -1,12 +1,12 @@
 """
 `create`: new arrays.
 
-Problem. A new array may replace an old one, and may be filled from the very thing that it replaces.
-Idea. What exists is replaced only if the caller says so. `create` first refuses whatever could fail
-later for a reason that is known now (data that does not fit, a source that would be gone).
+Problem: a new array may replace an old one, and may be filled from the array that it replaces.
+Approach: an existing array is replaced only if the caller asks for it. `create` first checks everything
+that would fail later for a reason known now (data that does not fit, a source that would be removed).
 
-Invariants. What `create` refuses it refuses before anything on disk has changed. An array that is
-replaced by one with elements stays until that is complete (`formats.replacing`).
+Invariants: if `create` rejects a call, nothing on disk has changed. When a new array with elements
+replaces an old array, the old one stays until the new one is complete (`formats.replacing`).
 """
 
 from __future__ import annotations
@@ -80,77 +80,79 @@ def create(
     **options: Any,
 ) -> DiskArray:
     """
-    Create an array on disk. An array that exists already is replaced only with ``overwrite=True``.
+    Create an array on disk. An existing array is replaced only with ``overwrite=True``.
 
     Collective with `comm`.
 
     Parameters
     ----------
     path
-        Where; the suffix tells the format (``.npy``, ``.h5``, ``.nc``, ``.zarr``, ``.raw``, ...).
+        Path of the array; its suffix determines the format (``.npy``, ``.h5``, ``.nc``, ``.zarr``,
+        ``.raw``, ...).
     shape, dtype
-        As for `numpy.empty`; taken from `data` if left out. A dtype without fixed size (``object``,
-        ``StringDType``) is refused.
+        As for `numpy.empty`; by default those of `data`. A dtype without fixed size (``object``,
+        ``StringDType``) raises an error.
     data
-        Array to store: anything NumPy can make an array of, or another `DiskArray`, which is copied
-        block by block. Of an `xarray.DataArray` names of axes, of coordinates and attributes are kept.
+        Elements to store: anything that NumPy can convert to an array, or a `DiskArray`, which is
+        copied block by block. An `xarray.DataArray` also provides names of axes, names of coordinates
+        and attributes.
     like
-        Take from this array what is not said: shape, dtype, order, chunks, shards, codecs, fill value,
-        names of axes, attributes (and the format, if the suffix tells none), but no elements, as
-        `numpy.empty_like` does. An array of outcore, h5py or zarr; an `xarray.DataArray`, of which names
-        of axes, of coordinates and attributes are taken; or of NumPy and others, of which shape, dtype
-        and order are. What the format cannot keep is left out, with a warning unless
-        it is only a matter of layout.
+        Array that provides the shape, dtype, order, chunks, shards, codecs, fill value, names of axes,
+        attributes (and the format, if the suffix does not determine it) unless they are given, but no
+        elements, as in `numpy.empty_like`. An array of outcore, h5py or zarr; an `xarray.DataArray`,
+        which provides names of axes, names of coordinates and attributes; or an array of NumPy or
+        another library, which provides shape, dtype and order. Properties that the format cannot store
+        are omitted, with a warning unless they concern only the layout.
     typical
-        For ``chunks="auto"``: the sections that will be read and written, as for `disk_array`.
+        For ``chunks="auto"``: sections that will be read and written, as for `disk_array`.
     overwrite
-        Replace an existing array, or file, of that name. With `data`, the old array stays until the
-        new one is complete and on the disk: after an error, a full disk or a crash there is the old
-        array or the new one. (A raw array in several files changes file by file.)
+        Replace an existing array or file of that name. With `data`, the old array stays until the new
+        one is complete and durable: after an error, a full disk or a crash, either the old or the new
+        array exists. (A raw array in several files is replaced file by file.)
     hints
         Hints; they never change results.
     comm
-        A communicator of mpi4py, or a transport: all its ranks make the same call. The first rank
-        creates the array, with its `data`, and all open it.
+        Communicator of mpi4py, or a transport: all its ranks make the same call. The first rank creates
+        the array, with its `data`, and all ranks open it.
     options
-        ``format`` (a name, instead of the suffix); ``order`` (``"C"`` or ``"F"``); ``chunks`` and
-        ``shards`` (an integer per axis, -1 or None for the whole axis; one integer counts for all axes),
-        or ``chunks="auto"`` (see below);
-        ``compression`` (``"zstd"``, ``"zstd:3"`` with a level, a `Codec`, or a sequence of these in the
-        order in which they encode; None: none; by default what the library of the format gives new
-        arrays: zstd in Zarr, none in the others); ``fill_value`` (one element; NetCDF4 and Zarr version
-        2 declare it as the value that means "missing"); ``dims`` (a name or None per axis); ``attrs`` (a
-        mapping); and what the format offers: ``files``, ``offset`` (raw), ``resizable``,
-        ``maxshape`` (HDF5), ``unlimited`` (NetCDF4), ``separator`` (Zarr).
+        ``format`` (name, overrides the suffix); ``order`` (``"C"`` or ``"F"``); ``chunks`` and
+        ``shards`` (one integer per axis, -1 or None for the whole axis, or one integer for all axes),
+        or ``chunks="auto"`` (see Notes); ``compression`` (``"zstd"``, ``"zstd:3"`` with a level, a
+        `Codec`, a sequence of these in the order of encoding, or None; by default that of new arrays in
+        the library of the format: zstd in Zarr, none in the others); ``fill_value`` (one element;
+        NetCDF4 and Zarr version 2 declare it as the value for missing data); ``dims`` (a name or None
+        per axis); ``attrs`` (a mapping); and options of the format: ``files``, ``offset`` (raw),
+        ``resizable``, ``maxshape`` (HDF5), ``unlimited`` (NetCDF4), ``separator`` (Zarr).
 
     Returns
     -------
     DiskArray
-        Open for reading and writing; with `comm` a `CollectiveArray`. Elements not written yet read as
-        the fill value (zero, without `like`).
+        Array open for reading and writing; with `comm` a `CollectiveArray`. Elements that were never
+        written read as the fill value (zero, without `like`).
 
     Raises
     ------
     UsageError
-        Something is missing, `data` does not fit, or `path` is the array that is copied.
+        An argument is missing, `data` does not fit, or `path` is the array to copy.
     StorageError
-        The system said no; `AlreadyExistsError`, a `FileExistsError`: the array exists, and
-        `overwrite` is not set.
+        An operating system call failed. `AlreadyExistsError` (also a `FileExistsError`): the array
+        exists and `overwrite` is not set.
     UnsupportedError
-        The format cannot keep what was asked.
+        The format does not support a requested property.
     CollectiveError
-        With `comm`, on all ranks: one of them failed, with its failure as the cause, or they made
+        With `comm`, on all ranks: a rank failed, with its failure as the cause, or the ranks made
         different calls.
 
     Notes
     -----
-    ``chunks="auto"`` takes the chunks with which the typical sections cost least on this disk, by its
-    figures and the memory budget, out of all that the format offers, no chunks included; what was
-    compared, ``print(a.layout)`` tells. Without `typical` these are planes across each axis in turn
-    (rows and columns), of a vector all of it; and chunks that pass a codec, which are read whole, are
-    about cubes of 1 MiB then.
+    ``chunks="auto"`` selects the chunks for which the typical sections have the lowest cost, from the
+    measured parameters of this disk and the memory budget, among all chunks that the format supports,
+    including none. ``print(a.layout)`` shows the comparison. Without `typical`, the sections are planes
+    across each axis (rows and columns), or the whole of a vector; chunks with a codec, which are read
+    whole, are then roughly cubes of 1 MiB.
 
-    The prices are those of disk resident arrays: Nieplocha, Foster, *Disk Resident Arrays*, section 4.
+    The cost model is that of disk resident arrays: Nieplocha, Foster, *Disk Resident Arrays*, section
+    4.
 
     Examples
     --------
@@ -183,7 +185,7 @@ def create(
     if words and options.get("format") is None and not _tells_format(path_names(path)[0]):
         options["format"] = words.get("format")
     if data is not None:
-        # What can be refused is refused before anything is replaced.
+        # Raise all foreseeable errors before anything is replaced.
         if isinstance(data, DiskArray):
             _refuse_to_replace(data, path)
         else:
@@ -205,7 +207,7 @@ def create(
 
     def make(path: Path, exclusive: bool, options: Mapping[str, Any]) -> DiskArray:
         info, layout, lost, kept = _made(path, shape, dtype, exclusive, words, typical, options)
-        # What it takes to open it again; the rest was only for creating it.
+        # Only the options that are needed to reopen the array.
         array = DiskArray(info, mode, resolved, {"format": info.format})
         array.handle.layout_choice = layout
         if lost:
@@ -230,16 +232,16 @@ def create(
 
 
 def _remove_files(path: Path) -> None:
-    """Remove a new array that got no elements; inside a file or store with others it stays."""
+    """Remove a new array that was not filled; an array inside a file or store with others stays."""
     for name in path_names(path):
         if formats.split_path(name)[1] is None:
-            with contextlib.suppress(OutcoreError):  # the first error is the one to tell
+            with contextlib.suppress(OutcoreError):  # report the first error
                 formats.remove(name)
 
 
 def _beside(path: Path, options: Mapping[str, Any]) -> Replacement | None:
-    """Where an array grows that is to replace another one; None if there is none."""
-    # Most arrays replace nothing, and need none of its modules.
+    """Return the staging location of an array that replaces another one; None if none is replaced."""
+    # Most arrays replace nothing and do not need these modules.
     from outcore.formats import replacing
 
     return replacing.begin(path, options.get("format"), options)
@@ -252,7 +254,7 @@ def _replace(
     make: Callable[..., DiskArray],
     data: Any,
 ) -> DiskArray:
-    """A new array with its elements, in the place of an older one."""
+    """Create an array with its elements in place of an older one."""
     words = {k: v for k, v in options.items() if k != "files"}
     with fresh:
         several = len(fresh.paths) > 1 or not isinstance(path, str | os.PathLike)
@@ -292,9 +294,14 @@ def _made(
     typical: Any,
     options: Mapping[str, Any],
 ) -> tuple[ArrayInfo, ResidentLayout | None, tuple[str, ...], Mapping[str, Any]]:
-    """A new array on disk, its chosen layout; what is lost of another array, and what it should keep."""
+    """
+    Create an array on disk.
+
+    Returns its description, its chosen layout, the lost properties of `like`, and the properties to
+    keep.
+    """
     said, kept, layout = dict(options), {}, None
-    # Most arrays are made without either, and need none of these modules.
+    # Most arrays are created without either and do not need these modules.
     if words:
         from outcore.arrays import likeness
 
@@ -313,7 +320,7 @@ def _made(
         layout = layouts.automatic(path_names(path)[0], shape, dtype, {**kept, **said}, typical)
         said["chunks"] = said["chunks"] if layout is None else layout.chunks
         if layout is not None and "compression" not in kept:
-            said.setdefault("compression", None)  # the layout is that of chunks without
+            said.setdefault("compression", None)  # the layout assumes no compression
 
     def make(more: Mapping[str, Any]) -> ArrayInfo:
         return formats.create_info(path, shape, dtype, exclusive=exclusive, **{**more, **said})
@@ -325,7 +332,7 @@ def _made(
 
 
 def words_of(like: Any) -> dict[str, Any]:
-    """What an array says of itself; nothing of None."""
+    """Return the creation options of an array; none for None."""
     if like is None:
         return {}
     from outcore.arrays import likeness
@@ -334,7 +341,7 @@ def words_of(like: Any) -> dict[str, Any]:
 
 
 def _labelled(data: Any) -> dict[str, Any]:
-    """What an array in memory says of itself beside its elements; most say nothing."""
+    """Return the labels of an array in memory (names of axes, attributes); most arrays have none."""
     if isinstance(data, np.ndarray) or not hasattr(data, "dims"):
         return {}
     from outcore.arrays import likeness
@@ -352,7 +359,7 @@ def _tells_format(name: str) -> bool:
 
 
 def _refuse_to_replace(source: DiskArray, path: Path) -> None:
-    """An array that is copied must still be there when its copy has been created."""
+    """Raise if creating the array at `path` would remove the array to copy."""
     reading = {_place(source.handle.location), *map(os.path.realpath, source.handle.files)}
     for name in path_names(path):
         place = _place(name)
@@ -366,17 +373,17 @@ def _refuse_to_replace(source: DiskArray, path: Path) -> None:
 
 
 def _place(path: str) -> str:
-    """One name for a file, or for an array inside it."""
+    """Return a unique name for a file, or for an array inside it."""
     outer, inner = formats.split_path(path)
     return os.path.realpath(outer) + (inner or "")
 
 
 def _must_fit(data: DiskArray | NDArray[Any], shape: int | Sequence[int]) -> None:
-    """What assignment to an array of this `shape` would refuse."""
+    """Raise if `data` cannot be assigned to an array of this `shape`."""
     try:
         full = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
     except TypeError:
-        return  # no shape at all, which is for the format to say
+        return  # not a shape; the format raises the error
     have = tuple(data.shape)
     while len(have) > len(full) and have[0] == 1:
         have = have[1:]

@@ -1,13 +1,12 @@
 """
-Groups of arrays: files and stores that hold many, as mappings.
+Groups of arrays: files and stores with many arrays, as mappings.
 
-Problem. A file of HDF5 or NetCDF4, or a store of Zarr, is a tree of groups with arrays in them; users of
-h5py and zarr walk through it with ``file["a/b"]``, and set attributes of groups.
-Idea. A group is a name: it holds no file open, and asks the format each time
-(`outcore.formats.groups`). Its arrays are opened by `outcore.open` and made by `outcore.create`, which
-have no other rules here.
-Invariants. Listing opens no array. What reads as set is on the disk. Of ranks that opened a group
-together, all open the same members, or all raise.
+Problem: an HDF5 or NetCDF4 file, or a Zarr store, is a tree of groups with arrays. Users of h5py and
+zarr navigate it with ``file["a/b"]`` and set attributes of groups. Approach: a group is a name. It
+keeps no file open and asks the format on each use (`outcore.formats.groups`). Its arrays are opened by
+`outcore.open` and created by `outcore.create`, with the same rules. Invariants: listing opens no array.
+An attribute that reads as set is durable. Ranks that opened a group together all open the same members,
+or all raise.
 """
 
 from __future__ import annotations
@@ -58,43 +57,42 @@ def open_group(
     format: str | None = None,
 ) -> Group:
     """
-    Open a file or store that holds many arrays, or a group in it.
+    Open a file or store with many arrays, or a group in it.
 
     Parameters
     ----------
     path
-        A file of HDF5 or NetCDF4, the folder of a Zarr store, or ``file.h5::/group``.
+        Path of an HDF5 or NetCDF4 file, the folder of a Zarr store, or ``file.h5::/group``.
     mode
-        ``"r"`` reads, ``"r+"`` reads and writes, ``"a"`` as well and makes the group if it is not
-        there, ``"x"`` makes it and refuses to replace anything, ``"w"`` makes a new file or store in
-        place of an old one *with all that is in it*. The last three make groups above it that are
-        missing.
+        ``"r"`` reads; ``"r+"`` reads and writes; ``"a"`` also creates a missing group; ``"x"`` creates
+        the group and raises an error if it exists; ``"w"`` creates a new file or store and replaces an
+        old one *with all its contents*. ``"a"``, ``"x"`` and ``"w"`` also create missing parent groups.
     hints
-        For all arrays that are opened through the group; they never change results.
+        Hints for all arrays that are opened through the group; they never change results.
     comm
-        A communicator of mpi4py, or a transport: all its ranks open the group together, and its arrays
+        Communicator of mpi4py, or a transport: all its ranks open the group together, and its arrays
         are `CollectiveArray`s. Collective: all return, or all raise `CollectiveError`. The first rank
-        makes what is to be made.
+        creates missing groups and files.
     format
-        Name of the format, if neither the suffix nor the first bytes tell.
+        Name of the format, if neither the suffix nor the first bytes determine it.
 
     Returns
     -------
     Group
-        It holds no file open, and no array.
+        Group that keeps no file and no array open.
 
     Raises
     ------
     FormatError
-        ``not-a-group``: the path leads to an array, or to nothing; the file is damaged, or of a format
-        without groups.
+        ``not-a-group``: the path is an array or does not exist in the file; or the file is damaged, or
+        its format has no groups.
     StorageError
-        The file is not there, exists already (``"x"``), or cannot be opened.
+        The file does not exist, already exists (``"x"``), or cannot be opened.
     UsageError
-        An unknown mode; a group inside a file that is to be replaced (``"w"``); a Zarr store with other
-        files in its folder that is.
+        The mode is unknown; or ``"w"`` would replace a group inside a file, or a Zarr store whose
+        folder has other files.
     CollectiveError
-        With `comm`, on all ranks: a rank failed, or called something else.
+        With `comm`, on all ranks: a rank failed or made a different call.
 
     Examples
     --------
@@ -138,7 +136,7 @@ def check_mode(mode: str) -> None:
 
 def make_group(path: str | os.PathLike[str], mode: Mode, format: str | None) -> str | None:
     """
-    Create a group if the mode asks for it, and return the name of its format.
+    Create a group if the mode requires it, and return the name of its format.
 
     Parameters
     ----------
@@ -157,7 +155,7 @@ def make_group(path: str | os.PathLike[str], mode: Mode, format: str | None) -> 
 
 class Tree(str):
     """
-    What is in a group, as text for people.
+    Contents of a group as human-readable text.
 
     Examples
     --------
@@ -177,16 +175,16 @@ class Tree(str):
 
 class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
     """
-    A group of arrays on disk, and of groups. Made by `outcore.open_group`.
+    A group of arrays and groups on disk, opened by `outcore.open_group`.
 
-    A mapping: ``group["a"]``, ``group["a/b"]`` and ``group["/from/the/root"]`` give a `DiskArray`,
-    opened as by `outcore.open`, or a `Group`. Names come in their order. Iteration, ``len`` and ``in``
-    look at names, and open no array; `values`, `items`, `arrays` and `walk` open each when its turn
-    comes.
+    A group is a mapping: ``group["a"]``, ``group["a/b"]`` and ``group["/from/the/root"]`` return a
+    `DiskArray`, opened as by `outcore.open`, or a `Group`. Names are sorted. Iteration, ``len`` and
+    ``in`` use names only and open no array; `values`, `items`, `arrays` and `walk` open their items one
+    at a time, as you iterate.
 
-    Of ranks that opened it together (``comm=``), ``group[...]``, `create`, `create_group`, and what
-    opens members one after another, are collective: all ranks do the same. Names, `tree`, and
-    attributes are each rank's own matter, as those of arrays.
+    If ranks opened the group together (``comm=``), ``group[...]``, `create`, `create_group` and the
+    iterators that open members are collective: all ranks make the same calls. Names, `tree` and
+    attributes are independent on each rank, as for arrays.
 
     Examples
     --------
@@ -220,11 +218,11 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         self._closed = False
         self._changing = threading.RLock()
 
-    # What it is
+    # Properties
 
     @property
     def mode(self) -> str:
-        """Mode with which the group was opened."""
+        """Mode in which the group was opened."""
         return self._mode
 
     @property
@@ -234,7 +232,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
 
     @property
     def name(self) -> str:
-        """Where it is in its file: ``"/"``, ``"/a/b"``."""
+        """Path of the group in its file: ``"/"``, ``"/a/b"``."""
         return "/" + "/".join(self._parts)
 
     @property
@@ -244,22 +242,22 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
 
     @property
     def info(self) -> GroupInfo:
-        """What the format knows about the group."""
+        """Description of the group by its format."""
         return self._info
 
     @property
     def attrs(self) -> Attributes:
         """
-        User attributes of the group; of the root, those of the file (NetCDF: global attributes).
+        User attributes of the group; for the root, attributes of the file (NetCDF: global attributes).
 
-        As those of arrays (`DiskArray.attrs`): each change is on the disk when it returns, or did not
-        happen. What a format can keep: Zarr all that JSON has, nested too (OME-NGFF); HDF5 numbers, text
-        and arrays of these; NetCDF4 these with one axis.
+        As for arrays (`DiskArray.attrs`), each change is atomic, and durable when it returns. Supported
+        values: in Zarr everything that JSON supports, including nested values (OME-NGFF); in HDF5
+        numbers, text and arrays of these; in NetCDF4 the same with one axis.
 
         Raises
         ------
         UsageError
-            On a change: the group was opened for reading, or the format cannot keep the value.
+            On a change: the group was opened for reading, or the format cannot store the value.
 
         Examples
         --------
@@ -277,7 +275,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
             found = of_formats.set_attrs(replace(self._info, path=self.location), changes, drop)
             self._info = replace(self._info, attrs=found.attrs)
 
-    # What is in it
+    # Members
 
     def __getitem__(self, name: str) -> DiskArray | Group:
         self.check_open()
@@ -327,10 +325,10 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         return len(self._members())
 
     def __bool__(self) -> bool:
-        """Open: an empty group is a group, too."""
+        """Return True for an open group, also if it is empty."""
         return not self._closed
 
-    # Two groups are one if they are the same handle: a comparison would have to open all arrays.
+    # Groups are compared by identity: comparing contents would have to open all arrays.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -339,12 +337,12 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
 
     def arrays(self) -> Iterator[tuple[str, DiskArray]]:
         """
-        Open the arrays in the group, one after another. Collective, if the group is.
+        Open the arrays in the group one at a time. Collective if the group is.
 
         Returns
         -------
         iterator of (str, DiskArray)
-            Name and array; who takes it closes it.
+            Name and array; you must close each array.
 
         Examples
         --------
@@ -362,7 +360,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
 
     def groups(self) -> Iterator[tuple[str, Group]]:
         """
-        Open the groups in the group, one after another. Collective, if the group is.
+        Open the groups in the group one at a time. Collective if the group is.
 
         Returns
         -------
@@ -383,13 +381,13 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
 
     def walk(self) -> Iterator[tuple[str, DiskArray | Group]]:
         """
-        Open everything below the group, one after another, depth first. Collective, if the group is.
+        Open all members below the group one at a time, depth first. Collective if the group is.
 
         Returns
         -------
         iterator of (str, DiskArray or Group)
-            Path from this group, and what is there; who takes an array closes it. Links in HDF5 files
-            that are only names are not followed, and what has several names comes once.
+            Path relative to this group, and the member; you must close each array. Soft links of HDF5
+            files are not followed, and a member with several names appears once.
 
         Examples
         --------
@@ -404,7 +402,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
             yield name, self._open(where) if kind == "array" else self._group(where)
 
     def _listed(self, *, deep: bool) -> list[tuple[str, str]]:
-        """Names and kinds, of all ranks the same."""
+        """Return names and kinds of members, identical on all ranks."""
         self.check_open()
         found = self._told(
             "walk" if deep else "list", self.location, lambda: self._members(deep=deep)
@@ -413,17 +411,17 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
 
     def tree(self) -> Tree:
         """
-        Tell what is below the group: names, types and shapes.
+        Describe the members below the group: names, types and shapes.
 
         Returns
         -------
         Tree
-            Text; a note stands beside an array that cannot be opened.
+            Text with one line per member; an array that cannot be opened has a note.
 
         Raises
         ------
         StorageError, FormatError
-            As `outcore.ls`, which gives the same as values.
+            As for `outcore.ls`, which returns the same information as values.
 
         Examples
         --------
@@ -444,7 +442,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
             below[names] = "  (cannot be opened: outcore.ls() says why)" if entry.note else what
         return Tree("\n".join([self.name, *_branches(below)]))
 
-    # Making things in it
+    # Creating members
 
     def create(
         self,
@@ -457,24 +455,24 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         **options: Any,
     ) -> DiskArray:
         """
-        Create an array in the group. Collective, if the group is.
+        Create an array in the group. Collective if the group is.
 
         Parameters
         ----------
         name
-            Its name; of a path, groups that are missing are made.
+            Name, or a path whose missing groups are created.
         shape, dtype, data, overwrite, options
             As for `outcore.create`.
 
         Returns
         -------
         DiskArray
-            Open for reading and writing; of several ranks a `CollectiveArray`.
+            Array open for reading and writing; a `CollectiveArray` for a collective group.
 
         Raises
         ------
         UsageError, StorageError, UnsupportedError
-            As `outcore.create`; and if the group was opened for reading.
+            As for `outcore.create`; also if the group was opened for reading.
 
         Examples
         --------
@@ -507,28 +505,28 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         exist_ok: bool = False,
     ) -> Group:
         """
-        Create a group in the group. Collective, if the group is.
+        Create a group in the group. Collective if the group is.
 
         Parameters
         ----------
         name
-            Its name; of a path, groups that are missing are made.
+            Name, or a path whose missing groups are created.
         attrs
-            Its attributes.
+            Attributes of the new group.
         exist_ok
-            Give the group that is there already, and set the attributes beside those that it has.
+            If True, return an existing group and add `attrs` to its attributes.
 
         Returns
         -------
         Group
-            Open for reading and writing.
+            Group open for reading and writing.
 
         Raises
         ------
         StorageError
-            ``already-exists``: something has that name.
+            ``already-exists``: a member has that name.
         UsageError
-            An array is in the way; the group was opened for reading.
+            An array is in the path, or the group was opened for reading.
 
         Examples
         --------
@@ -552,13 +550,13 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         self._told(f"create_group(attrs={attrs!r}, exist_ok={exist_ok})", where, make)
         return self._group(where)
 
-    # Its life
+    # Closing
 
     def close(self) -> None:
         """
         End the use of the group; arrays that were opened through it stay open.
 
-        It holds no file: what was set or made is on the disk already.
+        A group keeps no file open: its changes and new members are already durable.
 
         Examples
         --------
@@ -587,7 +585,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
             return f"<Group {self.path!r}: {about}, closed>"
         try:
             count = counted(len(self._members()), "member")
-        except OutcoreError as error:  # what is gone can be printed, too
+        except OutcoreError as error:  # a removed group can still be printed
             count = error.code
         return f"<Group {self.path!r}: {count}, {about}>"
 
@@ -604,7 +602,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         Parameters
         ----------
         verb
-            Operation that the caller wants to do, for the message.
+            Operation of the caller, for the message.
         """
         if self._closed:
             raise UsageError(
@@ -635,7 +633,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         return f"{outer}::/{'/'.join(parts)}" if parts else outer
 
     def _where(self, name: str) -> str:
-        """What `outcore.open` takes for a member."""
+        """Return the path of a member for `outcore.open`."""
         if not isinstance(name, str):
             raise PathTypeError(
                 f"members of a group are named by text, such as 'a' or 'a/b', not {name!r}",
@@ -653,7 +651,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         return self._path(parts if name.startswith("/") else [*self._parts, *parts])
 
     def _told(self, verb: str, where: str, work: Callable[[], T]) -> T:
-        """Do something short; of several ranks the first one does, which tells the others."""
+        """Run a short operation; if the group is collective, on its first rank, which broadcasts."""
         group = self._transport
         if group is None:
             return work()
@@ -665,7 +663,7 @@ def _reopen(path: str, mode: Mode, hints: Hints, format: str) -> Group:
 
 
 def _branches(below: Mapping[tuple[str, ...], str]) -> Iterator[str]:
-    """Lines of a tree, of names with what is said of each; groups that nobody named are drawn, too."""
+    """Yield the lines of a tree from names and descriptions; unlisted parent groups are drawn too."""
     children: dict[tuple[str, ...], list[str]] = {}
     for names in below:
         for depth in range(len(names)):

@@ -1,12 +1,12 @@
 """
-What the other packages of outcore use of an open array: `Handle`.
+Internal interface of an open array: `Handle`.
 
-Problem. Blocks, lists of indices, collectives and computations need more of an array than its users
-do: the array of the compiled core, the metadata, the requests in progress, the paths of its files.
-Idea. All state of an open array is in one object, the handle. `DiskArray` and `CollectiveArray` are
-faces over it. Other packages use ``array.handle`` and nothing private.
+Problem: blocks, lists of indices, collective calls and computations need more of an array than its
+users do: the array of the compiled core, the metadata, the requests in progress, the paths of its
+files. Approach: all state of an open array is in one object, the handle. `DiskArray` and
+`CollectiveArray` are interfaces to it. Other packages use ``array.handle`` and nothing private.
 
-Invariants. The metadata and the core's array change together, in `Handle.adopt`.
+Invariants: `Handle.adopt` changes the metadata and the core's array together.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class Handle:
     phases
         Phases of which `DiskArray.stats` reports the seconds.
     is_virtual
-        Whether the elements are stored in other arrays.
+        True if the elements are stored in other arrays.
     layout_choice
         Layout that outcore chose when it created the array, with its reasons, or None.
     is_temporary
-        Whether the array is removed from the disk when it is closed (`remove_when_closed`).
+        True if the array is deleted when it is closed (`remove_when_closed`).
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Handle:
         Parameters
         ----------
         verb
-            Operation that the caller wants to do, for the message.
+            Operation of the caller, for the message.
         """
         if self.core.closed:
             raise UsageError(
@@ -134,7 +134,7 @@ class Handle:
         Parameters
         ----------
         verb
-            Operation that the caller wants to do, for the message.
+            Operation of the caller, for the message.
         """
         if not self.writable:
             raise UsageError(
@@ -146,7 +146,7 @@ class Handle:
 
     def sufficient_budget(self, nbytes: int) -> int:
         """
-        Return a memory budget with which an operation may hold `nbytes`, and read any section.
+        Return a memory budget that allows an operation to use `nbytes` and to read any section.
 
         Parameters
         ----------
@@ -161,14 +161,14 @@ class Handle:
 
     def finish_writes(self, verb: str) -> None:
         """
-        Check that the array is writable, and wait for writes that were started.
+        Check that the array is writable, and wait for started writes.
 
         Do not call it while the metadata are locked: those writes may be waiting for the lock.
 
         Parameters
         ----------
         verb
-            Operation that the caller wants to do, for the message.
+            Operation of the caller, for the message.
         """
         self.check_writable(verb)
         self.requests.finish_writes()
@@ -176,10 +176,10 @@ class Handle:
     @property
     def _turn(self) -> _Turn:
         """
-        Lock for changes of the metadata.
+        Return the lock for changes of the metadata.
 
-        Each process has its own: a thread of the parent may have held the parent's at the fork. A signal
-        handler that interrupts such a change raises instead of waiting for itself.
+        Each process has its own lock: a thread of the parent may have held the parent's lock at the
+        fork. A signal handler that interrupts such a change raises instead of waiting for itself.
         """
         turn = self._turns.setdefault(os.getpid(), threading.RLock())
         if turn._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
@@ -200,18 +200,18 @@ class Handle:
         with self._turn:
             self.check_writable("change the attributes of")
             found = formats.set_attrs(self.info, changes, drop)
-            # Only these: other changes of the file belong to another opening of it.
+            # Take only these: other changes of the file need the array to be opened again.
             self.info = replace(self.info, attrs=found.attrs, dims=found.dims)
 
     @contextlib.contextmanager
     def growing(self, verb: str) -> Iterator[formats.Growing]:
         """
-        Lock the length of the array, for all threads and processes, while the caller changes it.
+        Lock the length of the array for all threads and processes while the caller changes it.
 
         Parameters
         ----------
         verb
-            Operation that the caller wants to do, for the message.
+            Operation of the caller, for the message.
         """
         with self._turn:
             self.check_writable(verb)
@@ -232,7 +232,7 @@ class Handle:
         self.info = info
 
     def close(self) -> None:
-        """Wait for started requests, release the files, and remove a temporary array."""
+        """Wait for started requests, release the files, and delete a temporary array."""
         try:
             self.requests.close()
         finally:
@@ -248,18 +248,18 @@ class Handle:
 
     def remove_when_closed(self, remove: weakref.finalize[..., Any]) -> None:
         """
-        Make the array temporary: `close` removes it from the disk.
+        Make the array temporary: `close` deletes it.
 
         Parameters
         ----------
         remove
-            Finalizer of the array that users have, which removes it. So the array is removed also when
-            it is collected without having been closed, or when the process ends.
+            Finalizer of the user's array that deletes it. The array is therefore also deleted when it
+            is garbage-collected without having been closed, or when the process ends.
         """
         self._remove = remove
 
     def keep(self) -> None:
-        """Make a temporary array permanent: this handle no longer removes it from the disk."""
+        """Make a temporary array permanent: this handle no longer deletes it."""
         if self._remove is not None:
             self._remove.detach()
             self._remove = None

@@ -1,11 +1,11 @@
 """
-How a new array lies on disk: what is asked of the planner, and what it answered.
+Layouts of new arrays: the query to the planner, and its answer.
 
-Problem. Who makes an array knows which sections will be typical, and not which order or chunks suit them
-on this disk. Idea. The format says what it offers, the core what is known of the disk; the planner
-prices every layout for the typical sections (``crates/plan/src/resident.rs``), and the answer is kept
-with what it was compared with, so that it can be explained. Disk resident arrays are made so, and all
-others with ``chunks="auto"``.
+Problem: a user who creates an array knows the typical sections, but not which order or chunks suit them
+on this disk. Approach: the format states the supported layouts, and the core the parameters of the
+disk. The planner computes the cost of every layout for the typical sections
+(``crates/plan/src/resident.rs``). The answer is stored with the alternatives, so that it can be
+explained. Disk resident arrays are created this way, and all others with ``chunks="auto"``.
 
 Reference: Nieplocha, Foster, *Disk Resident Arrays*, section 4 (hints of ``DRA_Create``: a typical
 request).
@@ -37,11 +37,11 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]
-#: What a user says of the sections that he will read and write.
+#: Typical sections, as a user specifies them.
 Typical = Sequence[int | None] | Sequence[Sequence[int | None]] | Mapping[Any, int]
 
-# What formats offer: plain order, the same in Fortran order, chunks, the same in Fortran order, a file
-# for each chunk. Without a suffix the layout decides between the first and the second row.
+# Layouts of the formats: contiguous in C order, in Fortran order, chunks in C order, in Fortran order,
+# a file for each chunk. Without a suffix the layout decides between the first and the second row.
 _OFFERS = {
     "npy": (True, True, False, False, False),
     "zarr": (False, False, True, True, True),
@@ -58,18 +58,18 @@ _SUFFIXES = {False: ".npy", True: ".zarr"}
 @dataclass(frozen=True)
 class LayoutCandidate:
     """
-    A layout, and what the typical sections take of it.
+    A layout, and its cost for the typical sections.
 
     Parameters
     ----------
     order
         ``"C"`` or ``"F"``.
     chunks
-        Shape of a chunk; None: elements lie one after another.
+        Shape of a chunk; None for a contiguous layout.
     taken
-        For each typical section requests, bytes and nanoseconds, on average over its places.
+        Requests, bytes and nanoseconds for each typical section, averaged over its positions.
     ns
-        Nanoseconds for all of them, as often as they come.
+        Total nanoseconds of all typical sections, weighted by their frequency.
     """
 
     order: str
@@ -79,7 +79,7 @@ class LayoutCandidate:
 
     @property
     def name(self) -> str:
-        """In words."""
+        """Layout as text."""
         if self.chunks is None:
             return f"plain {self.order} order"
         return f"chunks {'x'.join(map(str, self.chunks)) or '()'} in {self.order} order"
@@ -88,27 +88,27 @@ class LayoutCandidate:
 @dataclass(frozen=True)
 class ResidentLayout:
     """
-    How an array lies on disk, and why; `str` is for people.
+    Layout of an array on disk and the reason for it; `str` is human-readable.
 
     Parameters
     ----------
     format
         Name of the format.
     order
-        ``"C"`` or ``"F"``: of the array, or of the elements of a chunk.
+        ``"C"`` or ``"F"``, of the array or of the elements of a chunk.
     chunks
         Shape of a chunk, or None.
     why
-        In one sentence.
+        Reason, in one sentence.
     typical
-        Shapes of the typical sections, and how often each comes.
+        Shapes of the typical sections, and the frequency of each.
     candidates
-        What was compared, the best of each kind; the first one was taken. Empty if there was
-        nothing to choose.
+        Compared layouts, the best of each kind; the first one was chosen. Empty if there was no choice.
     latency_ns, rate, figures
-        Cost of a request and bytes per second of the disk, and where these come from.
+        Cost of a request in nanoseconds, bytes per second of the disk, and the source of these
+        parameters.
     largest_chunk
-        Bytes that a chunk has at most: one efficient request, within the memory budget.
+        Maximum size of a chunk in bytes: one efficient request, within the memory budget.
     """
 
     format: str
@@ -143,15 +143,15 @@ class ResidentLayout:
 
 def typical_of(typical: Typical | None, shape: Shape) -> tuple[tuple[Shape, int], ...]:
     """
-    The typical sections as shapes, each with how often it comes.
+    Return the typical sections as shapes with frequencies.
 
     Parameters
     ----------
     typical
-        One shape; a sequence of shapes; or a mapping of shapes to how often. None or -1 along an axis:
-        all of it.
+        One shape; a sequence of shapes; or a mapping of shapes to frequencies. None or -1 for an axis
+        means the whole axis.
     shape
-        Of the array.
+        Shape of the array.
 
     Examples
     --------
@@ -209,16 +209,16 @@ def choose(
     budget: int,
 ) -> dict[str, Any]:
     """
-    Choose a layout; what JSON can say, as the arguments of `described`.
+    Choose a layout; return it as values for JSON, the arguments of `described`.
 
     Parameters
     ----------
     path
-        With or without a suffix.
+        Path of the array, with or without a suffix.
     folder
-        On the disk that will hold it.
+        Folder on the disk of the array.
     options
-        Of ``outcore.create``; what they say is not chosen.
+        Options of ``outcore.create``; properties given there are not chosen.
     """
     format = options.get("format") or _format_of(path)
     said: dict[str, Any] = {"format": format, "order": options.get("order", "C"), "chunks": None}
@@ -290,7 +290,7 @@ def _named(one: Any) -> str:
 
 
 def described(words: Mapping[str, Any]) -> ResidentLayout:
-    """A layout of what `choose` said."""
+    """Return the layout that `choose` returned as values."""
     return ResidentLayout(
         words["format"],
         words["order"],
@@ -316,25 +316,26 @@ def automatic(
     typical: Typical | None = None,
 ) -> ResidentLayout | None:
     """
-    The chunks of ``chunks="auto"``, by price; None if something else was said.
+    Return the layout of lowest cost for ``chunks="auto"``; None for other values.
 
     Parameters
     ----------
     path
-        Of the new array; its folder tells the disk.
+        Path of the new array; its folder determines the disk.
     shape, dtype
-        Of the array.
+        Shape and dtype of the array.
     options
-        Of ``outcore.create``. The order is the one that they say, C if they say none.
+        Options of ``outcore.create``. They determine the order; by default C.
     typical
-        As of `typical_of`; by default planes across each axis in turn. Decoding is not priced: without
-        `typical`, what passes a codec gets the chunks of the formats (`default_chunks`).
+        Typical sections, as for `typical_of`; by default planes across each axis. The cost of decoding
+        is not included: without `typical`, an array with codecs gets the default chunks of the formats
+        (`default_chunks`).
 
     Raises
     ------
     UsageError
-        ``bad-typical``: sections that do not fit; or typical sections without ``chunks="auto"``.
-        ``bad-chunks``: shards are asked for, which would have to be chosen as well.
+        ``bad-typical``: the sections do not fit the array, or are given without ``chunks="auto"``.
+        ``bad-chunks``: shards are given, which would have to be chosen as well.
     """
     chunks = options.get("chunks")
     if not (isinstance(chunks, str) and chunks == "auto"):
@@ -371,7 +372,7 @@ def automatic(
         why = "a chunk that passes a codec is read whole, so that about a cube suits all directions"
         return ResidentLayout(format, order, default_chunks(full, item), why)
     sections = sections or typical_of(_planes(full), full)
-    # Elements in Fortran order are those of the array with its axes the other way round, in C order.
+    # Fortran order is C order of the array with its axes reversed.
     turn = -1 if turned else 1
     found = _priced(
         {"format": format, "order": order, "chunks": None},
@@ -396,19 +397,19 @@ def automatic(
     )
 
 
-# What asks for chunks, whatever they cost.
+# Options that require chunks, whatever their cost.
 _NEED_CHUNKS = ("maxshape", "resizable", "unlimited")
 
 
 def _planes(shape: Shape) -> Sequence[Sequence[int]]:
-    """All of a vector; of other arrays what has one index along each axis in turn."""
+    """Return the whole of a vector; for other arrays, sections with one index along each axis."""
     if len(shape) < 2:
         return [shape]
     return [tuple(1 if d == axis else n for d, n in enumerate(shape)) for axis in range(len(shape))]
 
 
 def _format_of(path: str) -> str | None:
-    """The format that a name tells; None if it has no suffix."""
+    """Return the format of a name by its suffix; None without a suffix."""
     outer, _ = formats.split_path(path)
     if "." not in outer.rstrip("/").rpartition("/")[2].lstrip("."):
         return None
@@ -417,7 +418,7 @@ def _format_of(path: str) -> str | None:
 
 def touched(section: Sequence[tuple[int, int, int]], shape: Shape, chunks: Shape) -> int:
     """
-    Elements of all chunks that a section has an element of, without what lies outside of the array.
+    Return the number of elements in all chunks that a section touches, within the array.
 
     Examples
     --------
@@ -435,6 +436,6 @@ def _touched(one: tuple[int, int, int], length: int, edge: int) -> int:
     if count == 0:
         return 0
     first, last = start // edge, (start + (count - 1) * step) // edge
-    # Of longer steps each index has a chunk of its own.
+    # With longer steps each index is in a separate chunk.
     number = last - first + 1 if step <= edge else count
     return number * edge - max((last + 1) * edge - length, 0)

@@ -1,8 +1,8 @@
 """
 Open arrays: `open` and `open_many`.
 
-The format of a file describes its array; `create` (`outcore.arrays.creating`) makes new ones. Calls with
-``comm=`` are served by the package of the ranks (`outcore.base.ranked`).
+The format of a file describes its array; `create` (`outcore.arrays.creating`) makes new arrays. Calls
+with ``comm=`` are passed to the package of the ranks (`outcore.base.ranked`).
 """
 
 from __future__ import annotations
@@ -77,50 +77,51 @@ def open(
     Parameters
     ----------
     path
-        A file, ``file.h5::/group/name``, or a Zarr folder.
+        Path of a file, ``file.h5::/group/name``, or a Zarr folder.
     mode
         ``"r"`` reads, ``"r+"`` reads and writes, ``"w"`` creates or replaces, ``"x"`` creates and
-        refuses to replace. The last two need ``shape=`` and ``dtype=``; see `create`. ``"a"`` opens for
-        reading and writing what is there, and creates what is not if it is told how: ``shape=`` and
-        ``dtype=`` (``data=``, ``like=``) have to be those of the array that is there, other words for
-        `create` count only where it makes one. Of several processes that do so at once one creates it.
+        raises an error if the array exists. ``"w"`` and ``"x"`` need ``shape=`` and ``dtype=``; see
+        `create`. ``"a"`` opens an existing array for reading and writing, and creates a missing one if
+        ``shape=`` and ``dtype=`` (``data=``, ``like=``) are given. These must match an existing array;
+        the other options of `create` apply only to a new one. If several processes use ``"a"``
+        concurrently, exactly one creates the array.
     hints
         Hints; they never change results.
     comm
-        A communicator of mpi4py, or a transport: all its ranks open the array together, and get a
-        `CollectiveArray`. Collective: all return, or all raise `CollectiveError`, also if they name
-        different files, modes, shapes or other options. With ``"w"``, ``"x"`` and ``"a"`` the lowest
-        rank creates the file.
+        Communicator of mpi4py, or a transport: all its ranks open the array together and get a
+        `CollectiveArray`. Collective: all ranks return, or all raise `CollectiveError`, also if they
+        pass different files, modes, shapes or other options. With ``"w"``, ``"x"`` and ``"a"`` the
+        lowest rank creates the file.
     options
-        For the format: ``format=`` by name; ``dtype``, ``shape``, ``offset``, ``order`` for raw
-        files.
+        Options of the format: ``format=`` (its name); ``dtype``, ``shape``, ``offset``, ``order`` for
+        raw files.
 
     Returns
     -------
     DiskArray
-        With `comm`, a `CollectiveArray`. Of text of variable length a `StringArray`, which is only read.
+        With `comm`, a `CollectiveArray`. For text of variable length, a read-only `StringArray`.
 
     Raises
     ------
     FormatError
-        The file is damaged or of no known format.
+        The file is damaged, or its format is unknown.
     StorageError
-        The file cannot be opened: `NotFoundError`, `PermissionDeniedError`, ..., which are a
-        `FileNotFoundError` and a `PermissionError` as well.
+        The file cannot be opened: `NotFoundError` (also a `FileNotFoundError`), `PermissionDeniedError`
+        (also a `PermissionError`), ...
     UsageError
-        Unknown mode, hint or option; ``other-array``: with ``"a"``, what is there has another shape or
-        dtype.
+        A mode, hint or option is unknown; ``other-array``: with ``"a"``, the existing array has another
+        shape or dtype.
     CollectiveError
-        With `comm`, on all ranks: a rank failed, or called something else (``mismatched-call``).
+        With `comm`, on all ranks: a rank failed or made a different call (``mismatched-call``).
         ``__cause__`` is the failure, also on ranks that did not fail themselves.
 
     Notes
     -----
-    The HDF5 library loops for ever or crashes on some damaged HDF5 and NetCDF4 files, about one in
-    400 of those that were damaged on purpose. For files whose source you do not trust, set the
-    environment variable ``OUTCORE_HDF5_GUARD`` to a number of seconds: another process visits the file
-    first, and if it dies or takes longer, `FormatError` (``hdf5-refused``) is raised. Off by default:
-    it costs the start of a process for each dataset.
+    On some damaged HDF5 and NetCDF4 files the HDF5 library loops forever or crashes: about one in 400
+    of the files that were damaged on purpose. For files from untrusted sources, set the environment
+    variable ``OUTCORE_HDF5_GUARD`` to a number of seconds. A separate process then visits the file
+    first; if it dies or takes longer, `FormatError` (``hdf5-refused``) is raised. The guard is off by
+    default because it starts a process for each dataset.
 
     Examples
     --------
@@ -145,11 +146,11 @@ def open(
 
 
 def _opened(info: ArrayInfo, mode: Mode, hints: Hints, options: Mapping[str, Any]) -> DiskArray:
-    """An array as its elements are: of a fixed size, or text."""
+    """Return a `StringArray` for text of variable length, else a `DiskArray`."""
     if is_text(info):
         from outcore.arrays.strings import StringArray
 
-        # It has the methods of reading, and says of all others that it has not.
+        # It has the methods that read; all others raise an error.
         return StringArray(info, hints, options)  # type: ignore[return-value, arg-type]
     return DiskArray(info, mode, hints, options)
 
@@ -160,7 +161,7 @@ def _create_by_mode(
     hints: Hints | Mapping[str, Any] | None,
     options: Mapping[str, Any],
 ) -> DiskArray:
-    """Modes ``"w"`` and ``"x"``."""
+    """Create an array for mode ``"w"`` or ``"x"``."""
     if "overwrite" in options:
         raise UsageError(
             "open() takes no overwrite=; mode 'w' replaces an array, mode 'x' does not",
@@ -173,7 +174,7 @@ def _create_by_mode(
 def _open_or_create(
     path: Path, hints: Hints | Mapping[str, Any] | None, options: Mapping[str, Any]
 ) -> DiskArray:
-    """Mode ``"a"``: what is there, or else a new array."""
+    """Open an existing array or create it, for mode ``"a"``."""
     raw = _is_raw(path, options.get("format"))
     known = {k: v for k, v in options.items() if k == "format" or (raw and k in RAW_OPTIONS)}
     makes = ("data" in options or "like" in options) or {"shape", "dtype"} <= set(options)
@@ -200,7 +201,7 @@ def _open_or_create(
         try:
             made = _create_by_mode(path, "x", hints, options)
         except AlreadyExistsError:
-            # Somebody else was faster; or what is there is no array, which opening it has told.
+            # Another process created it first; or the path is not an array, and `open` has raised.
             if last:
                 raise missing from None
             continue
@@ -209,12 +210,12 @@ def _open_or_create(
     raise AssertionError("two attempts end in one of these ways")
 
 
-# Codes of "there is a file, but no such array in it".
+# Error codes for a file that exists but does not have the array.
 _NO_ARRAY = ("no-such-array", "not-an-array")
 
 
 def _is_raw(path: Path, format: str | None) -> bool:
-    """Whether a new array of this name is a raw file, which does not say what it holds."""
+    """Return whether a new array of this name is a raw file, which does not record shape and dtype."""
     if not isinstance(path, str | os.PathLike):
         return True
     if format is None:
@@ -227,7 +228,7 @@ def _is_raw(path: Path, format: str | None) -> bool:
 
 def words_with_data(options: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return the options of a new array, with those that follow from ``data=`` or ``like=``.
+    Return the options of a new array, including those derived from ``data=`` or ``like=``.
 
     Parameters
     ----------
@@ -243,7 +244,7 @@ def words_with_data(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _must_be(found: DiskArray, options: Mapping[str, Any]) -> None:
-    """Refuse an array that is there with another shape or dtype than was asked for."""
+    """Raise if an existing array differs from the requested shape or dtype."""
     words = words_with_data(options)
     kind, shape = words.get("dtype"), words.get("shape")
     below: tuple[int, ...] = ()
@@ -291,38 +292,38 @@ def open_many(
     comm: outcore.Communicator | outcore.Transport | None = None,
 ) -> list[DiskArray] | list[outcore.CollectiveArray]:
     """
-    Open several arrays: as `open` for each, and faster.
+    Open several arrays, faster than one call of `open` for each.
 
-    The library of HDF5 and NetCDF4 opens each file once, and not for each of its datasets. Ranks
-    synchronise once, and not for each array.
+    The library of HDF5 and NetCDF4 opens each file once instead of once per dataset. Ranks synchronise
+    once instead of once per array.
 
     Parameters
     ----------
     paths
-        As `open` takes them, one for each array.
+        Paths of the arrays, as for `open`.
     mode
         ``"r"`` reads, ``"r+"`` reads and writes.
     hints
-        Hints for all of them; they never change results.
+        Hints for all arrays; they never change results.
     format
-        Name of the format of all of them, if neither names nor first bytes tell.
+        Name of the format of all arrays, if neither names nor first bytes determine it.
     comm
-        As for `open`: all ranks open the same arrays, in the same order. Collective: all return, or all
+        As for `open`; all ranks open the same arrays in the same order. Collective: all return, or all
         raise `CollectiveError`.
 
     Returns
     -------
     list of DiskArray
-        In the order of `paths`; with `comm`, `CollectiveArray`. An array holds no file open before it is
-        used.
+        Arrays in the order of `paths`; with `comm`, `CollectiveArray`. An array opens its file on first
+        use.
 
     Raises
     ------
     FormatError, StorageError, UsageError
-        As `open` raises for one of them; none is open then.
+        As for `open`, for any of the arrays; no array stays open.
     CollectiveError
-        With `comm`, on all ranks: as `open` raises. If ranks meant different arrays, the first one that
-        differs is named.
+        With `comm`, on all ranks: as for `open`. If the arrays of the ranks differ, the message has the
+        first difference.
 
     Examples
     --------
@@ -354,7 +355,7 @@ def open_many(
 
 def check_many(paths: Iterable[str | os.PathLike[str]], mode: str) -> None:
     """
-    Raise `UsageError` for arguments of `open_many` that are not a list of paths or a mode for it.
+    Raise `UsageError` unless the arguments of `open_many` are a list of paths and a valid mode.
 
     Parameters
     ----------

@@ -1,13 +1,13 @@
 """
-Pieces of arrays: which part of each a section meets, by arithmetic.
+Pieces of arrays: the parts that a section touches, by arithmetic.
 
-Problem. An array may be made of sections of others: the part that a rank has of a whole array, or a
-virtual dataset over many files. Whoever reads a section of it has to know which sections of the others
-that is, and where each goes.
-Idea. A piece is a regular section on both sides, with as many elements along each axis. What a section
-with any steps has in common with it is found axis by axis, as the common members of two progressions.
+Problem: an array may consist of sections of other arrays: a rank's part of a whole array, or a virtual
+dataset over many files. Reading a section of it requires the sections of the other arrays and their
+positions in the result. Approach: a piece is a regular section on both sides, with equally many
+elements along each axis. Its intersection with a section of any steps is computed axis by axis, as the
+common members of two progressions.
 
-Invariants. Of pieces that do not overlap every element is named once.
+Invariants: if pieces do not overlap, every element occurs once.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ def intersections(
     sections: NDArray[np.int64], places: NDArray[np.int64], key: Key
 ) -> Iterator[tuple[Key, Key]]:
     """
-    The parts of pieces that a section of local memory meets.
+    Yield the parts of pieces that overlap a section of local memory.
 
     Parameters
     ----------
     sections, places
-        Of shape (pieces, axes, 3): start, count and step of each piece in the whole array, and in local
-        memory. The other way round, the parts that a section of the whole array meets.
+        Arrays of shape (pieces, axes, 3): start, count and step of each piece in the whole array, and
+        in local memory. If they are exchanged, the result is the parts that overlap a section of the
+        whole array.
     key
-        The section of local memory: slices of plain integers, with a positive step if with any.
+        Section of local memory: slices of plain integers, with a positive step if any.
 
     Yields
     ------
     (tuple of slice, tuple of slice)
-        A section of the whole array; its place in the array that `key` gives.
+        Section of the whole array, and its position in the array that `key` selects.
 
     Examples
     --------
@@ -60,7 +61,7 @@ def intersections(
 def numbered(
     sections: NDArray[np.int64], places: NDArray[np.int64], key: Key
 ) -> Iterator[tuple[int, Key, Key]]:
-    """Do as `intersections`, and give the number of each piece as well."""
+    """Yield the number of each piece in addition to the results of `intersections`."""
     begin = np.array([part.start for part in key], np.int64)
     end = np.array([part.stop for part in key], np.int64)
     if (end <= begin).any():
@@ -80,7 +81,7 @@ def numbered(
         axes = [common(*words) for words in zip(one, at, low, high, key, strict=True)]
         if None not in axes:
             found = tuple(axis[0] for axis in axes if axis)
-            # The dots keep a place of an array without axes a view.
+            # The ellipsis makes the element of an array without axes a view.
             place: tuple[Any, ...] = tuple(axis[1] for axis in axes if axis) or (...,)
             yield number, found, place
 
@@ -88,7 +89,7 @@ def numbered(
 def common(
     section: list[int], place: list[int], low: int, high: int, key: slice
 ) -> tuple[slice, slice] | None:
-    """Along one axis: of elements `low` to `high` of a piece those that a key with a step names."""
+    """Return the elements `low` to `high` of a piece that a key with a step selects, along one axis."""
     stride = key.step or 1
     # Element n of the piece is element (here + n * step) / stride of the key.
     here, step = place[0] - key.start, place[2]
@@ -117,11 +118,11 @@ def _slice(start: int, count: int, step: int) -> slice:
 def upwards(
     array: NDArray[Any], axes: Sequence[tuple[int, bool] | None], ndim: int
 ) -> NDArray[Any]:
-    """See an array with the axes of a key as one with all axes of the array on disk, upwards."""
+    """Return a view with all axes of the array on disk, forwards, of an array with the axes of a key."""
     steps = tuple(0 if axis is None else slice(None, None, -1 if axis[1] else 1) for axis in axes)
     there = {axis[0] for axis in axes if axis is not None}
     whole = [slice(None) if axis in there else None for axis in range(ndim)]
-    # The dots keep an array without axes a view.
+    # The ellipsis keeps an array without axes a view.
     first: tuple[Any, ...] = (..., *steps)
     then: tuple[Any, ...] = (..., *whole)
     seen: NDArray[Any] = array[first][then]

@@ -1,10 +1,10 @@
 """
-What the user may ask for: `Hints` (never changes results) and `memory` (the promise that holds).
+User settings: `Hints` (never change results) and `memory` (a fixed budget).
 
 A hint left at its default takes its value from the environment variable ``OUTCORE_HINTS``
-(``"engine=threads,threads=1"``), and otherwise is chosen by the core from the machine, the file and
-the section; `DiskArray.explain` says what was chosen and why. The memory budget is one number for
-the process; ``OUTCORE_MEMORY`` sets it before the first use.
+(``"engine=threads,threads=1"``). Otherwise the core chooses it from the machine, the file and the
+section; `DiskArray.explain` reports the choice and the reason. The memory budget is one number for the
+process; ``OUTCORE_MEMORY`` sets it before the first use.
 """
 
 from __future__ import annotations
@@ -44,77 +44,79 @@ class Hints:
     """
     Hints on how an array is read and written. They never change results.
 
-    Those of ``OUTCORE_HINTS`` hold where a hint is at its default.
+    Hints left at their defaults are taken from ``OUTCORE_HINTS``.
 
     Parameters
     ----------
     engine
-        ``"threads"`` (system calls), ``"uring"`` (io_uring, where the system has it), or
-        ``"auto"``.
+        ``"threads"`` (system calls), ``"uring"`` (io_uring, if the system supports it), or ``"auto"``.
     method
-        ``"straight"`` (runs go straight into the result), ``"window"`` (data sieving), ``"mapped"``
-        (copies out of a file mapping), ``"list"`` (many small requests at depth), or ``"auto"``.
+        ``"straight"`` (reads each run directly into the result), ``"window"`` (data sieving),
+        ``"mapped"`` (copies from a file mapping), ``"list"`` (many small concurrent requests), or
+        ``"auto"``.
     cache
-        ``"keep"`` reads through the page cache, ``"bypass"`` past it (direct I/O), ``"auto"`` decides
-        by the size of the access and by what is cached already. Writes go through it, but for large
-        ones to an array that nobody else writes (`exclusive`) with ``"bypass"``, or with ``"auto"``
-        where the page cache would not hold the array. ``"bypass"`` also decodes compressed chunks anew
-        instead of keeping them.
+        ``"keep"`` reads through the page cache, ``"bypass"`` bypasses it (direct I/O), ``"auto"``
+        decides by the size of the access and by what is cached already. Writes go through the page
+        cache, except large writes to an array that nothing else writes (`exclusive`) with ``"bypass"``,
+        or with ``"auto"`` if the page cache cannot hold the array. ``"bypass"`` also decodes compressed
+        chunks on each access instead of caching them.
     memory
-        Bytes of buffer one operation on this array may hold, as a number or as text
+        Limit in bytes of the buffers of one operation on this array, as a number or text
         (``"64 MiB"``). Never more than `outcore.memory` allows.
     threads
-        Threads that copy and decode; all processors by default.
+        Number of threads that copy and decode; by default all processors.
     exclusive
-        Nobody else writes this file, so that a window may be read, changed and written back. Threads
-        may share the array; another array that is open on the same file is somebody else. Of an array
-        that ranks opened together: nobody but these ranks. Not needed for ``.npy`` and raw files on a
-        local disk: there, the system is asked.
+        True if nothing else writes this file, so that a window may be read, changed and written back.
+        Threads may share the array; another array that is open on the same file counts as something
+        else. For an array that ranks opened together: nothing but these ranks writes it. Not needed for
+        ``.npy`` and raw files on a local disk, where outcore asks the operating system.
     missing
-        What a chunk that was never written means: ``"fill"`` (the fill value) or ``"error"``.
+        Treatment of a chunk that was never written: ``"fill"`` (the fill value) or ``"error"``.
     sync
-        Make every write durable before it returns. Of a collective: what all ranks write to the array,
-        if any of them has opened it so, before they agree that it is done.
+        If True, make every write durable before it returns. For a collective call: all writes of all
+        ranks to the array, if any rank has opened it so, before the ranks agree on completion.
     io_ranks
-        Of a collective: so many ranks touch files, evenly spread; all by default (None). With fewer than
-        all of them ``method="auto"`` means two-phase, for cached data too. As in MPI-IO (``cb_nodes``)
-        it says nothing of ranks that were told to work on their own: ``"direct"`` and ``"sieve"`` go
-        before it.
+        Number of ranks that access files in a collective call, evenly spread; by default all (None).
+        With fewer than all, ``method="auto"`` means two-phase, also for cached data. As with
+        ``cb_nodes`` in MPI-IO, ``"direct"`` and ``"sieve"`` override it: ranks then work independently.
     io_groups
-        Of a collective: the ranks that touch files take turns, in so many groups; while one group is
-        at the disk, what another has read (will write) is exchanged. One group by default (None).
+        Number of groups in which the ranks that access files take turns in a collective call. While one
+        group is at the disk, data that another has read (or will write) is exchanged. By default one
+        group (None).
     domains
-        Of a collective: files are divided by what it costs to get what is ``"requested"``, by the
-        ``"bounding"`` section (the dynamic partitioning of Thakur and Choudhary, section 4.2), in
-        ``"fixed"`` parts of the whole array (their static one, section 4.1), or tile by tile
-        (``"cyclic"``).
+        Division of files into file domains in a collective call: by the cost of the ``"requested"``
+        sections, by the ``"bounding"`` section (dynamic partitioning of Thakur and Choudhary, section
+        4.2), in ``"fixed"`` parts of the whole array (static partitioning, section 4.1), or tile by
+        tile (``"cyclic"``).
     overlap
-        Ranks that write the same element: the highest rank wins (``"last"``), or it is refused
-        (``"error"``). Of sections so many and so entangled that it takes too long to find out, it is not
-        refused; there is a warning then, and the highest rank wins.
+        Treatment of ranks that write the same element: the highest rank wins (``"last"``), or an error
+        is raised (``"error"``). If the sections are so numerous and entangled that detection takes too
+        long, a warning replaces the error, and the highest rank wins.
     stripe
-        Bytes, as a number or text. Of a collective: domains begin at multiples of it, counted from the
-        beginning of the file, or at the first row behind one; 4 KiB by default. Chunks are never cut.
+        Alignment of file domains in a collective call, in bytes, as a number or text. Domains begin at
+        multiples of it, counted from the beginning of the file, or at the first row after one; by
+        default 4 KiB. Chunks are never cut.
     assign
-        Of a collective of many arrays: how these are given to ranks, see `outcore.assign`.
-        ``"balanced"`` makes the largest load small and cuts large arrays; ``"greedy"``,
-        ``"matching"`` and ``"exact"`` give ranks equally many whole ones (shares of them, if there are
-        fewer arrays than ranks). What cannot be solved is balanced; `outcore.explain_all` tells.
+        Assignment of arrays to ranks in a collective call on many arrays, see `outcore.assign`.
+        ``"balanced"`` minimises the largest load and cuts large arrays; ``"greedy"``, ``"matching"``
+        and ``"exact"`` give each rank equally many whole arrays (shares of arrays, if there are fewer
+        than ranks). If the method cannot solve the problem, ``"balanced"`` is used;
+        `outcore.explain_all` reports it.
 
     Raises
     ------
     UsageError
-        ``bad-hint``: a name or value that is not known; the message names the nearest.
+        ``bad-hint``: a name or value is unknown; the message has the nearest known one.
 
     Notes
     -----
-    A value: it does not change; its fields have the names above, with bytes as `int`, and None where
-    nothing was said.
+    Hints are immutable. The fields have the names of the parameters, with bytes as `int`, and None for
+    an unspecified number.
 
-    Ranks of a collective should give the same hints. Where they do not, it goes by the smallest `memory`
-    and `io_ranks`, the largest `stripe`, and ``overlap="error"`` of any of them; `io_groups`, `domains`
-    and `assign` are those of the first rank that wants anything. The others are each rank's own. Of a
-    collective of many arrays those of a rank's first array count.
+    Ranks of a collective call should give the same hints. If they differ, the smallest `memory` and
+    `io_ranks` and the largest `stripe` apply, and ``overlap="error"`` if any rank sets it; `io_groups`,
+    `domains` and `assign` are those of the first rank that sets them. All other hints apply per rank.
+    For a collective call on many arrays, the hints of each rank's first array apply.
 
     *Bounding* and *fixed*: Thakur, Choudhary, "An Extended Two-Phase Method for Accessing Sections of
     Out-of-Core Arrays", section 4. `assign`: Memik, Kandemir, Choudhary, "Exploiting Inter-File Access
@@ -187,22 +189,22 @@ class Hints:
     @classmethod
     def parse(cls, text: str) -> Hints:
         """
-        Hints from text such as ``"engine=threads,threads=1"``, as in ``OUTCORE_HINTS``.
+        Create hints from text such as ``"engine=threads,threads=1"``, as in ``OUTCORE_HINTS``.
 
         Parameters
         ----------
         text
-            ``name=value``, separated by commas; may be empty.
+            Pairs ``name=value``, separated by commas; may be empty.
 
         Returns
         -------
         Hints
-            What the text says; the others are at their defaults.
+            Hints of the text; all others are at their defaults.
 
         Raises
         ------
         UsageError
-            ``bad-hint``: the text is not a list of ``name=value``, or a name or value is not known.
+            ``bad-hint``: the text is not a list of ``name=value``, or a name or value is unknown.
 
         Examples
         --------
@@ -221,17 +223,17 @@ class Hints:
 
     def over(self, other: Hints) -> Hints:
         """
-        These hints; the ones left at their defaults are taken from `other`.
+        Return these hints, with those left at their defaults taken from `other`.
 
         Parameters
         ----------
         other
-            Hints that hold where these say nothing.
+            Hints to use where these are at their defaults.
 
         Returns
         -------
         Hints
-            Both together. A default that was given explicitly cannot be told from one that was not.
+            Combined hints. A default that was given explicitly counts as not given.
 
         Examples
         --------
@@ -256,23 +258,23 @@ class Hints:
     @classmethod
     def of(cls, hints: Hints | Mapping[str, Any] | None) -> Hints:
         """
-        What holds for an array: `hints` over ``OUTCORE_HINTS``.
+        Return the hints that apply to an array: `hints` over ``OUTCORE_HINTS``.
 
         Parameters
         ----------
         hints
-            Hints, a mapping of them such as ``{"threads": 1}``, or None.
+            Hints, a mapping such as ``{"threads": 1}``, or None.
 
         Returns
         -------
         Hints
-            Those given; the ones left at their defaults are those of the environment.
+            Given hints, with those left at their defaults taken from the environment.
 
         Raises
         ------
         UsageError
-            ``bad-hint``: something else, or a name or value that is not known; that of the environment
-            is named.
+            ``bad-hint``: `hints` has another type, or a name or value is unknown; an error in the
+            environment names the variable.
 
         Examples
         --------
@@ -299,13 +301,13 @@ class Hints:
 
 @functools.cache
 def _default() -> Hints:
-    """No hints. Made once: hundreds of arrays may be opened with it."""
+    """Return default hints, created once because hundreds of arrays may be opened with them."""
     return Hints()
 
 
 @contextlib.contextmanager
 def _named(variable: str) -> Iterator[None]:
-    """What is wrong with an environment variable is said with its name."""
+    """Add the name of an environment variable to errors about its value."""
     try:
         yield
     except UsageError as error:
@@ -339,22 +341,22 @@ def _unknown(word: object, kind: str, known: Any, prefix: str = "") -> UsageErro
 
 def nbytes(amount: float | str) -> int:
     """
-    A number of bytes, from a number or from text such as ``"512 MiB"``, ``"1.5GB"``, ``"64k"``.
+    Return a number of bytes from a number or text such as ``"512 MiB"``, ``"1.5GB"``, ``"64k"``.
 
     Parameters
     ----------
     amount
-        A whole number of bytes, or a number and a unit: ``kB`` is 1000, ``KiB`` and ``k`` are 1024.
+        Whole number of bytes, or a number and a unit: ``kB`` is 1000, ``KiB`` and ``k`` are 1024.
 
     Returns
     -------
     int
-        The bytes, from 1 to 2**63 - 1.
+        Number of bytes, from 1 to 2**63 - 1.
 
     Raises
     ------
     UsageError
-        ``bad-hint``: something else.
+        ``bad-hint``: `amount` is anything else.
 
     Examples
     --------
@@ -383,14 +385,14 @@ def nbytes(amount: float | str) -> int:
 
 
 class MemoryLimit(int):
-    """The memory budget in bytes. As a context manager it restores the one before on leaving."""
+    """The memory budget in bytes. As a context manager it restores the previous budget on exit."""
 
-    #: Budget that leaving the context manager restores, or None.
+    #: Budget that the exit of the context manager restores, or None.
     before: int | None = None
 
     def __enter__(self) -> MemoryLimit:
         if self.before is not None:
-            _core.set_memory_limit(self)  # it holds already, unless this is entered again
+            _core.set_memory_limit(self)  # already set, unless this is entered a second time
         return self
 
     def __exit__(
@@ -408,31 +410,31 @@ class MemoryLimit(int):
 
 def memory(limit: int | str | None = None) -> MemoryLimit:
     """
-    The memory budget of this process: get it, set it, or set it for a while.
+    Get or set the memory budget of this process; in a ``with`` statement, set it temporarily.
 
-    All buffers of outcore are counted against it; results handed to the caller are not. The default
-    is a quarter of the limit of the control group or of what the machine has left at the first use,
-    whichever is less, and at least 64 MiB.
+    All buffers of outcore count in the budget; results returned to the caller do not. The default is a
+    quarter of the smaller of two amounts: the limit of the control group, and the memory that the
+    machine has left at the first use. It is at least 64 MiB.
 
     Parameters
     ----------
     limit
-        Bytes, as a number or as text (``"512 MiB"``). None leaves the budget as it is.
+        Budget in bytes, as a number or text (``"512 MiB"``). None leaves the budget unchanged.
 
     Returns
     -------
     MemoryLimit
-        The budget that now holds, an `int`. Used in a ``with`` statement, it restores the budget
-        that held before.
+        Current budget, an `int`. In a ``with`` statement, it restores the previous budget on exit.
 
     Raises
     ------
     UsageError
-        If `limit` is not an amount of memory.
+        `limit` is not an amount of memory.
 
     Notes
     -----
-    What is held already stays; new work must fit. One number for all threads.
+    Memory that is already reserved stays reserved; new work must fit. The budget applies to all
+    threads.
 
     Examples
     --------
@@ -453,19 +455,19 @@ def memory(limit: int | str | None = None) -> MemoryLimit:
     return wanted
 
 
-# What is wrong with the environment. Said at the first use, not here: the command line, which is
-# imported like everything else, answers with one line.
+# Error in the environment, raised at the first use and not at import: the command line then reports it
+# in one line.
 _complaint: UsageError | None = None
 
 
 def check_environment() -> None:
-    """Raise what is wrong with ``OUTCORE_MEMORY``, unless a budget was set since."""
+    """Raise the error in ``OUTCORE_MEMORY``, if any, unless a budget was set in the meantime."""
     if _complaint is not None:
         raise UsageError(_complaint.message, code=_complaint.code)
 
 
 def _keep_limit_over_fork() -> None:
-    # A forked child starts with an empty arena of its own; the budget is its parent's.
+    # A forked child starts with its own empty arena and the budget of its parent.
     limits: list[int] = []
     os.register_at_fork(
         before=lambda: limits.append(_core.memory_limit()),

@@ -1,13 +1,13 @@
 """
-Reports: what an access will do, what the work took, and pictures of that.
+Reports: plan of an access, cost of the work done, and pictures of both.
 
-| file        | holds |
+| file        | contents |
 |-------------|---|
-| `access.py` | `Report`, `BlocksReport`: the answers of `explain`; numbers for people |
+| `access.py` | `Report`, `BlocksReport`: results of `explain`; human-readable numbers |
 | `bars.py`   | `Drawn`: a report as a picture |
-| `svg.py`    | the writer of SVG, for other pictures, too |
-| `progress.py` | what `progress=` may be, and a bar |
-| `phases.py` | `Seconds`: where the time goes |
+| `svg.py`    | writer of SVG, also for other pictures |
+| `progress.py` | values of `progress=`, and a progress bar |
+| `phases.py` | `Seconds`: time spent in each phase |
 """
 
 from outcore.base.report.access import BlocksReport, Report, counted, human, human_time, thousands

@@ -1,8 +1,9 @@
 """
-What an access will do: the answer of `DiskArray.explain`.
+Plan of an access: the result of `DiskArray.explain`.
 
-The numbers are counted from the plan that would run, so they are exact. Two things may change before
-the access is made: the share that is in the page cache, a sample, and which decoded chunks are kept.
+The numbers are counted from the plan that would be executed, so they are exact. Two things may change
+before the access: the share of pages in the page cache, which is sampled, and the set of cached decoded
+chunks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["BlocksReport", "Report", "counted", "human", "human_time", "thousand
 
 def human(count: int) -> str:
     """
-    A number of bytes for people.
+    Format a number of bytes for people.
 
     Examples
     --------
@@ -36,7 +37,7 @@ def human(count: int) -> str:
 
 def human_time(nanoseconds: int) -> str:
     """
-    A time for people.
+    Format a time for people.
 
     Examples
     --------
@@ -51,7 +52,7 @@ def human_time(nanoseconds: int) -> str:
 
 def counted(number: int, what: str) -> str:
     """
-    So many of something.
+    Format a count and its noun, in the plural unless the count is 1.
 
     >>> counted(1, "tile"), counted(3, "tile"), counted(2, "pass")
     ('1 tile', '3 tiles', '2 passes')
@@ -61,7 +62,7 @@ def counted(number: int, what: str) -> str:
 
 def thousands(number: int) -> str:
     """
-    A number for people.
+    Format a number with separators of thousands.
 
     >>> thousands(1234567)
     '1,234,567'
@@ -72,40 +73,41 @@ def thousands(number: int) -> str:
 @dataclass(frozen=True, slots=True)
 class Report(Drawn):
     """
-    The plan of one read or write, in numbers and in words (`str`).
+    The plan of one read or write, in numbers and as text (`str`).
 
     Parameters
     ----------
     path, section, direction
-        What was asked: ``direction`` is ``"read"`` or ``"write"``.
+        Path of the array, section, and ``"read"`` or ``"write"``.
     method, why
-        How the bytes are reached and the reason in one sentence.
+        Access method, and the reason in one sentence.
     engine, engine_why
-        Who runs it, and why another one does not.
+        I/O engine, and the reason why another one is not used.
     reads, read_bytes, writes, written_bytes
-        Requests to the system and the bytes they carry.
+        Number of requests to the operating system, and their bytes.
     mapped_bytes
-        Bytes copied straight out of or into mapped files, without a request.
+        Bytes copied directly from or to mapped files, without a request.
     useful_bytes
         Bytes of the section itself.
     decodes, encodes
-        Chunks that go through a codec.
+        Number of chunks that are decoded or encoded.
     kept
-        Chunks that are kept decoded from an access before, and so are neither read nor decoded. They
-        may have to give way before this access is made; then it reads them.
+        Number of decoded chunks cached by an earlier access, which are neither read nor decoded. If
+        they are evicted before this access, it reads them.
     rounds
-        Steps of the plan.
+        Number of steps of the plan.
     peak_bytes
-        Memory held at once besides the result.
+        Peak memory in bytes in addition to the result.
     budget
-        Memory that the operation might hold.
+        Memory in bytes that the operation may use.
     cached
-        Share of the needed pages in the page cache, 0 to 1; None if not looked at.
+        Fraction of the needed pages in the page cache, 0 to 1; None if unknown.
     disk
-        Where the figures of the disk come from: ``"measured"`` (by ``outcore bench``), ``"learned"``
-        (from reads, in this process or an earlier one) or ``"assumed"``.
+        Source of the disk parameters: ``"measured"`` (by ``outcore bench``), ``"learned"`` (from reads,
+        in this process or an earlier one) or ``"assumed"``.
     disk_latency_ns, disk_rate
-        These figures: nanoseconds for one more request at depth, bytes per second beyond that.
+        Disk parameters: nanoseconds for one additional concurrent request, and bytes per second for
+        larger requests.
     """
 
     path: str
@@ -134,17 +136,17 @@ class Report(Drawn):
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that are read, written or copied out of a mapping."""
+        """Bytes that are read, written or copied from or to a mapping."""
         return self.read_bytes + self.written_bytes + self.mapped_bytes
 
     @property
     def mapped_written_bytes(self) -> int:
-        """Of the bytes that are copied out of or into mapped files, those that are written."""
+        """Part of `mapped_bytes` that is copied into mapped files."""
         return self.mapped_bytes if self.direction == "write" else 0
 
     @property
     def useful(self) -> float:
-        """Share of the moved bytes that belongs to the section, 0 to 1."""
+        """Fraction of the moved bytes that belongs to the section, 0 to 1."""
         return min(1.0, self.useful_bytes / self.moved_bytes) if self.moved_bytes else 1.0
 
     def __str__(self) -> str:
@@ -193,30 +195,30 @@ class Report(Drawn):
 @dataclass(frozen=True, slots=True)
 class BlocksReport(Drawn):
     """
-    A loop over the blocks of an array, or a copy of one array into another, in numbers and in words.
+    A loop over the blocks of an array, or a block-wise copy, in numbers and as text (`str`).
 
     Parameters
     ----------
     path, target
-        The array that is read, and the one that each block is copied to, or None.
+        Path of the array that is read, and path of the array that is written, or None.
     shape, blocks, bytes
         Shape of the largest block, number of blocks, bytes of all elements.
     held_bytes, least_bytes
-        Memory of the blocks that exist at once, and what the least read (or write) takes besides.
+        Bytes of the blocks that exist at once, and the least additional bytes to read (or write) one.
     chunks, decodes
-        Chunks of `path` that go through a codec, and how often they do: more often where blocks cut
-        them. Chunks that are kept from one block to the next are not decoded again, so it may be less.
+        Number of chunks of `path` with a codec, and number of decodings: more if blocks cut chunks,
+        fewer if decoded chunks are cached between blocks.
     written_chunks, encodes
-        The same for `target`.
+        Number of chunks of `target` with a codec, and number of encodings.
     shards, shard_writes
-        Shards of `target`, and how often they are written.
+        Number of shards of `target`, and number of times they are written.
     given
-        The caller gave the shape of the blocks.
+        True if the caller gave the shape of the blocks.
     needed
-        A budget with which each chunk is handled once, beside what others hold now; None where it is,
-        or where `given`.
+        Budget in bytes with which each chunk is coded once, in addition to the memory now used by
+        others; None if that is so already, or if `given`.
     budget
-        Memory that operations may hold beside the loop.
+        Memory in bytes that operations may use in addition to the loop.
     """
 
     path: str
@@ -238,7 +240,7 @@ class BlocksReport(Drawn):
 
     @property
     def once(self) -> bool:
-        """Whether each chunk is decoded or encoded, and each shard written, once."""
+        """True if each chunk is decoded or encoded once, and each shard written once."""
         done = (self.decodes, self.encodes, self.shard_writes)
         return done == (self.chunks, self.written_chunks, self.shards)
 
@@ -279,5 +281,5 @@ class BlocksReport(Drawn):
 
 
 def _some(bars: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Those that are not 0."""
+    """Return the bars that are not 0."""
     return [(name, value) for name, value in bars if value]

@@ -1,14 +1,14 @@
 """
-Where the time of a program goes: seconds per phase, from the live run.
+Time spent in each phase of a program, measured in the live run.
 
-Problem. Counts say what was moved, not what it took; whether ranks wait for the disk, for messages or
-for each other, nobody can tell from outside. But a read of one element takes two microseconds, and a
-clock that costs as much would tell of itself.
-Idea. Each array has a dictionary of seconds, by phase and thread. Who works for it reads the clock
-before and after, and adds the difference: no call of ours, no lock.
+Problem: counts show what was moved, not how long it took, and a user cannot see whether ranks wait for
+the disk, for messages or for each other. But reading one element takes two microseconds, so an
+expensive clock would dominate the measurement. Approach: each array has a dictionary of seconds by
+phase and thread. Code that works for the array reads the clock before and after and adds the
+difference, without a function call or a lock.
 
-Invariants. A thread changes its own entries alone, so nothing is lost. What several threads take counts
-in full: sums may be more than the time that passed.
+Invariants: a thread changes only its own entries, so no update is lost. The time of each thread counts
+in full, so sums may exceed the elapsed time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Seconds(dict[tuple[str, int], float]):
         return 0.0
 
     def told(self, *phases: str) -> dict[str, float]:
-        """Of these phases, by name: ``"read_seconds"`` of ``"read"``."""
+        """Return totals of the given phases by name: ``"read_seconds"`` for ``"read"``."""
         found = dict.fromkeys(phases, 0.0)
         for (phase, _), seconds in list(self.items()):
             if phase in found:

@@ -1,4 +1,4 @@
-"""What ``progress=`` may be, and a progress bar."""
+"""Values of ``progress=``, and a progress bar."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from outcore.errors import UsageError
 
 __all__ = ["Bar", "Progress", "ProgressArgument", "progress_of"]
 
-#: Called with what is done, and with all that is to be done, in bytes or steps.
+#: Function called with the amount done and the total amount, in bytes or steps.
 Progress = Callable[[int, int], None]
-#: What the user passes.
+#: Value of the argument ``progress=``.
 ProgressArgument = Progress | bool | None
 
 
 def progress_of(value: ProgressArgument, title: str, *, shows: bool = True) -> Progress:
     """
-    What is called with the progress of a call.
+    Return the function that is called with the progress of a call.
 
     Parameters
     ----------
     value
-        A function; True for a bar on stderr; None or False for nothing.
+        Function; or True for a bar on stderr; or None or False for no progress.
     title
-        Of the bar.
+        Title of the bar.
     shows
-        Whether this process shows a bar: of several ranks one does.
+        Whether this process shows a bar (one of several ranks does).
 
     Raises
     ------
     UsageError
-        ``bad-progress``: it is something else.
+        ``bad-progress``: `value` is anything else.
     """
     if value is True and shows:
         return _bar(title)
@@ -49,7 +49,7 @@ def progress_of(value: ProgressArgument, title: str, *, shows: bool = True) -> P
 
 
 def _bar(title: str) -> Progress:
-    """A bar that ends its line when all is done, also where nobody ends it."""
+    """Return a bar that ends its line when all is done, even if it is never closed."""
     bars: list[Bar] = []
 
     def show(done: int, total: int) -> None:
@@ -64,18 +64,19 @@ def _bar(title: str) -> Progress:
 
 class Bar:
     """
-    A progress bar on stderr: tqdm's if it is installed, else plain text; none if piped.
+    A progress bar on stderr: tqdm's if it is installed, else plain text; none if stderr is not a
+    terminal.
 
     Parameters
     ----------
     title
-        What is under way.
+        Title of the bar.
     quiet
-        None at all.
+        If True, show no bar.
     stream
-        Instead of stderr.
+        Stream to use instead of stderr.
     piped
-        Also if nobody looks at it on a terminal.
+        If True, show the bar even if the stream is not a terminal.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Bar:
             )
 
     def __call__(self, done: int, total: int) -> None:
-        """So much is done."""
+        """Show the amount done."""
         if self._quiet:
             return
         if self._bar is not None:

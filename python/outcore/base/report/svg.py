@@ -1,8 +1,8 @@
 """
-A writer of SVG: shapes in, one text out.
+Writer of SVG: shapes in, one text out.
 
-Numbers are rounded to a tenth and attributes written in the order given, so equal pictures are equal
-texts. Nothing is fetched: no fonts, styles or scripts of elsewhere.
+Numbers are rounded to a tenth and attributes are written in the given order, so equal pictures are
+equal texts. A document refers to no external fonts, styles or scripts.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def boxes(places: Iterable[Box]) -> str:
 
 class Svg:
     """
-    A picture that grows shape by shape.
+    An SVG picture, built shape by shape.
 
-    Attributes are given as keywords: ``_`` stands for ``-``, and ``kind`` for ``class``.
+    Attributes are keyword arguments: ``_`` stands for ``-``, and ``kind`` for ``class``.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class Svg:
         self._add("path", {"d": d, **more})
 
     def text(self, x: float, y: float, text: str, size: float = 12, **more: Value) -> None:
-        """Write a line of text; `y` is its foot."""
+        """Write a line of text with its baseline at `y`."""
         self._add("text", {"x": x, "y": y, "font-size": size, **more}, escape(text))
 
     def begin(self, **more: Value) -> None:
@@ -90,7 +90,7 @@ class Svg:
         self._lines.append("</g>")
 
     def finish(self, width: float, height: float) -> str:
-        """Give the document."""
+        """Return the document."""
         size = f"width='{number(width)}' height='{number(height)}'"
         view = f"viewBox='0 0 {number(width)} {number(height)}'"
         head = (
@@ -115,7 +115,7 @@ class Svg:
             if isinstance(value, float):
                 value = number(value) if "opacity" not in name else f"{value:.2f}"
             text = quoteattr(str(value))
-            # Single quotes throughout, where the text has none.
+            # Use single quotes unless the text has one.
             return f" {name}='{text[1:-1]}'" if "'" not in text else f" {name}={text}"
 
         return "".join(one(*pair) for pair in attributes.items())
