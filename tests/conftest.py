@@ -14,7 +14,7 @@ import pytest
 import lanes
 from outcore import _core
 from outcore.arrays import measured
-from outcore.formats.zarr_format import ZarrFormat
+from outcore.formats.zarr.format import ZarrFormat
 from ranks import UNDER_MPI, communicator
 
 # Machines that run tests are busy: time says nothing. A failure prints how to repeat it.

@@ -1,34 +1,34 @@
 """
-Everything outcore raises.
+Exceptions of outcore.
 
 ::
 
     OutcoreError(Exception)            .code  .path  .rank
     ├── SectionError(IndexError)       the section does not fit the array
-    │   └── FancyIndexError            a field name; an array, where only sections are taken
-    ├── DistributionError(ValueError)  no array can be distributed like that
-    ├── BudgetError(MemoryError)       the work cannot be done within the memory budget  .needed
-    ├── FormatError(ValueError)        the file is not what its format promises   .offset
-    │   ├── UnsupportedError           valid, but outcore cannot read or write this feature
+    │   └── FancyIndexError            a field name; or an array where only sections are allowed
+    ├── DistributionError(ValueError)  invalid distribution of an array
+    ├── BudgetError(MemoryError)       the operation does not fit the memory budget  .needed
+    ├── FormatError(ValueError)        the file violates its format   .offset
+    │   ├── UnsupportedError           valid, but outcore does not support this feature
     │   └── NoSuchMemberError(KeyError)  a group has no array and no group of that name
-    ├── StorageError(OSError)          the operating system said no
+    ├── StorageError(OSError)          an operating system call failed
     │   │                              .errno .filename .offset .length
     │   ├── NotFoundError(FileNotFoundError)
     │   ├── AlreadyExistsError(FileExistsError)
     │   └── PermissionDeniedError(PermissionError)
-    ├── LinAlgError(numpy.linalg.LinAlgError)   a matrix that cannot be factored, or solved with
-    ├── CollectiveError                some rank failed or is missing; all ranks raise it  .ranks
-    ├── UsageError(ValueError)         an argument no call would accept (mode, hint, option)
+    ├── LinAlgError(numpy.linalg.LinAlgError)   the matrix cannot be factored or solved
+    ├── CollectiveError                a rank failed or is missing; all ranks raise it  .ranks
+    ├── UsageError(ValueError)         an invalid argument (mode, hint, option)
     │   ├── AxisError(IndexError)      there is no such axis (also NumPy's AxisError)
-    │   └── PathTypeError(TypeError)   what was given as a path is none
+    │   └── PathTypeError(TypeError)   a path of an invalid type
     └── InternalError                  a bug in outcore; please report
 
-The name in brackets is a second base, so that code that catches `OSError`, `FileNotFoundError`,
-`IndexError`, `KeyError`, `MemoryError`, `ValueError` or `numpy.linalg.LinAlgError` goes on working.
-`BudgetError` is a `ValueError`, and `FancyIndexError` an `UnsupportedError`, besides. ``code`` is stable
-and append-only: ``docs/status/error-codes.md``. It decides the class where one is more exact than the
-one that was raised: a `StorageError` with the code ``not-found`` is a `NotFoundError`, wherever it comes
-from. Messages say what failed, where, the numbers, then the next step.
+The name in brackets is a second base class, so that code that catches `OSError`, `FileNotFoundError`,
+`IndexError`, `KeyError`, `MemoryError`, `ValueError` or `numpy.linalg.LinAlgError` keeps working.
+`BudgetError` is also a `ValueError`, and `FancyIndexError` an `UnsupportedError`. ``code`` is stable
+and append-only: ``docs/status/error-codes.md``. A code may select a more specific class than the one
+that was raised: a `StorageError` with the code ``not-found`` is always a `NotFoundError`. A message has
+the failure, its object, the numbers, and the next step.
 """
 
 from __future__ import annotations
@@ -65,18 +65,18 @@ __all__ = [
 
 class OutcoreError(Exception):
     """
-    Base of all errors of outcore.
+    Base class of all exceptions of outcore.
 
     Parameters
     ----------
     message
-        What failed, where, the numbers, then the next step.
+        Failure, its object, the numbers, and the next step.
     code
         Stable code such as ``"index-out-of-bounds"``.
     path
-        The file concerned, if any.
+        Path of the file concerned, if any.
     rank
-        The MPI rank concerned, if any.
+        MPI rank concerned, if any.
     details
         Further attributes of the class (``offset``, ``length``, ``errno``).
     """
@@ -87,10 +87,10 @@ class OutcoreError(Exception):
     details: dict[str, Any]
 
     def __new__(cls, message: str, *, code: str, **_: Any) -> Self:
-        """Make an instance of the most exact class for this code."""
+        """Create an instance of the most specific class for this code."""
         exact = _EXACT.get(code, cls)
         kind = exact if issubclass(exact, cls) else cls
-        # The second base of that class makes it: only `OSError` knows how to make one.
+        # The second base of that class creates the instance: only `OSError` can create its own.
         return super(OutcoreError, kind).__new__(kind, message)
 
     def __init__(
@@ -118,10 +118,10 @@ class OutcoreError(Exception):
         return f"[{self.code}] {self.message}"
 
     def _tell_system(self) -> None:
-        """Fill the fields of the second base, where it has any."""
+        """Fill the fields of the second base class, if it has any."""
 
     def speak_of(self, name: str, instead_of: str) -> None:
-        """Give a file the name that the caller knows, where its temporary one was told."""
+        """Replace the temporary path of a file in the error by the path that the caller knows."""
         self.message = self.message.replace(instead_of, name)
         self.args = (self.message,)
         self.path = None if self.path is None else self.path.replace(instead_of, name)
@@ -129,17 +129,21 @@ class OutcoreError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         keywords = {"code": self.code, "path": self.path, "rank": self.rank, **self.details}
-        # Of other causes nobody knows whether they can be pickled.
+        # Other causes may not support pickling.
         cause = self.__cause__ if isinstance(self.__cause__, OutcoreError) else None
         notes = {"__notes__": self.__notes__} if hasattr(self, "__notes__") else None
         return (_rebuild, (type(self), self.message, keywords, cause), notes)
 
 
 class StaysInProcess:
-    """Base of what belongs to its process, or to ranks: pickling and copying it raises `UsageError`."""
+    """
+    Base class of objects that belong to one process, or to ranks.
+
+    Pickling or copying such an object raises `UsageError`.
+    """
 
     __slots__ = ()
-    #: What to do, in messages.
+    #: Advice in the message.
     _elsewhere = "make it there"
 
     def __reduce__(self) -> NoReturn:
@@ -148,7 +152,7 @@ class StaysInProcess:
 
 
 def stays(what: str, instead: str = "open it where it is needed", **details: Any) -> UsageError:
-    """Return the error for an object that another process cannot have."""
+    """Return the error for an object that cannot be passed to another process."""
     return UsageError(
         f"{what}: it belongs to this process and its ranks; {instead}",
         code="other-process",
@@ -170,23 +174,23 @@ class SectionError(OutcoreError, IndexError):
 
 
 class DistributionError(OutcoreError, ValueError):
-    """No array can be distributed like that, or the ranks do not agree on how it is."""
+    """The distribution of an array is invalid, or differs between ranks."""
 
 
 class BudgetError(OutcoreError, ValueError, MemoryError):
-    """The work cannot be done within the memory budget; with ``needed`` bytes it could."""
+    """The operation does not fit the memory budget; ``needed`` is a sufficient budget in bytes."""
 
     needed: int | None = None
 
 
 class FormatError(OutcoreError, ValueError):
-    """The file is not what its format promises."""
+    """The file violates its format."""
 
     offset: int | None = None
 
 
 class UnsupportedError(FormatError):
-    """Valid, but outcore cannot read or write this feature."""
+    """The file or option is valid, but outcore does not support the feature."""
 
 
 class NoSuchMemberError(FormatError, KeyError):
@@ -195,15 +199,15 @@ class NoSuchMemberError(FormatError, KeyError):
 
 class FancyIndexError(SectionError, UnsupportedError):
     """
-    A field name, or an array, a list or a boolean where only sections are taken.
+    A field name, or an array, a list or a boolean where only sections are allowed.
 
-    Reads and writes of an array take arrays of indices, also those of all ranks; `outcore.read_all`,
+    Reads and writes of an array accept arrays of indices, also collective ones; `outcore.read_all`,
     `CollectiveArray.explain_all`, `DiskArray.prefetch` and `DiskArray.explain_copy` do not.
     """
 
 
 class StorageError(OutcoreError, OSError):
-    """The operating system said no, or the file ended early."""
+    """An operating system call failed, or the file ended early."""
 
     offset: int | None = None
     length: int | None = None
@@ -216,43 +220,43 @@ class StorageError(OutcoreError, OSError):
 
 
 class NotFoundError(StorageError, FileNotFoundError):
-    """There is no such file or folder, or a part of its path is none."""
+    """The file or folder does not exist, or a part of its path is not a folder."""
 
     _errno = numbers.ENOENT
 
 
 class AlreadyExistsError(StorageError, FileExistsError):
-    """Something has that name already, and may not be replaced."""
+    """The name already exists, and may not be replaced."""
 
     _errno = numbers.EEXIST
 
 
 class PermissionDeniedError(StorageError, PermissionError):
-    """The system forbids it."""
+    """The operating system denies access."""
 
     _errno = numbers.EACCES
 
 
 class LinAlgError(OutcoreError, np.linalg.LinAlgError):
-    """A matrix that cannot be factored, or that no system of equations can be solved with."""
+    """The matrix cannot be factored, or no system of equations can be solved with it."""
 
 
 class CollectiveError(OutcoreError):
-    """A rank failed, called something else, or is missing; ``ranks`` says which."""
+    """A rank failed, made a different call, or is missing; ``ranks`` has these ranks."""
 
     ranks: tuple[int, ...] = ()
 
 
 class UsageError(OutcoreError, ValueError):
-    """An argument that no call would accept: a mode, a hint, an option."""
+    """An argument is invalid for any call: a mode, a hint, an option."""
 
 
 class AxisError(UsageError, np.exceptions.AxisError):
-    """There is no such axis, or it is named twice; NumPy's error of that name, and an `IndexError`."""
+    """There is no such axis, or it is named twice; also NumPy's `AxisError` and an `IndexError`."""
 
 
 class PathTypeError(UsageError, TypeError):
-    """What was given as a path is no path: an open file, bytes, a number."""
+    """A path has an invalid type: an open file, bytes, a number."""
 
 
 class InternalError(OutcoreError):
@@ -260,7 +264,7 @@ class InternalError(OutcoreError):
 
 
 def callers_line() -> int:
-    """The ``stacklevel`` with which `warnings.warn` names the line that called outcore."""
+    """Return the ``stacklevel`` with which `warnings.warn` reports the line that called outcore."""
     here = os.path.dirname(__file__) + os.sep
     frame, level = sys._getframe(1), 1  # noqa: SLF001
     while frame.f_code.co_filename.startswith(here) and frame.f_back is not None:
@@ -269,14 +273,14 @@ def callers_line() -> int:
 
 
 def advice(word: object, known: Iterable[str]) -> str:
-    """End of a message about a word that is not known: the nearest one that is."""
-    import difflib  # long to import, and only for errors
+    """Return the end of a message about an unknown name: the nearest known one."""
+    import difflib  # slow to import, and only needed for errors
 
     near = difflib.get_close_matches(str(word), list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else "."
 
 
-# Codes that mean a more exact class than the one that is raised.
+# Codes that select a more specific class than the one that is raised.
 _EXACT: dict[str, type[OutcoreError]] = {
     "already-exists": AlreadyExistsError,
     "bad-axis": AxisError,

@@ -11,7 +11,8 @@ import threading
 import pytest
 
 import outcore
-from outcore.formats import zarr2, zarr3
+from outcore.formats.zarr import version2 as zarr2
+from outcore.formats.zarr import version3 as zarr3
 
 h5py = pytest.importorskip("h5py")
 zarr = pytest.importorskip("zarr")

@@ -13,7 +13,7 @@ import pytest
 
 import outcore
 from outcore import _core, errors
-from outcore.formats import hdf5_filters
+from outcore.formats.hdf5 import filters as hdf5_filters
 
 h5py = pytest.importorskip("h5py")
 plugin = pytest.importorskip("hdf5plugin")

@@ -19,7 +19,8 @@ import pytest
 
 import outcore
 from outcore import _core, errors, formats
-from outcore.formats import hdf5_access, hdf5_redo
+from outcore.formats.hdf5 import access as hdf5_access
+from outcore.formats.hdf5 import redo as hdf5_redo
 
 h5py = pytest.importorskip("h5py")
 
@@ -313,7 +314,7 @@ def _leave_half_a_change(path: Path) -> None:
         """
         import os, sys
         import outcore
-        from outcore.formats import hdf5_redo
+        from outcore.formats.hdf5 import redo as hdf5_redo
 
         apply = hdf5_redo._apply
 

@@ -12,7 +12,7 @@ import pytest
 import outcore
 from fuzz.hdf5_checksums import lookup3
 from outcore import errors
-from outcore.formats.hdf5_index import check_index
+from outcore.formats.hdf5.index import check_index
 
 h5py = pytest.importorskip("h5py")
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import cli, errors
-from outcore.formats import hdf5_virtual
+from outcore.formats.hdf5 import virtual as hdf5_virtual
 
 h5py = pytest.importorskip("h5py")
 

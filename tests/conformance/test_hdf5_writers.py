@@ -15,7 +15,7 @@ import pytest
 
 import outcore
 from outcore import errors
-from outcore.formats.hdf5_chunks import ChunkTable
+from outcore.formats.hdf5.chunks import ChunkTable
 
 h5py = pytest.importorskip("h5py")
 

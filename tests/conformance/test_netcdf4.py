@@ -11,7 +11,9 @@ import pytest
 import outcore
 from conformance import elements
 from outcore import errors, formats
-from outcore.formats import hdf5_access, hdf5_attrs, hdf5_heaps
+from outcore.formats.hdf5 import access as hdf5_access
+from outcore.formats.hdf5 import attrs as hdf5_attrs
+from outcore.formats.hdf5 import heaps as hdf5_heaps
 
 h5py = pytest.importorskip("h5py")
 netCDF4 = pytest.importorskip("netCDF4")

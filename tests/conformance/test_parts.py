@@ -16,7 +16,8 @@ import outcore
 from outcore import formats
 from outcore.cli import main as command
 from outcore.compute import jobs
-from outcore.formats import part_manifest, whole
+from outcore.formats import whole
+from outcore.formats.parts import manifest as part_manifest
 from outcore.testing.sim import SimWorld
 
 DTYPES = ("f8", ">i2", "?", "S3", "c16", [("a", "i2"), ("b", "f4", (2,))], "M8[ms]")

@@ -19,7 +19,10 @@ from test_parts import by_numpy, known, left
 import outcore
 from outcore import formats
 from outcore.cli import main as command
-from outcore.formats import durable, npy, part_files, part_manifest, parts, whole
+from outcore.formats import durable, npy, whole
+from outcore.formats.parts import files as part_files
+from outcore.formats.parts import format as parts
+from outcore.formats.parts import manifest as part_manifest
 from outcore.testing.sim import SimWorld
 
 quick = one_array.quick

@@ -12,7 +12,7 @@ import pytest
 
 import outcore
 from outcore import errors
-from outcore.formats.zarr_shards import crc32c
+from outcore.formats.zarr.shards import crc32c
 
 DATA = np.arange(1 << 19, dtype="<i4")
 TEXT = np.array([f"word {k}" for k in range(256)], object)

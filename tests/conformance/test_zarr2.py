@@ -11,8 +11,8 @@ from test_zarr3 import same, values
 
 import outcore
 from outcore import errors, formats
-from outcore.formats import zarr2
 from outcore.formats.layout import Codec
+from outcore.formats.zarr import version2 as zarr2
 
 zarr = pytest.importorskip("zarr")
 numcodecs = pytest.importorskip("numcodecs")

@@ -15,7 +15,7 @@ import pytest
 
 import outcore
 from outcore import _core, errors
-from outcore.formats.zip_archive import Archive
+from outcore.formats.zarr.zip_archive import Archive
 
 METHODS = {
     "stored": zipfile.ZIP_STORED,

@@ -17,7 +17,8 @@ import numpy as np
 from traced import Trace
 
 import outcore
-from outcore.formats import hdf5_redo, unfinished
+from outcore.formats import unfinished
+from outcore.formats.hdf5 import redo as hdf5_redo
 
 SHAPE = (60, 40)
 OLD = np.arange(1, 2401, dtype="<i4").reshape(SHAPE)

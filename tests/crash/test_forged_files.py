@@ -14,7 +14,9 @@ from outcore.compute import jobs
 from outcore.compute.jobs.calls import encoded
 from outcore.compute.jobs.journal import Journal
 from outcore.errors import OutcoreError
-from outcore.formats import durable, hdf5_redo, part_files, side_files, unfinished
+from outcore.formats import durable, side_files, unfinished
+from outcore.formats.hdf5 import redo as hdf5_redo
+from outcore.formats.parts import files as part_files
 
 OTHER = 54321
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")

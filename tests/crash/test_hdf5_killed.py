@@ -18,7 +18,9 @@ from test_formats_killed import dies_at, each_step, switched_once
 
 import outcore
 from outcore import _core, errors, formats
-from outcore.formats import durable, hdf5_access, hdf5_redo
+from outcore.formats import durable
+from outcore.formats.hdf5 import access as hdf5_access
+from outcore.formats.hdf5 import redo as hdf5_redo
 
 h5py = pytest.importorskip("h5py")
 netCDF4 = pytest.importorskip("netCDF4")

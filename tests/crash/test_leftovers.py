@@ -12,7 +12,7 @@ import pytest
 import outcore
 from killed import dies_at
 from outcore.compute import jobs
-from outcore.formats import zarr_staged
+from outcore.formats.zarr import staged as zarr_staged
 
 pytest.importorskip("h5py")
 pytest.importorskip("netCDF4")

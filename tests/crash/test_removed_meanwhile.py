@@ -27,7 +27,9 @@ from outcore.errors import (
     UnsupportedError,
     UsageError,
 )
-from outcore.formats import durable, locks, npy, part_files, unfinished, zarr_store
+from outcore.formats import durable, locks, npy, unfinished
+from outcore.formats.parts import files as part_files
+from outcore.formats.zarr import store as zarr_store
 from outcore.problems.placement import making
 from outcore.ranks.restart.calls import checkpoint, restore
 from outcore.ranks.restart.folder import Folder, Manifest

@@ -9,8 +9,7 @@ import pytest
 
 import outcore
 from applications import SMALL, results, run
-from outcore import _core
-from outcore import mpi
+from outcore import _core, mpi
 from outcore.testing.sim import SimWorld
 
 PNG = b"\x89PNG\r\n\x1a\n"

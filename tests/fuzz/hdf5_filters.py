@@ -12,7 +12,7 @@ import numpy as np
 from fuzz.chance import LIES, Chance
 from fuzz.lane import Files, Target
 from outcore.errors import FormatError
-from outcore.formats import hdf5_filters
+from outcore.formats.hdf5 import filters as hdf5_filters
 
 
 @functools.cache

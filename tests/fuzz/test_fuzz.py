@@ -88,7 +88,7 @@ def test_heaps_and_types_are_checked_before_the_library_reads_them(tmp_path, tar
 def test_no_process_is_started_unless_asked(tmp_path, monkeypatch):
     """Whoever owns the file; the documents say when to ask."""
     h5py = pytest.importorskip("h5py")
-    from outcore.formats import hdf5_guard
+    from outcore.formats.hdf5 import guard as hdf5_guard
 
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
@@ -115,7 +115,7 @@ def test_no_process_is_started_unless_asked(tmp_path, monkeypatch):
 def test_a_rehearsal_takes_the_death(tmp_path, monkeypatch):
     """Whatever the library does to the child, the parent goes on and refuses the file."""
     h5py = pytest.importorskip("h5py")
-    from outcore.formats import hdf5_guard
+    from outcore.formats.hdf5 import guard as hdf5_guard
 
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:

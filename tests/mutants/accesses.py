@@ -168,7 +168,7 @@ MUTANTS = [
         why="what is written into a contiguous HDF5 dataset would be undone by a program that has it open",
     ),
     Mutant(
-        file="python/outcore/formats/hdf5_chunks.py",
+        file="python/outcore/formats/hdf5/chunks.py",
         before="            self._refuse_twins(keys, rows)\n",
         after="",
         killed_by="tests/conformance/test_hdf5_tables.py::test_two_chunks_for_one_place_are_damage",
@@ -176,7 +176,7 @@ MUTANTS = [
     ),
     # Calls inside calls of the same thread
     Mutant(
-        file="python/outcore/formats/hdf5_access.py",
+        file="python/outcore/formats/hdf5/access.py",
         before="    if _changed.get(key) == threading.get_ident():\n",
         after="    if False:\n",
         killed_by=f"{NESTED}::test_an_hdf5_file_is_not_changed_while_its_thread_changes_it",

@@ -41,14 +41,14 @@ MUTANTS = [
         why="missing values would become numbers where elements are cast",
     ),
     Mutant(
-        file="python/outcore/formats/zarr3.py",
+        file="python/outcore/formats/zarr/version3.py",
         before="        attrs[MISSING] = encoded(missing, dtype)\n",
         after="        attrs[MISSING] = missing.item()\n",
         killed_by=f"{MISSING}::test_files_and_groups_keep_what_is_missing",
         why="xarray could not open a Zarr v3 array of floating point numbers",
     ),
     Mutant(
-        file="python/outcore/formats/hdf5_create.py",
+        file="python/outcore/formats/hdf5/create.py",
         before='        shape = () if spec.dtype.kind == "S" else (1,)\n',
         after="        shape = (1,)\n",
         killed_by=f"{MISSING}::test_files_and_groups_keep_what_is_missing",

@@ -3,19 +3,19 @@
 from mutants import Mutant
 
 DURABLE = "python/outcore/formats/durable.py"
-REDO = "python/outcore/formats/hdf5_redo.py"
-ACCESS = "python/outcore/formats/hdf5_access.py"
-STORE = "python/outcore/formats/zarr_store.py"
+REDO = "python/outcore/formats/hdf5/redo.py"
+ACCESS = "python/outcore/formats/hdf5/access.py"
+STORE = "python/outcore/formats/zarr/store.py"
 KILLED = "tests/crash/test_hdf5_killed.py"
 PREFIXES = "tests/crash/test_prefixes.py"
-LOOKUP = "python/outcore/formats/hdf5_lookup.py"
-CHUNKS = "python/outcore/formats/hdf5_chunks.py"
-FILTERS = "python/outcore/formats/hdf5_filters.py"
+LOOKUP = "python/outcore/formats/hdf5/lookup.py"
+CHUNKS = "python/outcore/formats/hdf5/chunks.py"
+FILTERS = "python/outcore/formats/hdf5/filters.py"
 FILTERED = "tests/conformance/test_hdf5_filters.py::test_"
 LOOKED_UP = "tests/unit/test_hdf5_lookup.py::test_"
 TOGETHER = "tests/unit/test_failing_together.py::test_"
 
-TYPES = "python/outcore/formats/hdf5_types.py"
+TYPES = "python/outcore/formats/hdf5/types.py"
 FILLS = "tests/conformance/test_fill_values_read_back.py::test_"
 
 NAMES = "tests/conformance/test_netcdf4_names.py::test_"
@@ -54,7 +54,7 @@ MUTANTS = [
         why="elements of a schedule would have strings that go on behind the NUL that ends them",
     ),
     Mutant(
-        file="python/outcore/formats/hdf5_index.py",
+        file="python/outcore/formats/hdf5/index.py",
         before="        first = size + room\n",
         after="        first = size\n",
         killed_by=(
@@ -64,14 +64,14 @@ MUTANTS = [
         why="elements of a compact dataset would be read from the wrong bytes of its object header",
     ),
     Mutant(
-        file="python/outcore/formats/hdf5.py",
+        file="python/outcore/formats/hdf5/format.py",
         before="                if inner is not None and self.is_netcdf:\n                    inner",
         after="                if False:\n                    inner",
         killed_by=f"{NAMES}open_gives_the_variable_not_the_dimension",
         why="elements would be written to the placeholder of a dimension, and lost",
     ),
     Mutant(
-        file="python/outcore/formats/netcdf4_names.py",
+        file="python/outcore/formats/hdf5/netcdf_names.py",
         before="    return _hidden(name) if taken or variable in dims else name\n",
         after="    return name\n",
         killed_by=f"{NAMES}conversions_carry_names_of_netcdf",
@@ -88,7 +88,7 @@ MUTANTS = [
         why="elements that were never written would show the bytes of a pointer",
     ),
     Mutant(
-        file="python/outcore/formats/hdf5_index.py",
+        file="python/outcore/formats/hdf5/index.py",
         before="    if chunked and body[2] & _PLAIN_EDGES and",
         after="    if False and",
         killed_by=f"{FILTERED}edges_that_are_not_filtered_are_refused",
@@ -144,7 +144,7 @@ MUTANTS = [
         why="an append would make chunks anew that are there, with the fill value in place of the old elements",
     ),
     Mutant(
-        file="python/outcore/formats/hdf5_growing.py",
+        file="python/outcore/formats/hdf5/growing.py",
         before="overlay.place_of(offset, stored) if self.encoded else",
         after="None if self.encoded else",
         killed_by=f"{TOGETHER}an_append_in_parts_into_a_chunk_that_was_moved_to_the_log",
@@ -275,21 +275,21 @@ MUTANTS = [
         why="elements of another array would be read with the old dtype, order and shape",
     ),
     Mutant(
-        file="python/outcore/formats/hdf5_create.py",
+        file="python/outcore/formats/hdf5/create.py",
         before="    hdf5_origin.mark_replaced(file, name)\n",
         after="",
         killed_by="tests/unit/test_replaced_files.py::test_a_file_that_was_replaced",
         why="what is written through an open handle would go into a dataset that is gone",
     ),
     Mutant(
-        file="python/outcore/formats/hdf5_chunks.py",
+        file="python/outcore/formats/hdf5/chunks.py",
         before="        if dset is None or self.meaning not in (None, hdf5_origin.meaning(dset)):\n",
         after="        if dset is None:\n",
         killed_by="tests/unit/test_replaced_files.py::test_a_chunked_dataset_that_was_replaced",
         why="chunks of another dataset would be read, and stored, as those of the old one",
     ),
     Mutant(
-        file="python/outcore/formats/hdf5_chunks.py",
+        file="python/outcore/formats/hdf5/chunks.py",
         before="        return table.seen is None or hdf5_origin.still(self.path, *table.seen)\n",
         after="        return True\n",
         killed_by="tests/unit/test_replaced_files.py::test_a_chunked_dataset_that_was_replaced",
@@ -331,7 +331,7 @@ MUTANTS = [
         why="the library would read behind a chunk that n-bit stored as it was",
     ),
     Mutant(
-        file="python/outcore/formats/hdf5_types.py",
+        file="python/outcore/formats/hdf5/types.py",
         before='codec.name == "hdf5" and any(c.name not in _KEEP_SIZE for c in codecs)',
         after='codec.name == "hdf5" and not codecs and any(c.name not in _KEEP_SIZE for c in codecs)',
         killed_by=f"{FILTERED}a_filter_behind_one_that_changes_sizes_is_refused",

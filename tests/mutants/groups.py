@@ -5,8 +5,8 @@ from mutants import Mutant
 GROUPS = "tests/conformance/test_groups.py::test_"
 WHOLE = "tests/unit/test_convert_group.py::test_"
 CONVERT = "python/outcore/compute/copies/convert_group.py"
-ZARR = "python/outcore/formats/zarr_format.py"
-ZARR3 = "python/outcore/formats/zarr3.py"
+ZARR = "python/outcore/formats/zarr/format.py"
+ZARR3 = "python/outcore/formats/zarr/version3.py"
 
 MUTANTS = [
     Mutant(
@@ -24,16 +24,16 @@ MUTANTS = [
         why="a change of one attribute of a group would drop all others",
     ),
     Mutant(
-        file="python/outcore/formats/zarr_tree.py",
+        file="python/outcore/formats/zarr/tree.py",
         before="        if deep and there:\n",
         after="        if there:\n",
         killed_by=f"{GROUPS}a_description_has_the_members_of_a_listing",
         why="an array with two names would be missing under one of them",
     ),
     Mutant(
-        file="python/outcore/formats/hdf5_groups.py",
-        before="path, netcdf=netcdf, drop=drop)\n    return",
-        after="path, netcdf=netcdf, drop=None)\n    return",
+        file="python/outcore/formats/hdf5/groups.py",
+        before="netcdf=self.is_netcdf, drop=drop)\n        return",
+        after="netcdf=self.is_netcdf, drop=None)\n        return",
         killed_by=f"{GROUPS}what_others_set_meanwhile_stays",
         why="a change of one attribute of a group would drop all others",
     ),

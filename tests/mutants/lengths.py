@@ -74,14 +74,14 @@ MUTANTS = [
         why="the second of two handles would overwrite the rows of the first, or never append (raw)",
     ),
     Mutant(
-        file=f"{FORMATS}/zarr_grid.py",
+        file=f"{FORMATS}/zarr/grid.py",
         before="        yield replace(info, shape=now.shape)\n",
         after="        yield info\n",
         killed_by=TWICE,
         why="the second of two handles would overwrite the rows of the first (Zarr)",
     ),
     Mutant(
-        file=f"{FORMATS}/hdf5_growing.py",
+        file=f"{FORMATS}/hdf5/growing.py",
         before="            yield _Dataset(now, (inner, dataset), fd, extend, held)\n",
         after="            yield _Dataset(info, (inner, dataset), fd, extend, held)\n",
         killed_by=TWICE,
@@ -126,21 +126,21 @@ MUTANTS = [
     ),
     # HDF5: the change that is still open
     Mutant(
-        file=f"{FORMATS}/hdf5_growing.py",
+        file=f"{FORMATS}/hdf5/growing.py",
         before="            if not len(old):\n                return rows\n",
         after="            return rows\n",
         killed_by=GIVEN_BACK,
         why="an append that fails would leave new elements in chunks of the old file",
     ),
     Mutant(
-        file=f"{FORMATS}/hdf5_growing.py",
+        file=f"{FORMATS}/hdf5/growing.py",
         before="access.exclusive(inner, alone=True) as fd",
         after="access.exclusive(inner) as fd",
         killed_by=AT_ONCE,
         why="two threads would extend one HDF5 dataset, each in a change of its own",
     ),
     Mutant(
-        file=f"{FORMATS}/hdf5_redo.py",
+        file=f"{FORMATS}/hdf5/redo.py",
         before="        self._keep(offset + low, high - low, begin + low)\n",
         after="        self._keep(offset, length, begin)\n",
         killed_by=TWICE,

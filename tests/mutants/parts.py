@@ -2,9 +2,9 @@
 
 from mutants import Mutant
 
-FILES = "python/outcore/formats/part_files.py"
-PARTS = "python/outcore/formats/parts.py"
-MANIFEST = "python/outcore/formats/part_manifest.py"
+FILES = "python/outcore/formats/parts/files.py"
+PARTS = "python/outcore/formats/parts/format.py"
+MANIFEST = "python/outcore/formats/parts/manifest.py"
 TESTS = "tests/conformance/test_parts.py"
 LENGTHS = "tests/conformance/test_parts_lengths.py"
 

@@ -3,7 +3,7 @@
 from mutants import Mutant
 
 FORMATS = "python/outcore/formats"
-STORE = f"{FORMATS}/zarr_store.py"
+STORE = f"{FORMATS}/zarr/store.py"
 ROOT = "crates/io/src/store/root.rs"
 BENEATH = "crates/io/src/beneath.rs"
 REPLACED = "tests/unit/test_replaced.py"
@@ -46,35 +46,35 @@ MUTANTS = [
         why="one of two programs would name the array that the other one has just begun",
     ),
     Mutant(
-        file=f"{FORMATS}/zarr_grid.py",
+        file=f"{FORMATS}/zarr/grid.py",
         before="    with locked(source.lock):\n        confirm(info)\n        remove_outside",
         after="    with locked(source.lock):\n        remove_outside",
         killed_by=WHILE_IT_GROWS,
         why="chunks of an array that took the place of ours would be removed",
     ),
     Mutant(
-        file=f"{FORMATS}/zarr3.py",
+        file=f"{FORMATS}/zarr/version3.py",
         before="        confirm(info)\n        document",
         after="        document",
         killed_by=(WHILE_IT_GROWS, f"{REPLACED}::test_a_zarr_array_that_was_replaced"),
         why="shape and attributes of an array that took the place of ours would be changed (Zarr 3)",
     ),
     Mutant(
-        file=f"{FORMATS}/zarr2.py",
+        file=f"{FORMATS}/zarr/version2.py",
         before="        confirm(info)\n        documents",
         after="        documents",
         killed_by=(WHILE_IT_GROWS, f"{REPLACED}::test_a_zarr_array_that_was_replaced"),
         why="shape and attributes of an array that took the place of ours would be changed (Zarr 2)",
     ),
     Mutant(
-        file=f"{FORMATS}/hdf5_growing.py",
+        file=f"{FORMATS}/hdf5/growing.py",
         before="        if not _alike(now, info):\n",
         after="        if False:\n",
         killed_by=OTHERS,
         why="rows would be appended to an HDF5 dataset that took the place of ours",
     ),
     Mutant(
-        file=f"{FORMATS}/zarr_identity.py",
+        file=f"{FORMATS}/zarr/identity.py",
         before="        if _elements(found) != _elements(info):\n",
         after="        if False:\n",
         killed_by=f"{REPLACED}::test_an_array_without_a_folder_of_its_own_reads_as_its_fill_value",
@@ -131,7 +131,7 @@ MUTANTS = [
         why="new chunks would be made and renamed in folders that links lead to",
     ),
     Mutant(
-        file=f"{FORMATS}/zarr_chunks.py",
+        file=f"{FORMATS}/zarr/chunks.py",
         before="flags | (0 if above is None else os.O_NOFOLLOW)",
         after="flags",
         killed_by=OUTSIDE,
@@ -194,14 +194,14 @@ MUTANTS = [
         why="a dataset that appeared during a conversion would be replaced without being asked for",
     ),
     Mutant(
-        file=f"{FORMATS}/hdf5.py",
+        file=f"{FORMATS}/hdf5/format.py",
         before="    with access.changing(path, partial_name(inner)) as file:\n",
         after='    with access.session(path, "r+") as file:\n',
         killed_by="tests/crash/test_hdf5_killed.py::test_killed_before_each_step_of_naming_what_is_whole",
         why="a kill between two steps would leave neither the older dataset nor the new one",
     ),
     Mutant(
-        file=f"{FORMATS}/hdf5.py",
+        file=f"{FORMATS}/hdf5/format.py",
         before="            if partial_name(inner) not in file:\n                return  #",
         after="            if False:\n                return  #",
         killed_by="tests/crash/test_leftovers.py"
@@ -209,7 +209,7 @@ MUTANTS = [
         why="who was killed after the dataset had its name could not go on, nor end",
     ),
     Mutant(
-        file=f"{FORMATS}/zarr_staged.py",
+        file=f"{FORMATS}/zarr/staged.py",
         before="aside, exclusive or depth < len(names))",
         after="aside, False)",
         killed_by="tests/crash/test_leftovers.py::test_no_array_of_a_store_is_replaced_in_a_race",

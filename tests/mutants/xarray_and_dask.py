@@ -9,7 +9,7 @@ DASK = "tests/conformance/test_dask.py"
 
 MUTANTS = [
     Mutant(
-        file="python/outcore/formats/hdf5_groups.py",
+        file="python/outcore/formats/hdf5/groups.py",
         before="        if h5py.h5a.exists(file.id, _NETCDF):",
         after='        if h5py.h5a.exists(file.id, b"nothing"):',
         killed_by=f"{XARRAY}::test_variables_are_as_long_as_their_unlimited_dimension",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import outcore
 from outcore import _core
-from outcore.formats import hdf5_chunks
+from outcore.formats.hdf5 import chunks as hdf5_chunks
 
 DATA = np.arange(60 * 50, dtype="f8").reshape(60, 50)
 KINDS = {

@@ -7,7 +7,7 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.formats import hdf5_chunks
+from outcore.formats.hdf5 import chunks as hdf5_chunks
 
 DATA = np.arange(200 * 300, dtype="f8").reshape(200, 300)
 KINDS = {

@@ -11,7 +11,7 @@ import pytest
 
 import outcore
 from outcore import _core, errors, formats
-from outcore.formats.hdf5_chunks import ChunkTable
+from outcore.formats.hdf5.chunks import ChunkTable
 
 h5py = pytest.importorskip("h5py")
 

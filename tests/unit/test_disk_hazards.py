@@ -11,7 +11,7 @@ import outcore
 from disks import dirty_pages, pages_of_linux
 from outcore import _core, formats
 from outcore.arrays import blocks
-from outcore.formats.hdf5_chunks import ChunkTable
+from outcore.formats.hdf5.chunks import ChunkTable
 
 DATA = np.arange(6000.0).reshape(60, 100)
 KINDS = {

@@ -11,7 +11,8 @@ import pytest
 
 import outcore
 from outcore import _core
-from outcore.formats import durable, hdf5_redo, locks, whole
+from outcore.formats import durable, locks, whole
+from outcore.formats.hdf5 import redo as hdf5_redo
 
 
 def make(path, kind, text):

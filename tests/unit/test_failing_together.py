@@ -12,7 +12,7 @@ import pytest
 
 import outcore
 import outcore.arrays.disk.array
-from outcore.formats import hdf5_chunks
+from outcore.formats.hdf5 import chunks as hdf5_chunks
 
 h5py = pytest.importorskip("h5py")
 
@@ -120,7 +120,7 @@ def test_an_append_that_waits_for_memory_does_not_keep_its_lock(tmp_path, monkey
 def test_a_handler_that_reads_the_file_in_the_midst_of_an_append_is_not_kept_waiting(
     tmp_path, monkeypatch, where
 ):
-    from outcore.formats import hdf5_growing
+    from outcore.formats.hdf5 import growing as hdf5_growing
 
     path = tmp_path / "a.h5::/x"
     data = np.arange(32.0).reshape(4, 8)

@@ -17,7 +17,8 @@ import pytest
 import killed
 import outcore
 from outcore import _core, formats
-from outcore.formats import hdf5_growing, npy, unfinished
+from outcore.formats import npy, unfinished
+from outcore.formats.hdf5 import growing as hdf5_growing
 
 OLD = np.arange(24, dtype="<i4").reshape(6, 4)
 KINDS = {

@@ -14,8 +14,8 @@ import pytest
 import outcore
 from fuzz.hdf5_checksums import lookup3
 from outcore import _core, errors
-from outcore.formats import hdf5_lookup
-from outcore.formats.hdf5_chunks import ChunkTable
+from outcore.formats.hdf5 import lookup as hdf5_lookup
+from outcore.formats.hdf5.chunks import ChunkTable
 
 h5py = pytest.importorskip("h5py")
 

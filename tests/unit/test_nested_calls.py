@@ -12,7 +12,7 @@ import pytest
 
 import outcore
 import outcore.arrays.disk.array
-from outcore.formats import hdf5_access
+from outcore.formats.hdf5 import access as hdf5_access
 
 # `during(call, handler)` repeats a call until a signal's handler came in the midst of it, and tells what
 # came of the handler. A slow call takes longer than 50 ms, after which it looks for signals; its window

@@ -13,7 +13,7 @@ import outcore
 from outcore import errors
 from outcore.compute import jobs
 from outcore.compute.jobs.journal import Journal
-from outcore.formats import part_manifest
+from outcore.formats.parts import manifest as part_manifest
 
 SOURCES = Path(outcore.__file__).parent
 #: 3 in another script, and what int() takes for a number beside that.

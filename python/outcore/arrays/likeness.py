@@ -1,13 +1,14 @@
 """
-Arrays that are to be made like another one: what that one says, as words for `outcore.create`.
+Creation options from another array: its properties as options of `outcore.create`.
 
-Problem. ``like=`` may be an array of ours, of NumPy, h5py or zarr; each says otherwise what its chunks
-and codecs are. And the format of the new array may have no word for some of it.
-Idea. Of arrays on disk the metadata are read by the format that owns them, of others their attributes
-are asked. What the new format cannot keep is found by trying: with as little left out as it asks for
-(`kept_by`). An array exists completely or not at all, so a try that fails has changed nothing.
+Problem: ``like=`` may be an array of outcore, NumPy, h5py or zarr, and each describes its chunks and
+codecs differently. The format of the new array may not support some of the properties. Approach: for
+arrays on disk the format that owns them reads the metadata; other arrays are asked for their
+attributes. Properties that the new format does not support are found by trying, with as few omitted as
+possible (`kept_by`). An array exists completely or not at all, so a failed attempt changes nothing.
 
-Invariants. No elements are read. What somebody says himself goes before what the other array says.
+Invariants: no elements are read. Options given by the caller override the properties of the other
+array.
 """
 
 from __future__ import annotations
@@ -40,25 +41,25 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: Codes of attributes that a format cannot keep.
+#: Error codes of attributes that a format cannot store.
 BAD_ATTRIBUTES = ("bad-attribute", "bad-attributes")
-# What says how elements lie, not what they are: to lose it changes no result, and is not told.
+# Properties of the layout: losing one changes no result, so there is no warning.
 _LAYOUT = ("order", "chunks", "shards", "compression", "maxshape")
 
 
 def words_of(like: Any) -> dict[str, Any]:
     """
-    What an array says of itself, as words for `outcore.create`, `shape` and `dtype` among them.
+    Return the properties of an array as options of `outcore.create`, including `shape` and `dtype`.
 
     Parameters
     ----------
     like
-        An array on disk (of ours, or of h5py or zarr), or anything with a shape and a dtype.
+        Array on disk (of outcore, h5py or zarr), or any object with a shape and a dtype.
 
     Raises
     ------
     UsageError
-        ``bad-like``: it has neither.
+        ``bad-like``: `like` has no shape or no dtype.
 
     Examples
     --------
@@ -89,7 +90,7 @@ def words_of(like: Any) -> dict[str, Any]:
 
 def labels(array: Any) -> dict[str, Any]:
     """
-    Return names of axes and attributes of an array in memory (xarray), as words for `outcore.create`.
+    Return names of axes and attributes of an array in memory (xarray) as options of `outcore.create`.
 
     Names of coordinates other than those of its axes become the attribute ``coordinates``, as in the CF
     conventions.
@@ -114,16 +115,16 @@ def labels(array: Any) -> dict[str, Any]:
 
 def description(info: ArrayInfo, dtype: np.dtype[Any] | None = None) -> dict[str, Any]:
     """
-    Return what an array on disk says of its elements, as words for `outcore.create`.
+    Return properties of the elements of an array on disk as options of `outcore.create`.
 
-    These are ``dims``, ``attrs`` and ``fill_value``, a `Fill`: it also says which value means "missing".
-    `dtype` is that to which elements are cast, if they are.
+    These are ``dims``, ``attrs`` and ``fill_value``, a `Fill`, which also has the value for missing
+    data. `dtype` is the dtype to which elements are cast, if any.
     """
-    # The fill value of text is a reference, or text: no element of what stands for it.
+    # The fill value of text is a reference or text, not an element of the stored array.
     fill = Fill(None, None) if is_text(info) else info.fill
     attrs = dict(info.attrs)
     if fill.missing is not None:
-        attrs.pop(ATTRIBUTE, None)  # in the form of this format
+        attrs.pop(ATTRIBUTE, None)  # its form is specific to this format
     return {
         "fill_value": fill if dtype is None else cast(fill, dtype),
         "dims": info.dims,
@@ -143,10 +144,10 @@ def _of_info(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 def storage(info: ArrayInfo) -> dict[str, Any]:
     """
-    Return how the elements of an array lie, as words for `outcore.create`.
+    Return the layout of an array as options of `outcore.create`.
 
-    These are ``order``, and of an array in chunks ``chunks``, ``compression`` and ``shards``; without
-    codecs ``compression`` is an empty tuple. ``format`` says whose words these are.
+    These are ``order``, and for a chunked array ``chunks``, ``compression`` and ``shards``; without
+    codecs ``compression`` is an empty tuple. ``format`` is the format of these options.
     """
     words: dict[str, Any] = {"format": info.format, "order": info.order}
     layout = info.layout
@@ -154,7 +155,7 @@ def storage(info: ArrayInfo) -> dict[str, Any]:
         return words
     words["chunks"] = layout.chunks
     if isinstance(layout.source, VirtualSource):
-        return words  # the codecs are those of its sources
+        return words  # the codecs belong to its sources
     words["compression"] = _stored(layout.codecs)
     if isinstance(layout.source, ShardSource):
         pairs = zip(layout.chunks, layout.source.per_shard, strict=True)
@@ -163,7 +164,7 @@ def storage(info: ArrayInfo) -> dict[str, Any]:
 
 
 def _stored(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
-    """Those of the array itself: a zip file may deflate its members besides."""
+    """Return the codecs of the array itself; a zip file may also deflate its members."""
     return tuple(codec for codec in codecs if codec.name != "zip")
 
 
@@ -171,11 +172,12 @@ def fitted(
     words: Mapping[str, Any], format: str, dtype: np.dtype[Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """
-    What a format can express of how an array lies (`storage`), and what it cannot, in words.
+    Return the part of a layout (`storage`) that a format supports, and the unsupported part as text.
 
-    Of a codec that the format lacks an equal one is taken; of a compression that has none, the format's
-    own. So it is with a codec for which readers of the format need a plug-in, unless the array comes
-    from such a file. A format without chunks expresses none of it, which is not told.
+    A codec that the format lacks is replaced by an equal one; a compression without an equal one, by
+    the format's own compression. The same applies to a codec for which readers of the format need a
+    plug-in, unless the array comes from such a file. A format without chunks supports none of the
+    layout, which is not reported.
 
     Examples
     --------
@@ -210,12 +212,12 @@ def fitted(
     return words, tuple(lost)
 
 
-# Codecs that make nothing smaller.
+# Codecs that do not compress.
 _NO_COMPRESSION = ("shuffle", "crc32c", "fletcher32")
 
 
 def _equal_codecs(codec: Codec) -> tuple[Codec, ...]:
-    """What does the same in other formats."""
+    """Return the equivalent codecs of other formats."""
     if codec.name == "bitshuffle" and codec.options.get("cname") in ("lz4", "zstd"):
         options = {k: v for k, v in codec.options.items() if k in ("cname", "itemsize")}
         level = {"level": min(int(codec.options.get("level", 5)), 9)}
@@ -226,7 +228,7 @@ def _equal_codecs(codec: Codec) -> tuple[Codec, ...]:
 
 
 def _of_zarr(like: Any) -> dict[str, Any] | None:
-    """An array of zarr in a folder, as our own reader sees it; None if it is elsewhere."""
+    """Return the properties of a zarr array in a folder, read by outcore; None if it is elsewhere."""
     root = getattr(getattr(like, "store", None), "root", None)
     path = getattr(like, "path", None)
     if root is None or path is None:
@@ -239,15 +241,15 @@ def _of_zarr(like: Any) -> dict[str, Any] | None:
 
 
 def _of_h5py(like: Any) -> dict[str, Any]:
-    """A dataset of h5py; its file may be open for writing, so that it is not opened again."""
-    from outcore.formats import hdf5_access
-    from outcore.formats.hdf5_attrs import describe_axes, read_attrs
-    from outcore.formats.hdf5_types import codecs_of
+    """Return the properties of an h5py dataset; its file, perhaps open for writing, is not reopened."""
+    from outcore.formats.hdf5 import access as hdf5_access
+    from outcore.formats.hdf5.attrs import describe_axes, read_attrs
+    from outcore.formats.hdf5.types import codecs_of
 
     name = f"{like.file.filename}::{like.name}"
     h5py = hdf5_access.library(like.file.filename)
     if like.file.mode != "r":
-        like.file.flush()  # attributes are also looked at in the file
+        like.file.flush()  # attributes are also read from the file
     plist = like.id.get_create_plist()
     words: dict[str, Any] = {}
     if like.chunks is not None:
@@ -266,14 +268,14 @@ def _of_h5py(like: Any) -> dict[str, Any]:
 
 def adapted(words: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     """
-    What is left of the words of an array beside those that somebody says himself.
+    Return the properties of an array that options given by the caller do not override.
 
     Parameters
     ----------
     words
-        Of the other array (`words_of`), without shape and dtype where these were said.
+        Properties of the other array (`words_of`), without shape and dtype if these are given.
     said
-        What goes before them; all of it, `shape` and `dtype` as well.
+        Overriding options, including `shape` and `dtype`.
 
     Examples
     --------
@@ -284,7 +286,7 @@ def adapted(words: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]
     {}
     """
     left = {k: v for k, v in words.items() if k not in ("shape", "dtype") and said.get(k) is None}
-    if "compression" in said:  # None says something: there is to be none
+    if "compression" in said:  # None is a value: no compression
         left.pop("compression", None)
     shape = said["shape"]
     shape = tuple(shape) if isinstance(shape, Sequence) else (shape,)
@@ -294,13 +296,13 @@ def adapted(words: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]
     elif shape != tuple(words["shape"]):
         left.pop("maxshape", None)
         if "shards" in left:
-            # They hold whole chunks; another length asks for another shard.
+            # Shards consist of whole chunks; another chunk length needs another shard.
             left.pop("shards")
         if "chunks" in left:
             pairs = zip(left["chunks"], shape, strict=True)
             left["chunks"] = tuple(min(chunk, max(n, 1)) for chunk, n in pairs)
     if said.get("chunks") is not None or said.get("shards") is not None:
-        # One of both that was said does not go with the other one that was not.
+        # If one of the two is given, the other's old value does not match it.
         left.pop("shards", None)
         left.pop("chunks", None)
     if "compression" in left and np.dtype(said["dtype"]) != np.dtype(words["dtype"]):
@@ -309,7 +311,7 @@ def adapted(words: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]
 
 
 def of_any_size(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
-    """Codecs that take elements as long as those of the new array are."""
+    """Return codecs that do not depend on the element size of the old array."""
     return tuple(
         replace(codec, options={k: v for k, v in codec.options.items() if k != "itemsize"})
         for codec in codecs
@@ -320,19 +322,19 @@ def kept_by(
     make: Callable[[Mapping[str, Any]], T], wanted: Mapping[str, Any]
 ) -> tuple[T, tuple[str, ...]]:
     """
-    Make something with as many words as its format has a place for; and which were left out.
+    Create an object with as many options as its format supports; return it and the omitted options.
 
     Parameters
     ----------
     make
-        Makes it with these words, or refuses and has changed nothing.
+        Function that creates the object with the given options, or raises and changes nothing.
     wanted
-        The words.
+        Options.
 
     Raises
     ------
     UnsupportedError, UsageError
-        The first refusal, if nothing helps; and whatever else `make` raises.
+        The first error, if no subset of the options succeeds; also any other error of `make`.
     """
     refusal: UnsupportedError | UsageError | None = None
     for lost in _subsets(list(wanted)):
@@ -358,18 +360,18 @@ def tell_lost(
     more: Sequence[str] = (),
 ) -> None:
     """
-    Set attributes one by one that could not be set together, and warn of all that is not kept.
+    Set attributes one by one that could not be set together, and warn about all lost properties.
 
     Parameters
     ----------
     array
-        What was made.
+        New array.
     lost, wanted
-        Words that were left out, of these.
+        Omitted options, and all options.
     where, of
-        The name of the array, and of the one that has all of it.
+        Names of the new array and of the array with all properties.
     more
-        What else is not kept (`fitted`).
+        Other lost properties (`fitted`).
     """
     told = [name for name in lost if name not in ("attrs", *_LAYOUT)]
     if "attrs" in lost:
@@ -399,6 +401,6 @@ def _attributes_lost(array: Any, attrs: Mapping[str, Any]) -> list[str]:
 
 
 def _subsets(names: list[str]) -> Iterator[tuple[str, ...]]:
-    """All subsets, the smallest first."""
+    """Yield all subsets, the smallest first."""
     for count in range(len(names) + 1):
         yield from combinations(names, count)

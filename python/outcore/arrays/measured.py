@@ -1,15 +1,15 @@
 """
-Figures of disks: measured by ``outcore bench`` or learned from reads, kept for the user.
+Parameters of disks: measured by ``outcore bench`` or learned from reads, stored for the user.
 
-Problem. Whether a gap between two wanted runs is read or skipped depends on the disk, by a factor of
-hundreds. Idea. Measure, write the figures into the user's cache folder, and tell the core about the
-disks that are mounted now. A disk that nobody measured is learned while it is read
-(crates/io/src/disks.rs); where that is far from what was assumed, a process that ends keeps what it
-learned in the same file, marked as learned. Later processes begin with it.
+Problem: whether a gap between two requested runs should be read or skipped depends on the disk, by a
+factor of hundreds. Approach: measure the parameters, store them in the user's cache folder, and pass
+those of mounted disks to the core. A disk that was not measured is learned from reads
+(crates/io/src/disks.rs). If the learned parameters differ much from the assumed ones, a process stores
+them in the same file when it ends, marked as learned. Later processes start with them.
 
-Invariants. Figures never change results. A damaged or foreign file of figures is ignored. What was
-measured is never replaced by what was learned. ``OUTCORE_LEARN_DISKS=0`` switches learning off: then
-equal calls have equal plans, whatever the disk does.
+Invariants: parameters never change results. A damaged or foreign file is ignored. Learned parameters
+never replace measured ones. ``OUTCORE_LEARN_DISKS=0`` disables learning: equal calls then have equal
+plans, whatever the disk does.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ from outcore.errors import StorageError, UsageError
 __all__ = ["figures_path", "keep_learned", "known", "measure", "use"]
 
 _MIB = 2**20
-# A smaller file says nothing of a disk: most of it is in flight at once.
+# A smaller file does not measure a disk: most of it is in flight at once.
 _LEAST = 16 * _MIB
 
-# What plans use: the gap that is cheaper to read than to skip, in bytes; the cost of one more
-# request at depth, in nanoseconds; bytes per second beyond that, and of the fastest stream.
+# Parameters used by plans: the largest gap in bytes that is cheaper to read than to skip; nanoseconds
+# for one additional concurrent request; bytes per second for larger requests, and for the fastest
+# stream.
 _USED = ("gap", "latency_ns", "device", "stream")
 
 
 def figures_path() -> str:
-    """Where the figures are kept."""
+    """Return the path of the file with the parameters."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(base, "outcore", "disk.json")
 
 
 def known() -> list[dict[str, Any]]:
-    """The figures of all measured disks; empty if there are none that can be read."""
+    """Return the parameters of all measured disks; empty if no file can be read."""
     try:
         with open(figures_path(), encoding="utf-8") as stream:
-            import json  # long to import, and most users have no figures
+            import json  # slow to import, and rarely needed
 
             document = json.load(stream)
         return [disk for disk in document["disks"] if all(isinstance(disk[n], int) for n in _USED)]
@@ -51,7 +52,7 @@ def known() -> list[dict[str, Any]]:
 
 
 def use() -> None:
-    """Tell the core about the disks that are mounted now and were measured, or learned."""
+    """Pass the parameters of mounted disks that were measured or learned to the core."""
     measured: dict[int, tuple[int, int, int, int]] = {}
     learned: dict[int, tuple[int, int, int, int]] = {}
     for disk in known():
@@ -69,9 +70,9 @@ def use() -> None:
 
 def keep_learned() -> None:
     """
-    Keep what this process has learned of disks that nobody measured; called when it ends.
+    Store the learned parameters of disks that were not measured; called when the process ends.
 
-    What cannot be written is not kept: a disk is learned again within a second of reading.
+    If the file cannot be written, they are lost: a disk is learned again within a second of reading.
     """
     for path, gap, latency, rate, stream in _core.learned_disks():
         try:
@@ -86,28 +87,29 @@ def keep_learned() -> None:
 
 def measure(folder: str, *, file_bytes: int = 1024 * _MIB, slice_ms: int = 250) -> dict[str, Any]:
     """
-    Measure the disk below `folder` and keep the figures.
+    Measure the disk of `folder` and store its parameters.
 
     Parameters
     ----------
     folder
-        Any folder on that disk in which a file may be made (it has no name and leaves nothing).
+        Folder on that disk in which a file may be created (it has no name and leaves nothing).
     file_bytes
-        Size of that file; at least 16 MiB.
+        Size of that file in bytes; at least 16 MiB.
     slice_ms
-        Time for each of about thirty figures.
+        Milliseconds for each of about thirty measurements.
 
     Returns
     -------
     dict
-        Figures: rates in bytes per second, times in nanoseconds.
+        Parameters: rates in bytes per second, times in nanoseconds.
 
     Raises
     ------
     UsageError
-        No folder (``bad-folder``), or a file too small to measure with (``bad-option``).
+        `folder` is not a folder (``bad-folder``), or the file is too small to measure with
+        (``bad-option``).
     StorageError
-        The folder cannot be written, or the disk is too full.
+        The folder is not writable, or the disk is too full.
     """
     if file_bytes < _LEAST:
         raise UsageError(
@@ -131,7 +133,7 @@ def measure(folder: str, *, file_bytes: int = 1024 * _MIB, slice_ms: int = 250) 
 
 def mount_of(folder: str) -> str:
     """
-    The highest folder on the same device.
+    Return the topmost folder on the same device.
 
     >>> mount_of("/")
     '/'
@@ -151,7 +153,7 @@ def _keep(figures: dict[str, Any]) -> None:
     others = [disk for disk in known() if disk.get("mount") != figures["mount"]]
     import json
 
-    from outcore.formats import durable  # with it would come all that opens arrays
+    from outcore.formats import durable  # it imports all that opens arrays
 
     text = json.dumps({"version": 1, "disks": [*others, figures]}, indent=1).encode()
     path = figures_path()

@@ -1,13 +1,13 @@
 """
 Arrays of text of variable length on disk: `StringArray`.
 
-Problem. Names of stations, labels of samples and coordinates made of text stand beside large arrays, and
-their elements have no size. Idea. What is stored of a fixed size, references (HDF5, NetCDF4) or encoded
-chunks (Zarr), is read as any array is; elements are made of it for the section that is asked for, and
-what they take is counted before they are made.
+Problem: names of stations, labels of samples and text coordinates accompany large arrays, and their
+elements have no fixed size. Approach: the stored units of fixed size, references (HDF5, NetCDF4) or
+encoded chunks (Zarr), are read like any array. Elements are created from them for the requested
+section, and their memory is counted before they are created.
 
-Invariants. ``a[key]`` has the shape that NumPy gives, and the elements of the file. It is read within
-the memory budget or refused with what would do. Nothing is written.
+Invariants: ``a[key]`` has the shape that NumPy gives and the elements of the file. It is read within
+the memory budget, or `BudgetError` reports a sufficient budget. Nothing is written.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from outcore.arrays.pieces import upwards
 from outcore.base.hints import Hints
 from outcore.base.report import Report
 from outcore.errors import BudgetError, FormatError, SectionError, StorageError, UsageError
-from outcore.formats.hdf5_chunks import no_places, nothing_stored
+from outcore.formats.hdf5.chunks import no_places, nothing_stored
 from outcore.formats.layout import ArrayInfo, Chunked, TableSource
 from outcore.formats.texts import EACH, OBJECT, Texts, dtype_of, room, text_of, too_large
 
 __all__ = ["StringArray", "Way"]
 
-#: What a key with arrays means: as NumPy has it, or as `DiskArray.oindex` and `DiskArray.vindex`.
+#: Meaning of a key with arrays: as in `DiskArray.oindex` or `DiskArray.vindex`.
 Way = Literal["oindex", "vindex"]
 
-# Memory for text is counted so many bytes at a time, at least.
+# Smallest number of bytes by which the memory counted for text grows.
 _PORTION = 1 << 16
-# Elements that are made at a time; and of a block, if nothing is said.
+# Elements, and bytes of text, that are created at a time.
 _AT_ONCE, _TEXT_AT_ONCE = 1 << 14, 4 << 20
 _BLOCK = 1 << 16
 
 
 class StringArray(ArrayOnDisk):
     """
-    An array of text, or bytes, of variable length on disk. Made by `outcore.open`.
+    A read-only array of text or bytes of variable length on disk, created by `outcore.open`.
 
-    Indexing reads: ``a[10:20]`` is a new `numpy.ndarray` of dtype `numpy.dtypes.StringDType`, a ``str``
-    if each axis has an integer. It is read only. Each rank reads its own; collective calls, computations
-    and conversion take arrays whose elements have a fixed size.
+    Indexing reads: ``a[10:20]`` is a new `numpy.ndarray` of dtype `numpy.dtypes.StringDType`, or a
+    ``str`` if the key has an integer for every axis. Each rank reads independently; collective calls,
+    computations and conversion need arrays with elements of fixed size.
 
     Notes
     -----
-    Memory: a result takes 16 bytes an element and its text, beside what reading references or a chunk
-    takes. That is counted in the memory budget while it is made.
+    Memory: a result takes 16 bytes per element and its text, in addition to the buffers for reading
+    references or a chunk. All of it counts in the memory budget while the result is created.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class StringArray(ArrayOnDisk):
         self._info, self._hints, self._options = info, hints, dict(options)
         told = info
         if info.chunk is not None:
-            # Keys are understood by an array of the same shape in which nothing is stored.
+            # An empty array of the same shape interprets the keys.
             assert isinstance(info.layout, Chunked)
             source: Any = info.layout.source
             file = source.path if isinstance(source, TableSource) else source.lock
@@ -79,11 +79,11 @@ class StringArray(ArrayOnDisk):
             told = replace(info, layout=replace(info.layout, codecs=(), source=empty))
         self._stored = DiskArray(told, "r", hints, options)
 
-    # What it is
+    # Properties
 
     @property
     def mode(self) -> str:
-        """``"r"``: arrays of text are read only."""
+        """``"r"``: arrays of text are read-only."""
         return "r"
 
     @property
@@ -93,22 +93,22 @@ class StringArray(ArrayOnDisk):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """`numpy.dtypes.StringDType`; of elements that are bytes, object."""
+        """`numpy.dtypes.StringDType`; object if the elements are bytes."""
         return dtype_of(self._info.encoding)
 
     @property
     def attrs(self) -> Mapping[str, Any]:
-        """User attributes stored with the array; they are only read."""
+        """User attributes stored with the array, read-only."""
         return self._stored.attrs
 
     @property
     def fill_value(self) -> str | bytes:
-        """The element that was never written."""
+        """Value of elements that were never written."""
         return self._one(self._info.missing)
 
     @property
     def info(self) -> ArrayInfo:
-        """What the format knows about the array: of references, or of encoded chunks."""
+        """Description of the array by its format, as an array of references or of encoded chunks."""
         return self._info
 
     @property
@@ -118,7 +118,7 @@ class StringArray(ArrayOnDisk):
 
     @property
     def budget(self) -> int:
-        """Bytes of buffer that one operation may hold now (`outcore.memory`, `Hints.memory`)."""
+        """Bytes of buffers that one operation may use now (`outcore.memory`, `Hints.memory`)."""
         return self._stored.budget
 
     def __len__(self) -> int:
@@ -146,31 +146,34 @@ class StringArray(ArrayOnDisk):
 
     def read(self, key: Any = ..., *, dtype: DTypeLike | None = None) -> Any:
         """
-        Read a section.
+        Read a section into memory.
 
         Parameters
         ----------
         key
-            As in ``a[key]``: as for `DiskArray.read`. Of a Zarr array, keys with arrays read all of it.
+            Section to read, as for `DiskArray.read`. For a Zarr array, keys with arrays read the whole
+            array.
         dtype
-            ``object`` for an array of ``str``; by default `numpy.dtypes.StringDType`.
+            Dtype of the result: ``object`` for an array of ``str``; by default
+            `numpy.dtypes.StringDType`.
 
         Returns
         -------
         numpy.ndarray or str
-            A new array in C order; a ``str`` (of an array of bytes ``bytes``) if each axis has an
-            integer.
+            New array in C order; a ``str`` (``bytes`` for an array of bytes) if the key has an integer
+            for every axis.
 
         Raises
         ------
         SectionError
-            As `DiskArray.read`.
+            As for `DiskArray.read`.
         UsageError
-            Another dtype, or the array is closed.
+            `dtype` is another dtype, or the array is closed.
         BudgetError
-            ``array-too-large``: the text does not fit the memory budget; ``needed`` is what would do.
+            ``array-too-large``: the text does not fit the memory budget; ``needed`` is a sufficient
+            budget.
         FormatError
-            A chunk or reference is damaged; ``bad-text``: an element is no UTF-8.
+            A chunk or reference is damaged; ``bad-text``: an element is not valid UTF-8.
         StorageError
             The file could not be read.
 
@@ -193,7 +196,7 @@ class StringArray(ArrayOnDisk):
 
     def read_bytes(self, key: Any = ...) -> Any:
         r"""
-        Read a section as it is stored, whatever the encoding.
+        Read a section as stored bytes, whatever the encoding.
 
         Parameters
         ----------
@@ -203,12 +206,12 @@ class StringArray(ArrayOnDisk):
         Returns
         -------
         numpy.ndarray or bytes
-            Of dtype object; elements are ``bytes``.
+            Array of dtype object whose elements are ``bytes``.
 
         Raises
         ------
         SectionError, UsageError, BudgetError, FormatError, StorageError
-            As `read`, but for ``bad-text``.
+            As for `read`, except ``bad-text``.
 
         Examples
         --------
@@ -222,7 +225,7 @@ class StringArray(ArrayOnDisk):
 
     def explain(self, key: Any = ...) -> Report:
         """
-        Tell what reading a section takes of references, or nothing of encoded chunks, without doing it.
+        Report what reading the references of a section would do, without doing it.
 
         Parameters
         ----------
@@ -232,8 +235,8 @@ class StringArray(ArrayOnDisk):
         Returns
         -------
         Report
-            Of the references (HDF5, NetCDF4); what text they lead to is known once they are read. Of a
-            Zarr array its counts are zero: whole chunks are read and decoded.
+            Counts for the references (HDF5, NetCDF4); the size of their text is known only after
+            reading them. For a Zarr array the counts are zero: whole chunks are read and decoded.
 
         Examples
         --------
@@ -247,22 +250,23 @@ class StringArray(ArrayOnDisk):
 
     def blocks(self, rows: int | None = None) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
         """
-        Walk through the array in slabs across its first axis.
+        Iterate over the array in slabs across its first axis.
 
         Parameters
         ----------
         rows
-            Indices of the first axis in a slab; by default whole chunks of about 65536 elements.
+            Number of indices of the first axis in a slab; by default whole chunks of about 65536
+            elements.
 
         Returns
         -------
         iterator of (tuple of slice, numpy.ndarray)
-            Where each slab lies, and its elements.
+            Position of each slab, and its elements.
 
         Raises
         ------
         BudgetError
-            A slab does not fit the memory budget: pass fewer rows.
+            A slab does not fit the memory budget; pass fewer rows.
 
         Examples
         --------
@@ -289,7 +293,7 @@ class StringArray(ArrayOnDisk):
             yield slice(low, min(low + rows, self.shape[0])), *behind
 
     def __iter__(self) -> Iterator[Any]:
-        """Rows, read in slabs."""
+        """Iterate over rows, read in slabs."""
         if not self.shape:
             raise TypeError("iteration over an array without axes")
         return (row for _, data in self.blocks() for row in data)
@@ -310,10 +314,10 @@ class StringArray(ArrayOnDisk):
             "and go on with NumPy"
         )
 
-    # How
+    # Internal methods
 
     def damages(self) -> Iterator[tuple[tuple[slice, ...], FormatError | StorageError]]:
-        """Iterate over the slabs that cannot be read, and their errors; for `outcore.verify`."""
+        """Iterate over the slabs that cannot be read and their errors, for `outcore.verify`."""
         for key in self._slabs() if self.shape else [()]:
             try:
                 self.read(key)
@@ -322,21 +326,21 @@ class StringArray(ArrayOnDisk):
 
     def read_as(self, key: Any, dtype: np.dtype[Any], way: Way | None) -> Any:
         """
-        Read elements of another type, with another kind of key; for the engine of xarray.
+        Read elements of another type with another kind of key, for the engine of xarray.
 
         Parameters
         ----------
         key
-            The key.
+            Section to read.
         dtype
-            Type of the result: object, or `numpy.dtypes.StringDType`.
+            Dtype of the result: object, or `numpy.dtypes.StringDType`.
         way
-            Attribute that reads such keys, ``"oindex"`` or ``"vindex"``; None: as ``a[key]``.
+            Attribute that interprets the key, ``"oindex"`` or ``"vindex"``; None: as ``a[key]``.
         """
         return self._read(key, dtype, self._one, way)
 
     def text_bytes(self) -> int:
-        """Return the bytes of the text of all elements; reads all references."""
+        """Return the size of the text of all elements in bytes; reads all references."""
         assert self._info.lengths is not None
         return self._info.lengths(np.asarray(self._stored[...]).reshape(-1))
 
@@ -354,7 +358,7 @@ class StringArray(ArrayOnDisk):
         except SectionError as error:
             if error.code not in ("fancy-index", "bad-index") or key is ...:
                 raise
-            # NumPy itself says what is wrong with a key.
+            # NumPy itself raises the error for an invalid key.
             return self._all_by(key, dtype, one, error)
         self._stored.handle.check_open()
         shape = tuple(section[3 * axis[0] + 1] if axis else 1 for axis in axes)
@@ -372,14 +376,14 @@ class StringArray(ArrayOnDisk):
             ) from error
 
     def _made(self, references: NDArray[Any], dtype: np.dtype[Any], one: Any) -> NDArray[Any]:
-        """Elements, of references: so many at a time."""
+        """Create elements from references, in portions."""
         info = self._info
         assert info.elements is not None and info.lengths is not None
         flat = references.reshape(-1)
         text = info.lengths(flat)
         each = OBJECT if dtype == np.dtype(object) else EACH
         size = len(flat)
-        # Beside the result so many elements as objects, and their text.
+        # In addition to the result: one portion of elements as objects, and their text.
         beside = OBJECT * min(size, _AT_ONCE) + min(text, _TEXT_AT_ONCE)
         with room(self.path, text + each * size + beside + 1, size, size):
             result = _empty(flat.shape, dtype)
@@ -393,7 +397,7 @@ class StringArray(ArrayOnDisk):
         return result.reshape(references.shape)
 
     def _of_chunks(self, section: list[int], memory: NDArray[Any], one: Any) -> None:
-        """Fill memory with a section, from the chunks that have a part of it."""
+        """Fill memory with a section from the chunks that overlap it."""
         info, layout = self._info, self._info.layout
         assert isinstance(layout, Chunked) and info.chunk is not None
         ranges = list(zip(section[::3], section[1::3], section[2::3], strict=True))
@@ -401,7 +405,7 @@ class StringArray(ArrayOnDisk):
             return
         missing = one(info.missing)
         each = OBJECT if memory.dtype == np.dtype(object) else EACH
-        # Memory of the result, of whose text so many bytes are there; elements that are.
+        # Bytes of the result without text, bytes of text so far, elements so far.
         total, text, done = memory.size, 0, 0
         held = [room(self.path, each * total + 1, total, total)]
         try:
@@ -444,11 +448,11 @@ class StringArray(ArrayOnDisk):
             for some in held:
                 some.release()
 
-    # Its life
+    # Flushing and closing
 
     def flush(self) -> None:
         """
-        Do nothing: there is nothing to be written.
+        Do nothing: arrays of text are never written.
 
         Examples
         --------
@@ -505,7 +509,7 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _objects(elements: Iterator[Any], count: int) -> NDArray[Any]:
-    """An array of objects with one axis."""
+    """Return an array of objects with one axis."""
     found = np.empty(count, object)
     for k, element in enumerate(elements):
         found[k] = element
@@ -513,7 +517,7 @@ def _objects(elements: Iterator[Any], count: int) -> NDArray[Any]:
 
 
 def _meets(start: int, count: int, step: int, low: int, length: int) -> tuple[slice, slice] | None:
-    """What a range and a chunk have in common: in the chunk, and in the range."""
+    """Return the intersection of a range and a chunk: its slice in the chunk, and in the range."""
     first = max(-((start - low) // step), 0)
     last = min((low + length - 1 - start) // step, count - 1)
     if last < first:

@@ -1,14 +1,15 @@
 """
-Verify: read everything once and say what is damaged, all of it.
+Verification: read everything once and list all damage.
 
-Problem. A reader stops at the first bad chunk; after a disk error or a bad copy one wants the list.
-Idea. Walk through the array in tiles of whole chunks, past those in which nothing is stored: an array
-may claim 10^15 chunks and hold three. A tile that fails is read again chunk by chunk, and each chunk
-that fails is one line of the answer. Checksums and codecs do the judging; bare elements have none,
-there only the disk can object. An array that cannot be opened is no damage (it may use what
-outcore lacks, or be locked), and is a line of its own kind: of its chunks nothing is known.
+Problem: a reader stops at the first bad chunk; after a disk error or a bad copy users need the full
+list. Approach: iterate over the array in tiles of whole chunks, and skip tiles in which nothing is
+stored: an array may declare 10^15 chunks and store three. A tile that fails is read again chunk by
+chunk, and each chunk that fails is one entry of the result. Checksums and codecs detect the damage;
+elements without either have only the errors of the disk. An array that cannot be opened is not damaged
+(it may use features that outcore does not support, or be locked). It gets an entry of another kind,
+because nothing is known about its chunks.
 
-Invariants. Every stored chunk is visited, whatever was found before. Memory stays within the budget.
+Invariants: every stored chunk is visited, whatever was found before. Memory stays within the budget.
 """
 
 from __future__ import annotations
@@ -35,41 +36,41 @@ from outcore.formats.known_options import refuse_unknown
 from outcore.formats.layout import Chunked, ShardSource, TableSource
 from outcore.formats.paths import one_name
 from outcore.formats.texts import Texts
-from outcore.formats.zarr_chunks import chunk_path
-from outcore.formats.zarr_shards import shared_in_file
+from outcore.formats.zarr.chunks import chunk_path
+from outcore.formats.zarr.shards import shared_in_file
 
 __all__ = ["Damage", "verify"]
 
 Key = tuple[slice, ...]
-# What is read at once, and the chunks to look at if it fails.
+# A section read in one call, and the chunks to read separately if it fails.
 _Piece = tuple[Key, Iterable[Key]]
-# A chunk that is read in pieces, or None; and the pieces.
+# A chunk that is read in pieces, or None, and the pieces.
 _Run = tuple[Key | None, Iterator[_Piece]]
-# A tile of which less than this part is stored is read chunk by chunk.
+# A tile with less than this fraction stored (1 / _SPARSE) is read chunk by chunk.
 _SPARSE = 16
-# So many arrays of a file are opened in one visit.
+# Number of arrays of a file that are opened in one visit.
 _AT_ONCE = 256
-# The code of chunks that share bytes, as reads of both together raise it.
+# Error code of chunks that share bytes, as raised by a read of both.
 _SHARED = "chunk-table-damaged"
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
     """
-    One thing that is wrong.
+    One damaged section, or one array that cannot be opened.
 
     Parameters
     ----------
     path
-        The array.
+        Path of the array.
     section
-        The part of it that cannot be read, as one would index it; empty if it cannot be opened.
+        Section that cannot be read, in the notation of indexing; empty if the array cannot be opened.
     code
-        Of the error; ``cannot-open`` if the array cannot be opened.
+        Code of the error; ``cannot-open`` if the array cannot be opened.
     message
-        Of the error.
+        Message of the error.
     reason
-        Code of the error for which it cannot be opened; else empty.
+        Code of the error that prevents opening; otherwise empty.
     """
 
     path: str
@@ -91,15 +92,15 @@ def verify(
     **options: Any,
 ) -> list[Damage]:
     """
-    Read an array, or all arrays of a container, and list what is damaged.
+    Read an array, or all arrays of a container, and list all damage.
 
     Parameters
     ----------
     path
-        As for `outcore.open`; a file or group that holds several arrays stands for all of them.
+        As for `outcore.open`; a file or group with several arrays stands for all of them.
     progress
-        Called as ``progress(done, total)`` in bytes, for each array: of the parts in which something
-        is stored. True: a progress bar.
+        Function called as ``progress(done, total)`` for each array, in bytes of the stored sections;
+        True shows a progress bar.
     hints
         As for `outcore.open`.
     options
@@ -108,21 +109,21 @@ def verify(
     Returns
     -------
     list of Damage
-        Empty if everything could be read and decoded and all checksums were right. Entries with the
-        code ``cannot-open`` are arrays (or the file) of which nothing could be read.
+        Empty if everything could be read and decoded and all checksums were correct. Entries with the
+        code ``cannot-open`` are arrays (or the file) that could not be opened.
 
     Raises
     ------
     StorageError
-        There is no such file, or it is out of reach.
+        The file does not exist or cannot be accessed.
     BudgetError
-        Not even one chunk fits the memory budget; ``needed`` says what would do.
+        A single chunk does not fit the memory budget; ``needed`` is a sufficient budget.
 
     Notes
     -----
-    Found is what the disk, a codec, a checksum or the table of chunks objects to. Elements that are
-    stored as they are, and most codecs without a checksum, can be damaged without notice: add
-    ``crc32c`` (Zarr) or ``fletcher32`` to ``compression=``.
+    Damage is found by the disk, a codec, a checksum or the table of chunks. Elements stored without
+    encoding, and with most codecs without a checksum, can be damaged without detection: add ``crc32c``
+    (Zarr) or ``fletcher32`` to ``compression=``.
 
     Examples
     --------
@@ -152,7 +153,7 @@ def _arrays(
     options: Mapping[str, Any],
     found: list[Damage],
 ) -> Iterator[DiskArray]:
-    """The arrays of a container, open; those that cannot be opened go to `found`."""
+    """Yield the open arrays of a container; append those that cannot be opened to `found`."""
 
     def alone(name: str) -> Iterator[DiskArray]:
         try:
@@ -175,7 +176,7 @@ def _arrays(
         some = arrays[first : first + _AT_ONCE]
         names = [entry.path for entry in some if not entry.note]
         opened: dict[str, DiskArray] = {}
-        with contextlib.suppress(FormatError, StorageError):  # then each is opened alone
+        with contextlib.suppress(FormatError, StorageError):  # then open each separately
             opened = dict(zip(names, open_many(names, hints=hints), strict=True))
         for entry in some:
             array = opened.get(entry.path)
@@ -215,7 +216,7 @@ def _damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
         for damage in _shared(array, source, tuple(stored[0]), stored[1]):
             shared = True
             yield damage
-    # Of each stored unit its place and the number of its tile, and what that takes on the way.
+    # For each stored unit its position and tile number, and temporary copies of these.
     listed = 0 if stored is None else stored[1].nbytes * (4 + array.ndim)
     size = math.prod(tiles.tile) * item
     done = 0
@@ -235,14 +236,14 @@ def _damages(array: DiskArray, progress: Progress) -> Iterator[Damage]:
                 each = ((part, _failure(array, part, memory)) for part in chunks)
                 damages = [_damage(array, part, why) for part, why in each if why is not None]
                 if not damages and not (shared and failure.code == _SHARED):
-                    damages = [_damage(array, key, failure)]  # only of all parts together
+                    damages = [_damage(array, key, failure)]  # only the joint read fails
                 yield from damages
 
 
 def _shared(
     array: DiskArray, source: ShardSource, shard: tuple[int, ...], places: NDArray[np.int64]
 ) -> Iterator[Damage]:
-    """Shards of which two chunks share bytes; reads of one chunk alone do not see that."""
+    """Yield shards in which two chunks share bytes; reading a single chunk does not detect that."""
     shards = Tiling(array.shape, shard, "C")
     for place in places:
         key = shards.key(int(place))
@@ -257,7 +258,7 @@ def _shared(
 def _runs(
     array: DiskArray, tiles: Tiling, stored: tuple[list[int], NDArray[np.int64]] | None
 ) -> tuple[int, Iterator[_Run]]:
-    """All that is to be read, and how many bytes that is."""
+    """Return the number of bytes to read, and the runs."""
     item, chunk = array.dtype.itemsize, array.chunks or array.shape
     if stored is None:
         keys = map(tiles.key, range(math.prod(tiles.grid)))
@@ -273,7 +274,7 @@ def _runs(
     numbers, counts = np.unique(of, return_counts=True)
     ends = np.cumsum(counts)
     in_tile, in_unit = math.prod(tiles.tile), math.prod(unit)
-    # Where little is stored, that is read, and nobody asks for the rest.
+    # In a sparse tile, read only the stored units.
     full = counts * _SPARSE >= max(in_tile // in_unit, 1)
     total = (int(full.sum()) * in_tile + int(counts[~full].sum()) * in_unit) * item
 
@@ -291,7 +292,7 @@ def _runs(
 def _cut(
     units: Tiling, places: NDArray[np.int64], tile: tuple[int, ...], chunk: tuple[int, ...]
 ) -> Iterator[_Run]:
-    """Chunks, or shards, that are larger than a tile."""
+    """Cut chunks or shards that are larger than a tile."""
     for place in places:
         whole = units.key(int(place))
         if units.tile == chunk:
@@ -301,7 +302,7 @@ def _cut(
 
 
 def _parts(whole: Key, size: tuple[int, ...]) -> Iterator[Key]:
-    """A section in pieces of at most this size."""
+    """Yield a section in pieces of at most the given size."""
     sizes = tuple(part.stop - part.start for part in whole)
     inner = Tiling(sizes, tuple(map(min, size, sizes)), "C")
     for key in map(inner.key, range(math.prod(inner.grid))):

@@ -1,16 +1,16 @@
 """
-Assumed costs of the machine: the rates and times by which algorithms compare plans.
+Assumed costs of the machine: rates and times by which algorithms compare plans.
 
-Problem. An algorithm compares ways to cut its work by the time that each takes. Rates that are measured
-change from run to run: the cut would change with them, and so the last bits of sums and the steps of a
-run that is resumed. Idea. Costs of processors, memory and the executor are assumed, here and nowhere
-else. Costs of disks are measured (`outcore.arrays.measured`, ``crates/io/src/disks.rs``); those of reads
-and writes are in ``crates/plan/src/terms.rs`` (`Rates`), which only the core asks.
+Problem: an algorithm compares partitions of its work by their time. Measured rates change from run to
+run, and with them the partition, the last bits of sums, and the steps of a resumed run. Approach: the
+costs of processors, memory and the executor are assumed, in this file only. The costs of disks are
+measured (`outcore.arrays.measured`, ``crates/io/src/disks.rs``). The costs of reads and writes are in
+``crates/plan/src/terms.rs`` (`Rates`), which only the core uses.
 
-Invariants. Nothing here is measured when a program runs. Plans follow from these values, and the last
-bits of sums from plans: equal calls have equal results.
+Invariants: nothing here is measured when a program runs. Plans depend on these values, and the last
+bits of sums on plans: equal calls have equal results.
 
-Times are in seconds, rates per second; all rates of processors are those of one core.
+Times are in seconds, rates per second; all rates of processors are per core.
 """
 
 from __future__ import annotations
@@ -30,51 +30,53 @@ __all__ = [
 
 # --------------------------------------------------------------------------------------- disks
 
-#: Of arrays that are on no disk: bytes that are cheaper to read than to skip, nanoseconds of one more
-#: request, and bytes per second. A disk that nobody measured begins with the values of the core instead
-#: (`Rates`). Both are kept: tiles of arrays in memory follow from these, and tests count them.
+#: Disk parameters for arrays in memory: largest gap in bytes that is cheaper to read than to skip,
+#: nanoseconds of one additional request, bytes per second. A disk that was not measured starts with the
+#: values of the core instead (`Rates`). Both stay as they are: tiles of arrays in memory depend on
+#: these, and tests count them.
 DISK = (1 << 15, 15_000, 2 << 30)
-#: A run that waits in the page cache for its neighbours: the processor's time, whatever the disk is. At
-#: a budget of 256 MiB, conversions take 21 % less time than if such runs counted as reads
+#: Processor time of a run that waits in the page cache for its neighbours, for any disk. With a budget
+#: of 256 MiB, conversions take 21 % less time than if such runs counted as reads
 #: (bench/figures/convert.md).
 CACHED_RUN_SECONDS = 7e-6
 
 # --------------------------------------------------------------------------------------- steps
 
-#: A step costs the executor this much, whatever the step does.
+#: Fixed cost of a step in the executor.
 STEP_SECONDS = 2e-4
-#: The same with a kernel that is a series of Python calls, such as transforms and functions of lines.
+#: The same for a kernel that makes several Python calls, such as transforms and functions of lines.
 KERNEL_STEP_SECONDS = 1e-3
-#: The same in factorisations, and in solving with triangles: each reads many columns in a step. The
-#: values differ, and both are kept: widths of panels follow from them, and from these the last bits.
+#: The same for factorisations, and for triangular solves: each reads many columns in a step. The two
+#: values stay different: the widths of panels depend on them, and the last bits on the widths.
 FACTOR_STEP_SECONDS, TRIANGLE_STEP_SECONDS = 5e-5, 1e-4
-#: A pass over temporary arrays costs this much besides: they are flushed, and ranks synchronise.
+#: Additional cost of a pass over temporary arrays: they are flushed, and ranks synchronise.
 SYNCHRONISATION_SECONDS = 5e-3
 
 # -------------------------------------------------------------------------- memory and processor
 
-#: Bytes that pass through memory once: BLAS packs them for a product, or they travel between ranks.
+#: Bytes that pass through memory once: packed by BLAS for a product, or sent between ranks.
 MEMORY_RATE = 4e9
 #: Operations of a process that multiplies without BLAS.
 LOOP_RATE = 1e9
-#: An element in a step of a stencil.
+#: Time of one element in a step of a stencil.
 STENCIL_ELEMENT_SECONDS = 1e-9
-#: Transfers that run beside a kernel slow it down by this part of their time, or of the kernel's if that
-#: is shorter; and each request by so many seconds: all cores wait for the one that has it.
+#: Transfers that overlap a kernel slow it down by this fraction of their time, or of the kernel's time
+#: if that is shorter. Each request adds a delay in seconds: all cores wait for the core that executes
+#: it.
 SHARED_TIME, REQUEST_DELAY = 0.1, 1e-5
 
-# Operations in float32 on large blocks.
+# Operations of products in float32 on large blocks.
 _PRODUCT_RATE = 80e9
-# Operations in float64 on panels so large that their edges count nothing. `_PRODUCT_RATE` comes to less,
-# 4e10: tiles of products are compared without a loss at their edges.
+# Operations in float64 on panels so large that their edges do not matter. `_PRODUCT_RATE` amounts to
+# less, 4e10: tiles of products are compared without a loss at their edges.
 _PANEL_RATE = 5e10
-# A panel with this inner length, or this number of columns, comes to half of that.
+# A panel with this inner length, or this number of columns, reaches half of that rate.
 _HALF_INNER, _HALF_COLUMNS = 16, 24
-# What a request, and a byte, keep a core from products of panels: all cores wait for the slowest one.
-# Less than `REQUEST_DELAY`, where bytes count nothing: cuts of factorisations follow from these two.
+# Delay of products of panels by a request, and by a byte: all cores wait for the slowest one. Less than
+# `REQUEST_DELAY`, which ignores bytes: the partitions of factorisations depend on these two.
 _PANEL_REQUEST_SECONDS, _PANEL_BYTE_SECONDS = 3e-6, 2.5e-10
-# Operations on triangles that are applied in wide blocks, and the width that comes to half of that. Rows
-# of a triangle depend on each other: that is less than `_PANEL_RATE`.
+# Operations on triangles that are applied in wide blocks, and the width that reaches half of that rate.
+# Rows of a triangle depend on each other, so the rate is less than `_PANEL_RATE`.
 _TRIANGLE_RATE, _HALF_TRIANGLE = 2.0**33, 32
 
 
@@ -85,7 +87,7 @@ def estimate_product_rate(dtype: np.dtype[Any], cores: int) -> float:
     Parameters
     ----------
     dtype
-        Computed in: a real or complex type of BLAS.
+        Dtype of the computation: a real or complex type of BLAS.
     cores
         Number of cores that compute.
 
@@ -108,7 +110,7 @@ def estimate_panel_rate(dtype: np.dtype[Any], cores: int, inner: int, columns: i
     dtype, cores
         As for `estimate_product_rate`.
     inner, columns
-        Inner length of the product, and columns of its result.
+        Inner length of the product, and number of columns of its result.
     """
     single = 2 if _real_bytes(dtype) < 8 else 1
     return cores * _PANEL_RATE * single / (1 + _HALF_INNER / inner + _HALF_COLUMNS / columns)
@@ -116,7 +118,7 @@ def estimate_panel_rate(dtype: np.dtype[Any], cores: int, inner: int, columns: i
 
 def estimate_panel_delay(requests: float, nbytes: float) -> float:
     """
-    Return the seconds that transfers keep products of panels waiting.
+    Return the seconds by which transfers delay products of panels.
 
     Parameters
     ----------
@@ -128,14 +130,14 @@ def estimate_panel_delay(requests: float, nbytes: float) -> float:
 
 def estimate_triangle_rate(cores: int, width: int) -> float:
     """
-    Return operations per second of solving with a triangle, some columns of it at a time.
+    Return operations per second of a triangular solve with several columns at a time.
 
     Parameters
     ----------
     cores
         Number of cores that compute.
     width
-        Columns at a time.
+        Number of columns at a time.
     """
     return cores * _TRIANGLE_RATE * width / (width + _HALF_TRIANGLE)
 

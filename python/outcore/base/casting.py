@@ -1,4 +1,4 @@
-"""Values that a caller gives for elements, as NumPy's assignment takes them."""
+"""Conversion of given values to elements, as in NumPy's assignment."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def as_values(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """
     Convert values to an array that can be cast to a dtype.
 
-    An array keeps its own dtype: whoever copies it casts it. Python's numbers, and lists of them, get
-    this dtype here. Without it they would become numbers of 64 bits, and casting those wraps.
+    An array keeps its own dtype; the code that copies it casts it. Python numbers, and lists of them,
+    get this dtype here: otherwise they would become 64-bit numbers, which wrap when cast.
 
     Raises
     ------
     OverflowError
         A Python integer does not fit `dtype`.
     TypeError, ValueError
-        Something cannot be cast to `dtype`.
+        A value cannot be cast to `dtype`.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def as_values(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     if isinstance(values, np.ndarray):
         return np.asarray(values)
     if isinstance(values, np.generic):
-        # NumPy's scalars keep their own rules: asarray would cast a date to a number.
+        # NumPy's scalars follow their own casting rules: `asarray` would cast a date to a number.
         one = np.empty((), dtype)
         one[...] = values
         return one
@@ -57,12 +57,12 @@ def as_section(
     values, dtype
         As for `as_values`.
     shape, path
-        Shape of the section, and the array that it is of.
+        Shape of the section, and path of its array.
 
     Raises
     ------
     UsageError
-        ``broadcast``: the shapes do not fit each other.
+        ``broadcast``: the shapes do not match.
 
     Examples
     --------

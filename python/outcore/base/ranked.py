@@ -1,10 +1,10 @@
 """
-Calls with ``comm=``, which the package of the ranks serves.
+Calls with ``comm=``, served by the package of the ranks.
 
-Problem. `outcore.open`, `outcore.open_many` and `outcore.open_group` take ``comm=``. They need the
-collectives then, which are built on arrays and groups.
-Idea. The package of the ranks registers the module that serves these calls (`register`). The module is
-imported when the first call with ``comm=`` asks for it (`service`).
+Problem: `outcore.open`, `outcore.open_many` and `outcore.open_group` accept ``comm=`` and then need
+collective calls, which are built on arrays and groups. Approach: the package of the ranks registers the
+module that serves these calls (`register`). The module is imported at the first call with ``comm=``
+(`service`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _registered: list[str] = []
 
 
 class Service(Protocol):
-    """Calls of many ranks that arrays and groups ask for. All are collective."""
+    """Calls of many ranks that arrays and groups need. All are collective."""
 
     def open(
         self, comm: Any, path: Any, mode: Any, hints: Any, options: Mapping[str, Any]
@@ -43,7 +43,7 @@ class Service(Protocol):
     def on_first_rank(
         self, group: outcore.Transport, verb: str, where: str, work: Callable[[], T]
     ) -> T:
-        """Let the first rank do something short, and return its result on all ranks."""
+        """Run a short operation on the first rank, and return its result on all ranks."""
 
 
 def register(module: str) -> None:

@@ -1,17 +1,17 @@
 """
-Started I/O: what `DiskArray.iread` and `DiskArray.iwrite` return.
+Started I/O: the return value of `DiskArray.iread` and `DiskArray.iwrite`.
 
-The work runs in background threads of this process; the core releases the GIL, so a few threads
-keep a disk busy. The pool belongs to a process id: a forked child makes its own and refuses to wait
-for requests that its parent started. An error is delivered by `wait`; one that nobody waited for is
-reported as a warning when the request goes away. A thread of the pool that waits for a request that
-none of them has begun does it itself: a copy between two arrays reads block after block this way, and
-with as many copies as threads nobody else would be left. What is started where nobody could wait for
-another thread (in a handler of a signal inside of an access, or where the system has no more threads)
-is done at once.
+Background threads of this process do the work; the core releases the GIL, so a few threads keep a disk
+busy. The pool belongs to a process id: a forked child creates its own pool and raises an error when
+asked to wait for requests of its parent. `wait` raises the error of a request; an error that no code
+waited for becomes a warning when the request is deleted. A thread of the pool that waits for a request
+that has not begun executes it itself: a copy between two arrays reads block after block this way, and
+with as many copies as threads no other thread would be left. A request is executed immediately where
+waiting for another thread is impossible (in a signal handler inside an access, or if the system cannot
+start a thread).
 
-At the end of the process nobody waits any longer: reads are stopped, writes are finished, and if that
-takes a while a line on stderr says so. Ctrl-C then stops them, too.
+At the end of the process, reads are stopped and writes are finished; if that takes long, a line on
+stderr reports it. Ctrl-C then stops writes, too.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ __all__ = ["IORequest", "Started", "start"]
 
 T = TypeVar("T")
 
-# Enough to overlap reading, writing and computing; depth on the disk comes from the engines.
+# Enough to overlap reading, writing and computing; the I/O engines provide the queue depth.
 _THREADS = 4
-# Seconds for which the end of the process waits without a word.
+# Seconds for which the end of the process waits without a message.
 _SILENCE = 1.0
-# Seconds for which it waits for what was told to stop, which a round or two takes.
+# Seconds for which it waits for stopped requests, which end after a round or two.
 _STOPPING = 10.0
 
 
 class _Task(Generic[T]):
     """
-    Work, for whoever takes it first; `reads` if nothing is lost when it stops.
+    Work that the first thread to take it executes; if `reads`, it can be stopped without loss.
 
-    If it is `ordered` it has its turn among others, and is not done by who waits.
+    An `ordered` task is executed in its turn among others, not by a waiting thread.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class _Task(Generic[T]):
         self.reads = reads
         self.ordered = ordered
         self._stop = _core.Stop()
-        # Taken by who does it. A request that is done keeps no buffers alive.
+        # The executing thread takes the work out, so that a finished request keeps no buffers alive.
         self._todo = [work]
 
     def run(self) -> None:
-        """Do it, unless it was taken already."""
+        """Execute the task, unless a thread has taken it already."""
         try:
             work = self._todo.pop()
         except IndexError:
@@ -82,12 +82,12 @@ class _Task(Generic[T]):
             _pool.live.pop(self, None)
 
     def help(self) -> None:
-        """Do it in this thread of the pool, unless it was taken already, or has its turn elsewhere."""
+        """Execute the task in this thread of the pool, unless it was taken or is ordered."""
         if _in_pool() and not self.ordered:
             self.run()
 
     def cancel(self, *, running: bool) -> bool:
-        """Stop it: if it has not begun, or if `running` wherever it is. Tells whether that was done."""
+        """Stop a task that has not begun, or with `running` any task; return True if it was told to."""
         if self.future.done():
             return False
         try:
@@ -106,10 +106,10 @@ class IORequest(StaysInProcess, Generic[T]):
     """
     A read or write that was started.
 
-    Until it is done, its buffers belong to it: do not change a value that is being written, do not
-    look at an array that is being read. It keeps them alive itself. Who stops waiting, by a timeout or
-    by cancelling a task that awaits it, can wait again; only `cancel` stops it. At the end of the
-    process reads are stopped, and writes are finished.
+    Until a request is done, its buffers belong to it: do not change a value that is being written, and
+    do not use an array that is being read. The request keeps them alive. After a timeout, or after
+    cancelling an asyncio task that awaits the request, you can wait again; only `cancel` stops the
+    request. At the end of the process, reads are stopped and writes are finished.
 
     Examples
     --------
@@ -125,7 +125,7 @@ class IORequest(StaysInProcess, Generic[T]):
     _elsewhere = "wait for it here, and send its result"
 
     def __init__(self, task: _Task[T]) -> None:
-        #: The task that does the work.
+        #: Task that does the work.
         self.task = task
         self._future = task.future
         self._what = task.what
@@ -134,43 +134,43 @@ class IORequest(StaysInProcess, Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """True if the request has ended, successfully or not."""
         return self._pid == os.getpid() and self._future.done()
 
     @property
     def settled(self) -> bool:
-        """Whether it has ended, and there is no error that nobody has seen."""
+        """True if the request has ended and has no error that no code has seen."""
         if self._pid != os.getpid() or self._delivered:
             return True
         return self._future.done() and self._future.exception() is None
 
     @property
     def result(self) -> T:
-        """The array read (None for a write); waits if need be."""
+        """Array that was read (None for a write); waits if necessary."""
         return self.wait()
 
     def wait(self, timeout: float | None = None) -> T:
         """
-        Wait for the end.
+        Wait for the end of the request.
 
         Parameters
         ----------
         timeout
-            Seconds; None waits as long as it takes.
+            Seconds to wait; by default (None) without limit.
 
         Returns
         -------
         numpy.ndarray or None
-            The array read; None for a write.
+            Array that was read; None for a write.
 
         Raises
         ------
         TimeoutError
-            If it was not done in time. It goes on; wait again.
+            The request was not done in time. It continues; you can wait again.
         OutcoreError
-            Whatever the read or write itself raised.
+            Error of the read or write.
         concurrent.futures.CancelledError
-            It was stopped by `cancel`.
+            `cancel` stopped the request.
 
         Examples
         --------
@@ -197,15 +197,15 @@ class IORequest(StaysInProcess, Generic[T]):
 
     def cancel(self) -> bool:
         """
-        Stop it, if that does no harm: a read, or a write that has not begun.
+        Stop the request if that is safe: a read, or a write that has not begun.
 
-        A read stops within a moment; what it was to fill is then undefined. `wait` raises
-        `concurrent.futures.CancelledError`. A write that has begun goes on to its end.
+        A read stops soon; its array is then undefined. `wait` raises
+        `concurrent.futures.CancelledError`. A write that has begun continues to its end.
 
         Returns
         -------
         bool
-            Whether it was told to stop; False if it is done already, is a write that has begun, or
+            True if the request was told to stop; False if it is done, is a write that has begun, or
             belongs to another process.
 
         Examples
@@ -224,13 +224,13 @@ class IORequest(StaysInProcess, Generic[T]):
 
     def finish(self, *, unwanted: bool = False) -> None:
         """
-        Wait for the end, well or not, and raise nothing.
+        Wait for the end of the request without raising its error.
 
         Parameters
         ----------
         unwanted
-            Nobody will ask for the error, if there is one. By default it is left for `wait`, and for
-            the array's `flush` or `close`.
+            If True, discard the error. By default it is left for `wait`, and for `flush` or `close` of
+            the array.
 
         Examples
         --------
@@ -247,9 +247,9 @@ class IORequest(StaysInProcess, Generic[T]):
 
     def __await__(self) -> Generator[Any, None, T]:
         self._own()
-        import asyncio  # a quarter of the time of importing outcore, for a few
+        import asyncio  # slow to import (a quarter of the import time of outcore), and rarely used
 
-        # Who stops waiting (`asyncio.wait_for`) cancels the waiting and never the work.
+        # A caller that stops waiting (`asyncio.wait_for`) cancels the waiting, never the work.
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
 
@@ -258,7 +258,7 @@ class IORequest(StaysInProcess, Generic[T]):
                 ended.set_result(None)
 
         def wake(_: Future[T]) -> None:
-            with contextlib.suppress(RuntimeError):  # nobody waits in a loop that was closed
+            with contextlib.suppress(RuntimeError):  # no coroutine waits in a closed loop
                 loop.call_soon_threadsafe(tell)
 
         self._future.add_done_callback(wake)
@@ -286,16 +286,16 @@ class _Pool:
     """
     The background threads of this process.
 
-    A handler of a signal may come in between any two steps here and start a request of its own, so
-    there is no lock that it could wait for.
+    A signal handler may run between any two steps here and start its own request, so there is no lock
+    for which it could wait.
     """
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[_Task[Any]] = queue.SimpleQueue()
-        # A place for each thread that is not there yet.
+        # One entry for each thread that has not been started.
         self._places = [None] * _THREADS
         self._starting = False
-        #: What has not ended.
+        #: Tasks that have not ended.
         self.live: dict[_Task[Any], None] = {}
 
     def submit(self, task: _Task[Any]) -> None:
@@ -305,7 +305,7 @@ class _Pool:
             return
         self._queue.put(task)
         if self._starting:
-            return  # `threading` has locks: whoever was interrupted there goes on with it
+            return  # `threading` has locks: the interrupted caller continues with the task
         try:
             self._places.pop()
         except IndexError:
@@ -314,7 +314,7 @@ class _Pool:
         try:
             thread = threading.Thread(target=self._serve, name="outcore", daemon=True)
             thread.start()
-        except RuntimeError:  # the system has no more of them, or Python is about to end
+        except RuntimeError:  # the system cannot start a thread, or Python is ending
             self._places.append(None)
         finally:
             self._starting = False
@@ -358,16 +358,16 @@ os.register_at_fork(after_in_child=_fresh_pool)
 
 def start(work: Callable[[], T], what: str, *, reads: bool = False) -> IORequest[T]:
     """
-    Run `work` in the background.
+    Execute `work` in the background.
 
     Parameters
     ----------
     work
-        What to do.
+        Function to execute.
     what
-        Its name in messages.
+        Name of the work in messages.
     reads
-        Nothing is lost if it is stopped. What a write reads on its way is a part of that write.
+        True if the work can be stopped without loss. A read inside a write is part of that write.
     """
     parent = _current()
     task = _Task(work, what, reads and (parent is None or parent.reads))
@@ -380,14 +380,14 @@ def start_in_order(
     work: Callable[[], T], what: str, submit: Callable[[Callable[[], None], Future[T]], None]
 ) -> _Task[T]:
     """
-    Have `work` done where its turn is kept, outside of the pool; the end of the process waits for it.
+    Execute `work` in its turn outside of the pool; the end of the process waits for it.
 
     Parameters
     ----------
     work, what
         As for `start`.
     submit
-        Takes what does the work, and the future that tells that it has ended.
+        Function that receives the work to execute, and a future that ends with it.
     """
     task = _Task(work, what, False, ordered=True)
     del work
@@ -400,14 +400,14 @@ class Started:
     """
     The requests of one array.
 
-    A write goes on, and its failure counts, also if the caller releases the request; a read is over
-    then. Changed by single steps only, so that threads lose none of each other's.
+    If the caller releases a request, a write continues and its error is still raised, while a read is
+    stopped. All changes are single atomic steps, so threads do not lose each other's requests.
     """
 
     def __init__(self) -> None:
         self._reads: weakref.WeakSet[IORequest[Any]] = weakref.WeakSet()
         self._writes: dict[IORequest[None], None] = {}
-        # Other ranks count on this one: these reads go on, too, if the caller releases the request.
+        # Other ranks depend on this one: these reads continue even if the caller releases the request.
         self._collective_reads: dict[IORequest[Any], None] = {}
 
     def read(self, work: Callable[[], T], path: str) -> IORequest[T]:
@@ -424,7 +424,7 @@ class Started:
         return request
 
     def keep(self, request: IORequest[Any], *, writes: bool) -> None:
-        """Keep a request that was started together with other ranks."""
+        """Register a request that was started together with other ranks."""
         self._drop_settled()
         if writes:
             self._writes[request] = None
@@ -432,7 +432,7 @@ class Started:
             self._collective_reads[request] = None
 
     def finish_writes(self) -> None:
-        """Wait for all writes; raise a failure that nobody has seen, and keep the others."""
+        """Wait for all writes; raise an error that no code has seen, and keep the others."""
         try:
             for request in list(self._writes):
                 if not request.settled:
@@ -449,7 +449,7 @@ class Started:
                 self._collective_reads.pop(read, None)
 
     def close(self) -> None:
-        """Wait for all; raise a failure of a write that nobody has seen."""
+        """Wait for all requests; raise the error of a write that no code has seen."""
         for read in [*self._reads, *self._collective_reads]:
             read.finish()
         self._collective_reads.clear()
@@ -462,7 +462,7 @@ class Started:
                 self._writes.pop(request, None)
 
     def abandon(self) -> None:
-        """Nobody comes for them: stop reads, and finish writes, saying so if that takes a while."""
+        """Stop reads and finish writes that no code waits for; report on stderr if that takes long."""
         for read in list(self._reads):
             read.cancel()
         _finish([request.task for request in self._writes])
@@ -486,12 +486,12 @@ def _names(tasks: Iterable[_Task[Any]]) -> str:
 
 
 def _say(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr may be gone by now
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr may be closed
         print(f"outcore: {text}", file=sys.stderr, flush=True)
 
 
 def _finish_writes() -> None:
-    """Let writes end, unless Ctrl-C says not to."""
+    """Wait for the end of writes, unless Ctrl-C interrupts."""
     try:
         while writes := _pool.writes():
             _finish(writes)
@@ -500,7 +500,8 @@ def _finish_writes() -> None:
         wait([task.future for task in left if not task.ordered], _STOPPING)
         for task in left:
             if task.ordered:
-                # It cannot be stopped on one rank: the others will learn that this one is gone.
+                # It cannot be stopped on one rank only: the other ranks will detect that this one has
+                # ended.
                 _pool.live.pop(task, None)
         cut = [task for task in left if _was_cut(task.future)]
         if cut:
@@ -512,14 +513,14 @@ def _stop_reads() -> list[_Task[Any]]:
 
 
 def _others() -> bool:
-    """Whether other threads of the program go on after its main thread."""
+    """Return whether other threads of the program continue after its main thread."""
     me = threading.current_thread()
     return any(not one.daemon and one is not me for one in threading.enumerate())
 
 
 def _before_threads_are_joined() -> None:
-    # Also in a process of `multiprocessing`, which ends without what `atexit` knows. Other threads may
-    # still want what they read.
+    # Also runs in a process of `multiprocessing`, which ends without calling the functions of `atexit`.
+    # Other threads may still need their reads.
     if not _others():
         _stop_reads()
     _finish_writes()
@@ -528,11 +529,11 @@ def _before_threads_are_joined() -> None:
 def _at_the_end() -> None:
     stopped = _stop_reads()
     _finish_writes()
-    # Their threads must not come back from the core when Python is gone.
+    # Their threads must not return from the core after Python has ended.
     wait([task.future for task in stopped], _STOPPING)
 
 
 atexit.register(_at_the_end)
-# RuntimeError: it is imported by a handler at the end of the process, when threads are joined already.
+# RuntimeError: the module is imported by a handler at the end of the process, after threads were joined.
 with contextlib.suppress(AttributeError, RuntimeError):
     threading._register_atexit(_before_threads_are_joined)  # type: ignore[attr-defined]  # noqa: SLF001

@@ -1,13 +1,14 @@
 """
-Sections as values: what a key of basic indexing names of an array, and parts of that.
+Sections as values: the section that a key of basic indexing selects, and parts of it.
 
-Problem. ``a[3, ::-1, None, 10:100:2]`` has other axes than `a`, starts elsewhere and leaps. Whoever
-walks through such a section, or copies it in tiles, counts its indices from 0; the array wants its own.
-Idea. A key becomes ranges that run upwards, and for each axis of the section the axis of the array that
-it is (`Selection`). A part of the section is a section of the array again: arithmetic, axis by axis.
+Problem: ``a[3, ::-1, None, 10:100:2]`` has other axes than `a`, another origin and another step. Code
+that iterates over such a section, or copies it in tiles, counts its indices from 0; the array needs its
+own indices. Approach: a key becomes ascending ranges, and for each axis of the section the
+corresponding axis of the array (`Selection`). A part of the section is again a section of the array,
+computed axis by axis.
 
-Invariants. ``a[selection.within(part)]`` equals ``a[key][part]`` for every part with slices alone. Equal
-keys, however they are written, have equal selections.
+Invariants: ``a[selection.within(part)]`` equals ``a[key][part]`` for every part that has only slices.
+Keys of equal sections have equal selections, however they are written.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ class Selection:
     Parameters
     ----------
     ranges
-        Start, count and step of each axis of the array, upwards.
+        Start, count and (positive) step for each axis of the array.
     axes
-        For each axis of the section that of the array, and whether it is walked downwards; None if
-        the key makes it.
+        For each axis of the section, the axis of the array and whether it is reversed; None for a new
+        axis.
     """
 
     ranges: tuple[tuple[int, int, int], ...]
@@ -43,14 +44,14 @@ class Selection:
 
     @classmethod
     def of_disk(cls, array: DiskArray, key: Any, *, write: bool = False) -> Selection:
-        """The section of an array on disk that a key means."""
+        """Return the section of an array on disk that a key selects."""
         words, axes, _ = array.handle.core.section_of(key, write=write)
         triples = zip(words[::3], words[1::3], words[2::3], strict=True)
         return cls(tuple(triples), tuple(axes))
 
     @classmethod
     def of_memory(cls, array: DistArray, key: Any) -> Selection:
-        """The section of a distributed array that a key means."""
+        """Return the section of a distributed array that a key selects."""
         ranges, axes = array.distribution.core.section_of(key, "the array in memory")
         return cls(tuple(ranges), tuple(axes))
 
@@ -73,13 +74,13 @@ class Selection:
 
     @property
     def keeps_axes(self) -> bool:
-        """Whether it has the axes of the array, in whatever direction; no integer, no new axis."""
+        """True if the section has the axes of the array, in any direction: no integer, no new axis."""
         return tuple(axis and axis[0] for axis in self.axes) == tuple(range(len(self.ranges)))
 
     @property
     def key(self) -> tuple[Any, ...]:
         """
-        The key that means it, with integers, slices and None: equal for equal sections.
+        Return the key of the section, with integers, slices and None; equal for equal sections.
 
         Examples
         --------
@@ -90,13 +91,13 @@ class Selection:
 
     def within(self, part: Sequence[slice]) -> tuple[Any, ...]:
         """
-        The key of a part of it, in the indices of the array.
+        Return the key of a part of the section, in indices of the array.
 
         Parameters
         ----------
         part
-            A slice for each axis of the section, from 0 on, with a start and a stop and no step; of an
-            axis that the key makes, all of it.
+            A slice for each axis of the section, counted from 0, with a start and a stop and no step;
+            for a new axis, the whole axis.
 
         Examples
         --------
@@ -118,7 +119,7 @@ class Selection:
 
     def of_array(self, part: Sequence[slice]) -> tuple[slice, ...]:
         """
-        The same with a slice for each axis of the array, of length 1 where the key has an integer.
+        Return the key of a part with a slice for each axis of the array, of length 1 for an integer.
 
         Examples
         --------
@@ -132,19 +133,19 @@ class Selection:
         return tuple(found)
 
     def side(self, side: Side) -> Side:
-        """What it presents to a copy, of an array that presents `side`."""
+        """Return the section as a side of a copy, for an array with the given `side`."""
         return side.section(self.ranges, self.axes)
 
 
 def _slice(range_: tuple[int, int, int], part: slice, *, down: bool) -> slice:
-    """Members `part` of a range, as a slice of the axis that it is a range of."""
+    """Return the members `part` of a range as a slice of the axis."""
     start, count, step = range_
     first, stop = part.start, part.stop
     if first >= stop:
         return slice(start, start)
     if not down:
         low, high = start + first * step, start + (stop - 1) * step + 1
-        # One member needs no step.
+        # A single member needs no step.
         return slice(low, high, None if step == 1 or stop - first == 1 else step)
     high, low = start + (count - 1 - first) * step, start + (count - stop) * step
     if stop - first == 1:

@@ -84,12 +84,12 @@ _HERE = "outcore.formats"
 #: The formats of outcore, in the order in which files are looked at.
 OWN = (
     Known("npy", (".npy",), f"{_HERE}.npy:Npy", checks_marks=True),
-    Known("netcdf4", (".nc", ".nc4", ".cdf"), f"{_HERE}.netcdf4:NetCDF4"),
-    Known("hdf5", (".h5", ".hdf5", ".he5", ".hdf"), f"{_HERE}.hdf5:Hdf5"),
-    Known("zarr", (".zarr", ".zarr3"), f"{_HERE}.zarr3:Zarr3", is_folder=True),
-    Known("zarr2", (".zarr2",), f"{_HERE}.zarr2:Zarr2", is_folder=True),
-    Known("parts", (".parts",), f"{_HERE}.parts:Parts"),
-    Known("zarrzip", (".zip",), f"{_HERE}.zarr_zip:ZarrZip"),
+    Known("netcdf4", (".nc", ".nc4", ".cdf"), f"{_HERE}.netcdf.netcdf4:NetCDF4"),
+    Known("hdf5", (".h5", ".hdf5", ".he5", ".hdf"), f"{_HERE}.hdf5.format:Hdf5"),
+    Known("zarr", (".zarr", ".zarr3"), f"{_HERE}.zarr.version3:Zarr3", is_folder=True),
+    Known("zarr2", (".zarr2",), f"{_HERE}.zarr.version2:Zarr2", is_folder=True),
+    Known("parts", (".parts",), f"{_HERE}.parts.format:Parts"),
+    Known("zarrzip", (".zip",), f"{_HERE}.zarr.zip:ZarrZip"),
     Known("raw", (".bin", ".raw", ".dat"), f"{_HERE}.raw:Raw"),
 )
 _OF_SUFFIX = {suffix: one for one in OWN for suffix in one.suffixes}

@@ -22,7 +22,7 @@ from outcore import _core, formats
 from outcore.errors import OutcoreError
 from outcore.formats import durable, locks
 from outcore.formats.paths import path_names
-from outcore.formats.zarr_tree import check_replaceable
+from outcore.formats.zarr.tree import check_replaceable
 
 __all__ = ["Replacement", "begin"]
 

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from outcore import _core
 from outcore.errors import StorageError
-from outcore.formats import durable, split_path
+from outcore.formats import durable
+from outcore.formats.finding import split_path
 
 __all__ = ["ScratchFile", "at_termination", "forget_termination", "scratch_folder"]
 

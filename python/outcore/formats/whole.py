@@ -20,11 +20,12 @@ from collections.abc import Sequence
 
 from outcore import _core, formats
 from outcore.errors import AlreadyExistsError, StorageError, UsageError
-from outcore.formats import durable, hdf5_redo, unfinished
+from outcore.formats import durable, unfinished
 from outcore.formats.format import Format, HasFiles
+from outcore.formats.hdf5 import redo as hdf5_redo
 from outcore.formats.paths import one_name
-from outcore.formats.zarr_store import publish
-from outcore.formats.zarr_tree import check_replaceable
+from outcore.formats.zarr.store import publish
+from outcore.formats.zarr.tree import check_replaceable
 
 __all__ = ["chmod", "copy", "files", "move", "remove"]
 

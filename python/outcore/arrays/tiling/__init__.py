@@ -1,13 +1,13 @@
 """
-Tiles: how to carry an array from one layout to another within a budget.
+Tiles: copying an array from one layout to another within a budget.
 
-| file        | holds |
+| file        | contents |
 |-------------|---|
 | `choice.py` | the best tiles for the source and the target of a copy: `choose` |
-| `tiles.py`  | `Tiling`: where tiles lie, and how often they meet chunks |
-| `sides.py`  | `Side`: source or target of a copy, and what tiles make of it |
+| `tiles.py`  | `Tiling`: the positions of tiles, and their intersections with chunks |
+| `sides.py`  | `Side`: source or target of a copy, and its cost with given tiles |
 
-A loop over one array is a copy whose target is as good as its source.
+A loop over one array is a copy whose target has the layout of its source.
 """
 
 from outcore.arrays.tiling.choice import choose, seconds, smallest

@@ -1,28 +1,27 @@
 """
-The best tiles to carry an array from one layout to another within a budget.
+The best tiles for copying an array from one layout to another within a budget.
 
-Problem. Copying needs pieces that fit in memory. A piece that is good for the source (its rows, its
-chunks) may be bad for the target (its columns, other chunks): then one side is read or written in tiny
-runs, or the same chunk is decoded or encoded many times. So it is with a loop over one array, which is
-a copy whose target is as good as its source.
-Idea. A tile is made of whole units of both sides, if the budget allows: the least common multiple of
-the chunks that must be handled whole, with its edges where both sides have theirs. Where the two have
-no edge in common, or their multiple does not fit, it is made of whole units of the target, and grows
-where that saves most decoding of the source. From there on all shapes that divide the axes about evenly
-are compared, coarsely, by what they have the disk do on both sides (`Side.cost`) and the figures of
-that disk: a transposition ends in tiles with long runs on both sides, or in whole rows of one of them,
-and a plain copy in slabs. Where one tile is read while another is written, the first read and the last
-write have nothing beside them, so tiles are no larger than they have to be. Where the page cache is too
-small for short writes to wait in it for their neighbours, edges lie between pages of the target if they
-can.
+Problem: a copy needs pieces that fit in memory. A piece that suits the source (its rows, its chunks)
+may not suit the target (its columns, other chunks): then one side is read or written in tiny runs, or
+the same chunk is decoded or encoded many times. The same applies to a loop over one array, which is a
+copy whose target has the layout of its source. Approach: a tile consists of whole units of both sides,
+if the budget allows: the least common multiple of the chunks that must be handled whole, with edges at
+edges of both sides. If the two have no edge in common, or their multiple does not fit, the tile
+consists of whole units of the target, and grows where that saves most decoding of the source. Starting
+from this tile, all shapes that divide the axes about evenly are compared, on a coarse grid, by the disk
+accesses on both sides (`Side.cost`) and the parameters of the disk. A transposition ends with tiles
+that have long runs on both sides, or with whole rows of one side; a plain copy ends with slabs. If one
+tile is read while another is written, the first read and the last write overlap with nothing, so tiles
+are no larger than necessary. If the page cache is too small for short writes to wait in it for their
+neighbours, edges are placed between pages of the target if possible.
 
-Invariants. Tiles are disjoint but for the overlap that was asked for, cover the array, lie on a regular
-grid, and hold at most `most` elements. Whole units of the target are not cut unless the caller allows it
-and nothing else fits, so no chunk is written twice. Pure: equal input, equal tiles, which is what lets
-an interrupted copy go on.
+Invariants: tiles are disjoint except for the requested overlap, cover the array, form a regular grid,
+and have at most `most` elements. Whole units of the target are cut only if the caller allows it and
+nothing else fits, so no chunk is written twice. Pure: equal input gives equal tiles, so an interrupted
+copy can resume.
 
 Reference: the choice of tile shapes follows Thakur, Choudhary, Bordawekar et al. (PASSION), who store
-and fetch slabs so that neither array of a transposition is accessed against its grain.
+and fetch slabs so that neither array of a transposition is accessed against its storage order.
 """
 
 from __future__ import annotations
@@ -40,11 +39,12 @@ from outcore.base import assumed_costs
 
 __all__ = ["choose", "seconds", "smallest"]
 
-# Shapes of tiles that are compared; fewer where each has to be asked how often it meets chunks.
+# Number of compared tile shapes; fewer if the chunks that each tile touches must be counted.
 _POINTS, _CODED_POINTS = 4096, 512
-# Up to so many parts of an axis, every number of them is tried; from there on, every so manieth.
+# Up to this number of parts of an axis, every number is tried; beyond it, each candidate is larger by
+# this factor.
 _PARTS, _APART = 8, 2**0.25
-# Where a chunk has to be cut, a divisor of its length is looked for among so many.
+# If a chunk must be cut, number of candidates among which a divisor of its length is searched.
 _TRIES = 64
 
 
@@ -62,33 +62,33 @@ def choose(
     ranks: int = 1,
 ) -> Tiling | int:
     """
-    The best tiles of at most `most` elements.
+    Return the best tiles of at most `most` elements.
 
     Parameters
     ----------
     shape
-        Of the array.
+        Shape of the array.
     source, target
-        Where its elements are, and where they go.
+        Sides from which and to which its elements are copied.
     most
-        Elements of a tile.
+        Maximum number of elements of a tile.
     axis
-        Cut across this axis only.
+        The only axis to cut across; by default any.
     overlap
-        Elements that neighbours share along `axis`.
+        Number of elements that neighbours share along `axis`.
     cut
-        Cut units of the target, too, if nothing else fits.
+        If True, cut units of the target, too, if nothing else fits.
     disk
-        Its figures.
+        Parameters of the disk.
     ahead
-        A tile is read while another one is written.
+        True if a tile is read while another one is written.
     ranks
-        How many share the tiles.
+        Number of ranks that share the tiles.
 
     Returns
     -------
     Tiling or int
-        The tiles; if not even the smallest fits, the number of elements that it holds.
+        Tiles; if not even the smallest tile fits, its number of elements.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def choose(
 def seconds(
     tiles: Tiling, source: Side, target: Side, disk: Disk, *, ahead: bool = True, ranks: int = 1
 ) -> float:
-    """What a copy with these tiles takes, beside decoding: what `choose` compares."""
+    """Return the time of a copy with these tiles, without decoding, as compared by `choose`."""
     choice = _Choice(tiles.shape, source, target, None, 0, disk, ahead, ranks)
     return float(choice.seconds(np.array([tiles.tile], np.int64))[0]) if len(tiles) else 0.0
 
@@ -117,7 +117,7 @@ def smallest(
     shape: Shape, source: Side, target: Side, *, axis: int | None = None, overlap: int = 0
 ) -> int:
     """
-    Elements of the smallest tiles with which each unit of both sides is handled once.
+    Return the elements of the smallest tiles with which each unit of both sides is handled once.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def smallest(
 
 
 class _Choice:
-    """Tiles for one copy. A tile on its way is a list of edges, whose distance is its length."""
+    """Tiles for one copy. A candidate tile is a list of edges, whose distances are its lengths."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Choice:
         self.axis, self.overlap = axis, overlap
         self.disk, self.ahead, self.ranks = disk, ahead, ranks
         axes = range(len(shape))
-        # Ties go to the axis that runs fastest in the target, so that writing is in order.
+        # In a tie, prefer the axis that varies fastest in the target, so that writing is in order.
         self.fast_first = list(fastest_first(target.order, len(axes)))
         self.handled = [
             (side, grid, math.prod(grid))
@@ -164,23 +164,23 @@ class _Choice:
         units = list(self.units())
         fitting = [unit for unit in units if self.volume(unit) <= most]
         if fitting:
-            # Units that leave nothing to some ranks are no good.
+            # Units that leave some ranks without a tile are not acceptable.
             counts = [len(self.tiling(unit)) for unit in fitting]
             enough = min(self.ranks, counts[-1])
             good = [one for one, n in zip(fitting, counts, strict=True) if n >= enough]
             tile = self.grown(good[0], most)
             if self.target.chunks is not None and self.target.pages is not None and good[1:]:
-                # Parts of chunks that are whole pages may be far too long for the source.
+                # Parts of chunks that consist of whole pages may be far too long for the source.
                 tile = min(tile, self.grown(good[1], most), key=self.seconds_of)
             return self.tiling(tile)
         if cut and (thin := self.thinned(units[-1], most)) is not None:
             return self.tiling(thin)
         return self.volume(self.slab(None) if cut else units[-1])
 
-    # What a tile is made of
+    # Units of a tile
 
     def units(self) -> Iterator[list[Edges]]:
-        """The most wanted first; the last is the least that will do."""
+        """Yield units in order of preference; the last is the smallest acceptable one."""
         ndim, source, target = len(self.shape), self.source, self.target
         if (paged := self.paged()) is not None:
             yield self.slab(paged)
@@ -194,7 +194,9 @@ class _Choice:
         yield self.slab(must)
 
     def paged(self) -> list[Edges] | None:
-        """Edges between pages of the target, if all of its rows have them at the same places."""
+        """
+        Return edges between pages of the target, if they have the same positions in all of its rows.
+        """
         ndim, source, target = len(self.shape), self.source, self.target
         if (units := target.page_units(self.shape)) is not None:
             return None if source.whole else [(unit, 0) for unit in units]
@@ -209,41 +211,41 @@ class _Choice:
         return edges
 
     def whole_unit(self) -> list[Edges]:
-        """The least that cuts nothing that is handled whole."""
+        """Return the smallest unit that cuts nothing that must be handled whole."""
         ndim, source, target = len(self.shape), self.source, self.target
         coded = source.edges(source.chunks if source.whole else None, ndim)
         whole = target.edges(target.shards or (target.chunks if target.whole else None), ndim)
         return self.slab(self.common(coded, whole))
 
     def common(self, some: list[Edges], others: list[Edges]) -> list[Edges]:
-        """The edges that both have; the ends of the axis where they have none in common."""
+        """Return the common edges of both; the ends of the axis where they have none in common."""
         axes = zip(some, others, self.shape, strict=True)
         return [_common(one, other) or (max(n, 1), 0) for one, other, n in axes]
 
     def slab(self, wanted: list[Edges] | None) -> list[Edges]:
-        """A unit with these edges (anywhere, if None) that is as long as it has to be, and no longer."""
+        """Return the shortest unit with these edges (any edges, if None)."""
         found = []
         for d, length in enumerate(self.shape):
             unit, start = (1, 0) if wanted is None else wanted[d]
             if self.axis not in (None, d):
                 unit, start = max(length, 1), 0
             elif d == self.axis and unit > 1 and self.overlap:
-                # The first tile has no neighbour before it: it alone holds what is shared.
+                # The first tile has no neighbour before it: it alone must contain the shared elements.
                 unit *= -(-(self.overlap + 1) // unit)
             edge = unit - start
             if edge >= length:
                 unit, start = max(length, 1), 0
             elif edge + unit >= length:
-                # One edge only: what lies on either side of it may be less than a unit.
+                # One edge only: the parts on both sides may be shorter than a unit.
                 unit = max(edge, length - edge)
                 start = unit - edge
             found.append((unit, start))
         return found
 
-    # How good a tile is
+    # Cost of a tile
 
     def volume(self, tile: list[Edges]) -> int:
-        """Elements of the largest tile."""
+        """Return the number of elements of the largest tile."""
         sizes = [size for size, _ in tile]
         if self.axis is not None and self.overlap:
             length = max(self.shape[self.axis], 1)
@@ -251,7 +253,7 @@ class _Choice:
         return math.prod(sizes)
 
     def volumes(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Elements of the largest tiles of these shapes, a row for each; exact up to 2**53."""
+        """Return the elements of the largest tiles of these shapes, one per row; exact up to 2**53."""
         lengths = sizes.astype(np.float64)
         if self.axis is not None and self.overlap:
             length = max(self.shape[self.axis], 1)
@@ -260,14 +262,14 @@ class _Choice:
         return volumes
 
     def work(self, tile: list[Edges]) -> int:
-        """Elements of the units that are handled whole, each as often as it is."""
+        """Return the elements of units that are handled whole, counted once for each time."""
         if not self.handled:
             return 0
         tiles = self.tiling(tile)
         return sum(passes(tiles, grid, side) * size for side, grid, size in self.handled)
 
     def seconds(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What copies with tiles of these shapes take, a row for each, if nothing is decoded."""
+        """Return the times of copies with tiles of these shapes, one per row, without decoding."""
         took = np.zeros(len(sizes))
         for side, write in ((self.source, False), (self.target, True)):
             if not side.whole:
@@ -275,20 +277,20 @@ class _Choice:
         tiles = self.count(sizes)
         if self.axis is not None and self.overlap:
             took *= 1 + self.overlap / sizes[:, self.axis]
-        # The first read and the last write have nothing beside them, if others have.
+        # The first read and the last write overlap with nothing, even if the others do.
         beside = 1 / tiles if self.ahead else 0.0
         return (took * (1 + beside) + tiles * assumed_costs.STEP_SECONDS) * self.longest(tiles)
 
     def seconds_of(self, tile: list[Edges]) -> float:
-        """What a copy with this tile takes, if nothing is decoded."""
+        """Return the time of a copy with this tile, without decoding."""
         return float(self.seconds(np.array([[size for size, _ in tile]], np.int64))[0])
 
     def longest(self, tiles: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What the rank with the most of so many tiles has, as a share of all."""
+        """Return the share of all tiles that the rank with the most tiles has."""
         share: NDArray[np.float64] = np.ceil(tiles / self.ranks) / tiles
         return share
 
-    # Larger and smaller
+    # Growing and shrinking
 
     def grown(self, unit: list[Edges], most: int) -> list[Edges]:
         tile, unit = list(unit), list(unit)
@@ -307,10 +309,10 @@ class _Choice:
         return [_even(*one) for one in zip(self.shape, tile, unit, strict=True)]
 
     def searched(self, tile: list[Edges], unit: list[Edges], most: int) -> list[Edges]:
-        """The best of tiles that are no smaller, in whole units."""
+        """Return the best of the tiles that are not smaller, in whole units."""
         sizes = self.points(tile, unit, most)
         tiles = self.count(sizes)
-        # Each rank shall have a tile; then what is decoded or encoded counts, and then the rest.
+        # First give each rank a tile; then minimise decoding and encoding; then the rest.
         idle = np.maximum(self.ranks - tiles, 0)
         work = np.zeros(len(sizes))
         if self.handled:
@@ -319,7 +321,7 @@ class _Choice:
         return self.of_sizes(tile, unit, sizes[best])
 
     def count(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """How many tiles there are of each shape."""
+        """Return the number of tiles of each shape."""
         grid = -(-np.array(self.shape, np.int64) // sizes)
         tiles: NDArray[np.float64] = np.prod(grid, axis=1, dtype=np.float64)
         return tiles
@@ -327,14 +329,14 @@ class _Choice:
     def of_sizes(
         self, tile: list[Edges], unit: list[Edges], sizes: NDArray[np.int64]
     ) -> list[Edges]:
-        """A tile of these lengths, with its edges where units have them."""
+        """Return a tile of these lengths, with edges at edges of units."""
         for axis, size in enumerate(sizes.tolist()):
             if size > tile[axis][0]:
                 tile = self.replaced(tile, axis, (size, unit[axis][1]))
         return tile
 
     def points(self, tile: list[Edges], unit: list[Edges], most: int) -> NDArray[np.int64]:
-        """Lengths of tiles to compare, a row for each; all hold at most `most` elements."""
+        """Return lengths of tiles to compare, one per row, with at most `most` elements each."""
         ndim = len(self.shape)
         if not ndim:
             return np.zeros((1, 0), np.int64)
@@ -343,7 +345,7 @@ class _Choice:
         limit = (_CODED_POINTS if self.handled else _POINTS) ** (1 / max(many, 1))
         lengths = [_thinned(some, max(int(limit), 2)) for some in lengths]
         rows = set(product(*lengths))
-        # Along each axis also as much as there is room for beside the others.
+        # Along each axis, also the longest length that fits with the others.
         for axis in range(ndim):
             others = product(*(some for n, some in enumerate(lengths) if n != axis))
             rows.update(
@@ -355,11 +357,11 @@ class _Choice:
         fitting = self.volumes(sizes) <= most
         fitting[-1] = True
         sizes = sizes[fitting]
-        # Of equals the one whose tiles are longest along the axes that run fastest in the target.
+        # Among equals, prefer tiles that are longest along the axes that vary fastest in the target.
         return sizes[np.lexsort([-sizes[:, axis] for axis in reversed(self.fast_first)])]
 
     def lengths(self, axis: int, tile: list[Edges], unit: list[Edges]) -> list[int]:
-        """Of a tile along an axis, from all of it downwards: its parts are about equal."""
+        """Return lengths of a tile along an axis, longest first, that divide the axis about evenly."""
         length, least, step = self.shape[axis], tile[axis][0], unit[axis][0]
         found: list[int] = []
         parts = 1.0
@@ -376,7 +378,7 @@ class _Choice:
     def filling(
         self, axis: int, others: tuple[int, ...], tile: list[Edges], unit: list[Edges], most: int
     ) -> int:
-        """The longest even part of an axis that fits beside these lengths of the others."""
+        """Return the longest even part of an axis that fits with these lengths of the others."""
         length, least = self.shape[axis], tile[axis][0]
         shared = self.overlap if axis == self.axis else 0
         beside = list(others)
@@ -390,7 +392,7 @@ class _Choice:
         return max(_even(length, (size, unit[axis][1]), unit[axis])[0], min(least, length))
 
     def longer(self, tile: list[Edges], axis: int, unit: Edges, most: int) -> list[Edges]:
-        """About twice as long along an axis, in whole units, if that fits."""
+        """Return a tile about twice as long along an axis, in whole units, if that fits."""
         now, length = tile[axis][0], self.shape[axis]
         shared = self.overlap if axis == self.axis else 0
         others = self.volume(tile) // min(now + shared, max(length, 1))
@@ -409,7 +411,7 @@ class _Choice:
     def with_less_work(
         self, tile: list[Edges], unit: list[Edges], most: int
     ) -> tuple[int, Edges, Edges] | None:
-        """The axis, new edges and new unit that save most work for what they add to the tile."""
+        """Return the axis, new edges and new unit that save most work relative to the growth."""
         ndim, now = len(self.shape), self.work(tile)
         coded = self.source.edges(self.source.chunks if self.source.whole else None, ndim)
         best, found = 0.0, None
@@ -430,7 +432,7 @@ class _Choice:
         return found
 
     def thinned(self, unit: list[Edges], most: int) -> list[Edges] | None:
-        """A part of a unit that fits, cut across its slow axes first; None if there is none."""
+        """Return a part of a unit that fits, cut across its slow axes first, or None."""
         tile = list(unit)
         for axis in reversed(self.fast_first) if self.axis is None else [self.axis]:
             now = tile[axis][0]
@@ -441,7 +443,7 @@ class _Choice:
                 break
             size = max(room, 1)
             cuts = {size, -(-now // -(-now // size)), _divisor(now, size)}
-            # As long as it can be, or such that its edges are those of units now and then.
+            # As long as possible, or such that some of its edges are edges of units.
             tries = [self.replaced(tile, axis, (n, unit[axis][1] % n)) for n in sorted(cuts)]
             tile = min(reversed(tries), key=self.work)
         return tile if self.volume(tile) <= most else None
@@ -453,7 +455,8 @@ class _Choice:
         if self.axis is not None and self.overlap and sizes[self.axis] < self.shape[self.axis]:
             overlap[self.axis] = self.overlap
             if not self.handled or sizes[self.axis] <= self.overlap:
-                # The first tile holds all that it shares with the next one, and is as long as others.
+                # The first tile contains all elements shared with the next one, and is as long as the
+                # others.
                 first[self.axis] = -self.overlap
         return Tiling(
             self.shape,
@@ -465,7 +468,7 @@ class _Choice:
 
 
 def _common(one: Edges, other: Edges) -> Edges | None:
-    """The edges that both have, or None."""
+    """Return the common edges of both, or None."""
     (size, start), (size2, start2) = one, other
     same = math.gcd(size, size2)
     if (start2 - start) % same:
@@ -478,20 +481,20 @@ def _common(one: Edges, other: Edges) -> Edges | None:
 
 
 def _divisor(length: int, most: int) -> int:
-    """A large divisor of `length` that is at most `most`, if one is found soon."""
+    """Return a large divisor of `length` up to `most`, if one is found quickly."""
     parts = -(-length // most)
     return next((length // n for n in range(parts, parts + _TRIES) if length % n == 0), most)
 
 
 def _thinned(lengths: list[int], most: int) -> list[int]:
-    """At most so many of them, the first and the last among them."""
+    """Return at most `most` of the lengths, including the first and the last."""
     if len(lengths) <= most:
         return lengths
     return [lengths[k * (len(lengths) - 1) // (most - 1)] for k in range(most)]
 
 
 def _even(length: int, tile: Edges, unit: Edges) -> Edges:
-    """Tiles of about equal length instead of a small last one; never larger than `tile`."""
+    """Return tiles of about equal length instead of a small last one; never larger than `tile`."""
     size, start = tile
     if length <= size:
         return tile

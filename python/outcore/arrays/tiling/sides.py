@@ -1,14 +1,15 @@
 """
-The two ends of a copy, and what tiles make of each: requests and bytes.
+The two sides of a copy, and the requests and bytes of each with given tiles.
 
-Problem. Whoever cuts an array into tiles has to know, for thousands of shapes of them, what each would
-have the disk do on either side, before anything is opened.
-Idea. Of a dense array that is arithmetic: where a tile ends within an axis, runs end; holes that are
-cheaper to read than to skip join them; what passes the page cache costs the pages at the ends of runs
-once more. It is counted for many tiles at once.
+Problem: dividing an array into tiles requires the disk accesses on either side, for thousands of tile
+shapes, before any file is opened. Approach: for a dense array these follow by arithmetic. Runs end
+where a tile ends within an axis; gaps that are cheaper to read than to skip join runs; writes that
+bypass the page cache access the pages at the ends of runs once more. All counts are computed for many
+tiles at once.
 
-Invariants. Pure: equal sides, equal counts. They are of the whole array, and of the worst that may
-happen to pages at the ends of runs: each is written for both runs that share it, and read between that.
+Invariants: pure, so equal sides give equal counts. The counts are for the whole array, and for the
+worst case of pages at the ends of runs: each is written for both runs that share it, and read in
+between.
 """
 
 from __future__ import annotations
@@ -37,30 +38,30 @@ __all__ = [
 
 Shape = tuple[int, ...]
 Order = str | tuple[int, ...]
-# Along one axis, edges at a regular distance: the distance, and how far behind an edge index 0 lies.
+# Along one axis, edges at a regular distance: the distance, and the offset of index 0 after an edge.
 Edges = tuple[int, int]
-# Along one axis, cells of equal length: the length, where in its cell index 0 lies, and the step from
-# one index to the next.
+# Along one axis, cells of equal length: the length, the offset of index 0 in its cell, and the step
+# from one index to the next.
 Cells = tuple[int, int, int]
 Numbers = NDArray[np.float64]
 
-# The core's largest request, and the block of disks: what a run that is read ends in is read whole.
+# The core's largest request, and the block of disks: a read always ends with a whole block.
 _REQUEST, _BLOCK = 2**20, 512
-# Runs of so many pages pass the page cache where it is too small; shorter ones are written through it.
+# Runs of this many pages bypass a page cache that is too small; shorter ones are written through it.
 _PAST = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
     """
-    Figures of the disk that an array lies on; see `outcore.arrays.measured`.
+    Parameters of the disk of an array; see `outcore.arrays.measured`.
 
     Parameters
     ----------
     gap
-        Bytes that are cheaper to read than to skip.
+        Largest gap in bytes that is cheaper to read than to skip.
     latency
-        Seconds that one more request costs, with others under way.
+        Seconds of one additional request while others are in flight.
     rate
         Bytes per second of large requests.
     """
@@ -70,27 +71,27 @@ class Disk:
     rate: float
 
     def seconds(self, requests: int, nbytes: int) -> float:
-        """What requests of so many bytes together take."""
+        """Return the time of a number of requests with a total number of bytes."""
         return requests * self.latency + nbytes / self.rate
 
 
-#: Of arrays that are on no disk.
+#: Parameters for arrays in memory.
 ASSUMED = Disk(assumed_costs.DISK[0], assumed_costs.DISK[1] / 1e9, float(assumed_costs.DISK[2]))
 
 
 @dataclass(frozen=True, slots=True)
 class DiskCost:
     """
-    What reading or writing all of an array, tile by tile, makes one side do; for each of many tiles.
+    Disk accesses of one side for reading or writing a whole array tile by tile, for many tiles.
 
     Parameters
     ----------
     requests, nbytes
-        Of the disk.
+        Number of requests, and their bytes.
     again
-        Of these bytes, those that are read because pages are written in part.
+        Part of `nbytes` that is read because pages are written partially.
     cached
-        Runs that are written into the page cache, and wait there.
+        Number of runs that are written into the page cache and wait there.
     """
 
     requests: Numbers
@@ -99,7 +100,7 @@ class DiskCost:
     cached: Numbers
 
     def seconds(self, disk: Disk) -> Numbers:
-        """What that takes."""
+        """Return the time of these accesses."""
         took: Numbers = self.requests * disk.latency + self.nbytes / disk.rate
         return took + self.cached * assumed_costs.CACHED_RUN_SECONDS
 
@@ -107,26 +108,26 @@ class DiskCost:
 @dataclass(frozen=True, slots=True)
 class Side:
     """
-    One end of a copy.
+    One side of a copy.
 
     Parameters
     ----------
     itemsize
-        Bytes of an element there.
+        Bytes of an element.
     order
-        ``"C"``, ``"F"``, or the axes from the one that runs fastest to the slowest.
+        ``"C"``, ``"F"``, or the axes from the fastest to the slowest.
     chunks
         Chunk grid, or None.
     whole
-        Chunks pass through a codec: any part of one costs all of it.
+        True if chunks pass through a codec: accessing any part costs the whole chunk.
     shards
-        Shape of a shard in elements, or None. Shards are written whole if that is possible.
+        Shape of a shard in elements, or None. Shards are written whole if possible.
     start, step
-        Per axis, how far behind an edge of a chunk (or shard, if there are any) index 0 lies, and how
-        far it is to the next index: what is copied may be a section. None: at an edge, and 1.
+        Per axis, the offset of index 0 after an edge of a chunk (or shard, if there are any), and the
+        distance to the next index, for copying a section. By default (None) 0 and 1.
     pages
-        What is written passes the page cache: bytes of a page, and how far behind the beginning of one
-        element 0 lies, of the array or of each chunk. None: it waits there for its neighbours.
+        For writes that bypass the page cache: bytes of a page, and the offset of element 0 in its page,
+        for the array or for each chunk. None: writes wait in the page cache for their neighbours.
     """
 
     itemsize: int
@@ -140,7 +141,9 @@ class Side:
 
     @classmethod
     def of(cls, info: ArrayInfo, page: int = 0) -> Side:
-        """The side that an array on disk presents; `page` bytes if writes pass the page cache."""
+        """
+        Return the side of an array on disk; `page` is the page size if writes bypass the page cache.
+        """
         layout = info.layout
         if not isinstance(layout, Chunked):
             pages = (page, layout.parts[0].offset % page) if page else None
@@ -150,7 +153,7 @@ class Side:
             pairs = zip(layout.chunks, layout.source.per_shard, strict=True)
             shards = tuple(chunk * count for chunk, count in pairs)
         whole = bool(layout.codecs) or shards is not None
-        # A chunk in a file of its own begins with a page.
+        # A chunk in a separate file begins with a page.
         own = page and not whole and isinstance(layout.source, FileSource)
         pages = (page, 0) if own else None
         return cls(info.dtype.itemsize, info.order, layout.chunks, whole, shards, pages=pages)
@@ -159,15 +162,15 @@ class Side:
         self, ranges: Sequence[tuple[int, int, int]], axes: Sequence[tuple[int, bool] | None]
     ) -> Side:
         """
-        What a section of this side presents.
+        Return the side of a section of this side.
 
         Parameters
         ----------
         ranges
             Start, count and (positive) step of the section, per axis of the array.
         axes
-            For each axis of the result that of the array, and whether it is walked downwards; None for
-            a new axis.
+            For each axis of the result, the axis of the array and whether it is reversed; None for a
+            new axis.
 
         Examples
         --------
@@ -186,28 +189,30 @@ class Side:
             number, down = axis
             first, count, step = ranges[number]
             grid = (self.shards or self.chunks)[number]
-            # Counted from the last index, if it is walked downwards.
+            # Count from the last index if the axis is reversed.
             start = -1 - (first + (count - 1) * step) if down else first
             cells.append((self.chunks[number], grid, start % grid, step))
         chunks, shards, starts, steps = zip(*cells, strict=True) if cells else ((), (), (), ())
         return replace(self, chunks=chunks, shards=self.shards and shards, start=starts, step=steps)
 
     def cells(self, grid: Shape | None, ndim: int) -> list[Cells]:
-        """Cells of `grid` (chunks, or shards) along each axis; each index by itself if it is None."""
+        """
+        Return the cells of `grid` (chunks or shards) along each axis; single indices if it is None.
+        """
         none, ones = (0,) * ndim, (1,) * ndim
         axes = zip(grid or ones, self.start or none, self.step or ones, strict=True)
-        # Each index has a cell of its own if the step leaps over cells.
+        # Each index is in a separate cell if the step skips cells.
         return [(n, start % n, step) if step < n else (1, 0, 1) for n, start, step in axes]
 
     def edges(self, grid: Shape | None, ndim: int) -> list[Edges]:
-        """Edges of these cells, at a regular distance: all of them unless there is a step."""
+        """Return edges of these cells at a regular distance: all edges unless there is a step."""
         cells = self.cells(grid, ndim)
         apart = [(n // math.gcd(n, step), start // step) for n, start, step in cells]
         return [(n, start % n) for n, start in apart]
 
     def permuted(self, axes: Sequence[int]) -> Side:
         """
-        The same side, for whoever counts axes otherwise: axis `n` of it is their axis ``axes[n]``.
+        Return the same side with axis `n` renamed to ``axes[n]``.
 
         Examples
         --------
@@ -227,9 +232,9 @@ class Side:
 
     def page_units(self, shape: Shape) -> Shape | None:
         """
-        Lengths that parts of chunks must be multiples of, so that they end where pages do.
+        Return lengths of which parts of chunks must be multiples in order to end at pages.
 
-        None if there are no pages, or no whole chunks that are files of their own.
+        None if there are no pages, or no whole chunks in separate files.
 
         Examples
         --------
@@ -243,7 +248,7 @@ class Side:
         page, units, inner = self.pages[0], [1] * len(shape), self.itemsize
         for axis in fastest_first(self.order, len(shape)):
             need, chunk = page // math.gcd(inner, page), self.chunks[axis]
-            # Where parts of whole pages would not fill a chunk, and others follow, it is not divided.
+            # A chunk that parts of whole pages would not fill is not divided if others follow.
             fills = chunk % need == 0 or chunk >= shape[axis]
             units[axis] = min(need, chunk) if fills else chunk
             inner *= chunk
@@ -251,23 +256,23 @@ class Side:
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of a chunk that has to be held whole; 0 if there is none."""
+        """Bytes of a chunk that must be in memory whole; 0 if there is none."""
         return math.prod(self.chunks) * self.itemsize if self.chunks and self.whole else 0
 
     def cost(self, shape: Shape, tiles: NDArray[np.int64], gap: int, *, write: bool) -> DiskCost:
         """
-        What tiles of some shapes make of an array of this side, if no chunk has to be handled whole.
+        Return the disk accesses of this side with tiles of some shapes, if no chunk is handled whole.
 
         Parameters
         ----------
         shape
-            Of the array.
+            Shape of the array.
         tiles
-            Lengths of a tile along each axis, in a row for each.
+            Lengths of a tile along each axis, one tile per row.
         gap
-            Holes of fewer bytes are read along.
+            Gaps of fewer bytes are read.
         write
-            The tiles are written.
+            True if the tiles are written.
 
         Examples
         --------
@@ -282,20 +287,22 @@ class Side:
         if not write:
             return DiskCost(requests, total * (length / useful) + runs * _BLOCK, none, none)
         if self.pages is None:
-            # They become long requests there.
+            # The page cache merges them into long requests.
             return DiskCost(none + -(-total // _REQUEST), none + total, none, runs)
         page, _ = self.pages
         ends = self._ends(shape, tiles, runs)
         past = length >= _PAST * page
-        # An end that another run shares is one more write where the page cache is passed; and the page
-        # is read before the second of both.
+        # If the page cache is bypassed, an end shared with another run costs one more write, and the
+        # page is read before the second write.
         requests = np.where(past, requests + ends, runs) + ends / 2
         return DiskCost(requests, total + ends * page, ends * page / 2, np.where(past, 0, runs))
 
     def _extents(
         self, shape: Shape, tiles: NDArray[np.int64], gap: int
     ) -> tuple[Numbers, Numbers, Numbers]:
-        """Of each tile: extents in all of the array, bytes of one, and those of them that are wanted."""
+        """
+        For each tile, return its extents in the whole array, bytes of an extent, and requested bytes.
+        """
         full = self.chunks or shape
         count, stride = np.ones(len(tiles)), float(self.itemsize)
         length = np.full(len(tiles), stride)
@@ -310,7 +317,7 @@ class Side:
         return count, length, useful
 
     def _ends(self, shape: Shape, tiles: NDArray[np.int64], runs: Numbers) -> Numbers:
-        """How many ends of runs lie within pages."""
+        """Return the number of ends of runs that are inside pages."""
         if self.pages is None:
             return np.zeros(len(tiles))
         page, lead = self.pages
@@ -328,18 +335,19 @@ class Side:
         if ndim > 1 and row % page:
             return 2 * runs
         if lead:
-            # Rows begin and end within a page, wherever tiles have their other edges.
+            # Rows begin and end inside a page, wherever the other edges of tiles are.
             return np.where(between, 2 * np.minimum(runs, rows), 2 * runs)
         return np.where(between, 0.0, 2 * runs)
 
     def _chunks_met(self, section: Sequence[slice]) -> int:
-        """How many chunks hold a part of a section."""
+        """Return the number of chunks that a section touches."""
         axes = zip(section, self.chunks or (), strict=True)
         return math.prod(max(-(-part.stop // n) - part.start // n, 0) for part, n in axes)
 
     def shared_ends(self, shape: Shape, section: Sequence[slice]) -> int:
         """
-        How many ends of the runs of a section lie within pages, if it is written past the page cache.
+        Return the number of ends of runs of a section inside pages, for writes bypassing the page
+        cache.
 
         Examples
         --------
@@ -374,7 +382,7 @@ class Side:
 
 
 def fastest_first(order: Order, ndim: int) -> Sequence[int]:
-    """The axes of an array, from the one that runs fastest to the slowest."""
+    """Return the axes of an array from the fastest to the slowest."""
     if isinstance(order, tuple):
         return order
     return range(ndim) if order == "F" else range(ndim - 1, -1, -1)

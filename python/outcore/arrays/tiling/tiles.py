@@ -1,8 +1,8 @@
 """
-Tiles of an array: where each lies, and how often they meet its chunks.
+Tiles of an array: the position of each, and the chunks that they touch.
 
-Invariants. Tiles are disjoint but for the overlap that was asked for, cover the array, and lie on a
-regular grid; what they meet is counted by arithmetic, without a loop over them.
+Invariants: tiles are disjoint except for the requested overlap, cover the array, and form a regular
+grid; intersections are counted by arithmetic, without a loop over tiles.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ __all__ = ["Tiling", "grid_of", "passes", "slabs"]
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """
-    A regular grid of tiles over an array; tile `k` counts in the order of the target.
+    A regular grid of tiles over an array, numbered in the order of the target.
 
     Parameters
     ----------
     shape
-        Of the array.
+        Shape of the array.
     tile
-        Distance from one tile to the next, and their shape but for what follows.
+        Distance from one tile to the next, and shape of a tile except for `first` and `overlap`.
     order
-        Of their numbers: ``"C"``, ``"F"``, or the axes from the one that runs fastest to the slowest.
+        Order of the numbers: ``"C"``, ``"F"``, or the axes from the fastest to the slowest.
     first
-        Per axis, how far behind the edge of a tile index 0 lies: the first tile is so much smaller, or
-        larger if it is negative. None: 0.
+        Per axis, the offset of index 0 after the edge of a tile: the first tile is smaller by this
+        length, or larger if it is negative. None: 0.
     overlap
-        Per axis, elements that a tile shares with the one before it. None: 0.
+        Per axis, number of elements that a tile shares with the previous one. None: 0.
     """
 
     shape: Shape
@@ -48,7 +48,7 @@ class Tiling:
 
     @property
     def grid(self) -> Shape:
-        """Tiles along each axis."""
+        """Number of tiles along each axis."""
         if self.first is None:
             return grid_of(self.shape, self.tile)
         axes = zip(self.shape, self.tile, self.first, strict=True)
@@ -58,7 +58,7 @@ class Tiling:
 
     @property
     def largest(self) -> Shape:
-        """Shape that holds any tile."""
+        """Shape that is large enough for any tile."""
         none = (0,) * len(self.shape)
         axes = zip(self.shape, self.tile, self.first or none, self.overlap or none, strict=True)
         return tuple(
@@ -70,18 +70,20 @@ class Tiling:
 
     @property
     def _fastest_first(self) -> Sequence[int]:
-        """The axes, in the order in which tiles count along them."""
+        """Axes in the order in which tile numbers vary along them."""
         return fastest_first(self.order, len(self.shape))
 
     def key(self, number: int) -> tuple[slice, ...]:
-        """Where tile `number` lies."""
+        """Return the position of tile `number`."""
         at, grid = [0] * len(self.shape), self.grid
         for axis in self._fastest_first:
             number, at[axis] = divmod(number, grid[axis])
         return tuple(slice(*self.ends(axis, k)) for axis, k in enumerate(at))
 
     def ends(self, axis: int, k: int) -> tuple[int, int]:
-        """First index, and one past the last, of the tiles that are number `k` along an axis."""
+        """
+        Return the first index, and one past the last, of the tiles that are number `k` along an axis.
+        """
         size = self.tile[axis]
         edge = k * size - (self.first[axis] if self.first else 0)
         begin = edge - (self.overlap[axis] if self.overlap else 0) if k else 0
@@ -89,9 +91,9 @@ class Tiling:
 
     def holding(self, unit: Shape, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """
-        Of each unit of another grid, the number of the tile in which it begins.
+        Return the number of the tile in which each unit of another grid begins.
 
-        `unit` is the shape of one, `places` count them in C order.
+        `unit` is the shape of a unit; `places` are the numbers of units in C order.
         """
         numbers, step = np.zeros(len(places), np.int64), 1
         if not len(places) or not self.shape:
@@ -106,16 +108,16 @@ class Tiling:
 
     def intersections(self, axis: int, cells: Cells, *, again: bool = True) -> int:
         """
-        Pairs of a tile and a cell that have an index in common, along an axis.
+        Count the pairs of a tile and a cell that intersect, along an axis.
 
         Parameters
         ----------
         axis
-            Of the array.
+            Axis of the array.
         cells
-            Such as chunks.
+            Cells, such as chunks.
         again
-            What a tile shares with the one before counts, too.
+            If True, also count elements that a tile shares with the previous one.
 
         Examples
         --------
@@ -126,12 +128,13 @@ class Tiling:
         if tiles == 0:
             return 0
         size, (unit, start, step) = self.tile[axis], cells
-        edge = size - (self.first[axis] if self.first else 0)  # where the second tile begins
+        edge = size - (self.first[axis] if self.first else 0)  # start of the second tile
         shared = self.overlap[axis] if self.overlap and again else 0
-        # Cells before that of the last index of each tile, less those before that of its first one.
+        # Cells before the cell of the last index of each tile, minus those before the cell of its
+        # first.
         last = _floors(tiles - 1, size * step, (edge - 1) * step + start, unit)
         last += ((length - 1) * step + start) // unit
-        # The second tile and those after it that begin at index 0.
+        # The second and later tiles that begin at index 0.
         cut = min(max(-(-(shared - edge) // size), 0), tiles - 1)
         begin = (edge + cut * size - shared) * step + start
         before = _floors(tiles - 1 - cut, size * step, begin, unit)
@@ -139,35 +142,39 @@ class Tiling:
 
 
 def _floors(count: int, step: int, first: int, unit: int) -> int:
-    """The sum of ``(k * step + first) // unit`` for all `k` below `count`, without a loop over them."""
+    """
+    Return the sum of ``(k * step + first) // unit`` for all `k` below `count`, without a loop over
+    them.
+    """
     total = 0
     while count > 0:
         whole, step = divmod(step, unit)
         more, first = divmod(first, unit)
         total += whole * count * (count - 1) // 2 + more * count
-        # What is left counts points below a line: turn it on its side.
+        # The remaining sum counts points below a line: exchange its axes.
         end = step * count + first
         count, first, step, unit = end // unit, end % unit, unit, step
     return total
 
 
 def grid_of(shape: Sequence[int], tile: Sequence[int]) -> Shape:
-    """Number of tiles along each axis."""
+    """Return the number of tiles along each axis."""
     return tuple(-(-length // size) for length, size in zip(shape, tile, strict=True))
 
 
 def slabs(shape: Shape, most: int, order: Order = "C") -> Tiling:
     """
-    Tiles of at most `most` elements that are runs of an array: whole axes, the fast ones first.
+    Return tiles of at most `most` elements that are runs of an array: whole axes, fast ones first.
 
     Parameters
     ----------
     shape
-        Of the array.
+        Shape of the array.
     most
-        Elements of a slab, if that is at least one.
+        Maximum number of elements of a slab (at least one element is used).
     order
-        Of the axes, as for `Tiling`. In ``"C"`` the elements of each slab follow each other in C order.
+        Order of the axes, as for `Tiling`. In ``"C"`` the elements of each slab are contiguous in C
+        order.
 
     Examples
     --------
@@ -182,9 +189,9 @@ def slabs(shape: Shape, most: int, order: Order = "C") -> Tiling:
 
 def passes(tiles: Tiling, grid: Shape | None, side: Side) -> int:
     """
-    How often units of `grid` (chunks or shards of `side`) are handled, if each tile is, in its order.
+    Count how often units of `grid` (chunks or shards of `side`) are handled with tiles in order.
 
-    What a tile shares with the one before it along the fastest axis is not handled again.
+    Elements that a tile shares with the previous one along the fastest axis are not handled again.
     """
     ndim, many = len(tiles.shape), [n > 1 for n in tiles.grid]
     fast = fastest_first(tiles.order, ndim)

@@ -42,7 +42,7 @@ from outcore.arrays.virtual.sections import (
 )
 from outcore.base.hints import Hints
 from outcore.errors import FormatError, UnsupportedError
-from outcore.formats.hdf5_chunks import no_places, nothing_stored
+from outcore.formats.hdf5.chunks import no_places, nothing_stored
 from outcore.formats.layout import (
     ArrayInfo,
     Chunked,

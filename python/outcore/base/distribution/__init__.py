@@ -1,12 +1,12 @@
 """
-Which rank owns which index: `Align`, `Distribution`.
+Ownership of indices by ranks: `Align`, `Distribution`.
 
-| file              | holds |
+| file              | contents |
 |-------------------|---|
 | `value.py`        | `Distribution`: an array divided over ranks, as a value; its parts as slices |
-| `process_grid.py` | `ProcessGrid`: ranks in a box |
+| `process_grid.py` | `ProcessGrid`: ranks in a grid |
 
-`DistArray` (`outcore.ranks.dist`) has the elements; nothing here talks to another rank.
+`DistArray` (`outcore.ranks.dist`) has the elements; nothing here communicates with another rank.
 """
 
 from outcore.base.distribution.process_grid import ProcessGrid

@@ -1,8 +1,8 @@
 """
-Ranks arranged in a box: `ProcessGrid`; and integers as people write them.
+Ranks arranged in a grid: `ProcessGrid`; and parsing of integers.
 
-The ``PROCESSORS`` of High Performance Fortran. The core answers by arithmetic
-(``crates/plan/src/distribution/grid.rs``); nothing here talks to another rank.
+This is ``PROCESSORS`` of High Performance Fortran. The core answers by arithmetic
+(``crates/plan/src/distribution/grid.rs``); nothing here communicates with another rank.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ _INT64 = 2**63
 
 class ProcessGrid:
     """
-    Ranks arranged in a box, in row-major order: the last coordinate runs fastest.
+    Ranks arranged in a grid, in row-major order: the last coordinate varies fastest.
 
     Parameters
     ----------
     shape
-        Ranks along each axis: integers of at least 1; one integer is a grid of one axis.
+        Number of ranks along each axis: integers of at least 1; one integer is a grid of one axis.
     size, ndim
-        Instead of a shape: so many ranks in so many axes (1 by default), as equal as can be (as by
-        ``MPI_Dims_create``).
+        Instead of `shape`: total number of ranks, and number of axes (by default 1). The lengths are as
+        equal as possible (as by ``MPI_Dims_create``).
 
     Raises
     ------
     DistributionError
-        ``bad-grid``: neither or both of them given, an axis without ranks, or more than 2**31 - 1 ranks.
+        ``bad-grid``: neither or both of `shape` and `size` are given, an axis has no ranks, or there
+        are more than 2**31 - 1 ranks.
 
     Notes
     -----
-    A value: it can be compared, hashed and pickled, and never talks to other ranks. The ``PROCESSORS``
-    of HPF; in PASSION ``PASSION_proc_map`` (section 3.2, table 1).
+    A grid is a value: it can be compared, hashed and pickled, and never communicates with other ranks.
+    It is ``PROCESSORS`` of HPF, and ``PASSION_proc_map`` of PASSION (section 3.2, table 1).
 
     Examples
     --------
@@ -54,7 +55,7 @@ class ProcessGrid:
     """
 
     __slots__ = ("_shape", "core")
-    #: The grid of the compiled core, for the packages of outcore.
+    #: Grid of the compiled core, for the packages of outcore.
     core: _core.Grid
     _shape: tuple[int, ...]
 
@@ -84,7 +85,7 @@ class ProcessGrid:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Ranks along each axis: a tuple of int."""
+        """Number of ranks along each axis: a tuple of int."""
         return self._shape
 
     @property
@@ -99,17 +100,17 @@ class ProcessGrid:
 
     def coordinates(self, rank: int) -> tuple[int, ...]:
         """
-        Coordinates of a rank.
+        Return the coordinates of a rank.
 
         Parameters
         ----------
         rank
-            Number of the rank, from 0 on.
+            Number of the rank, counted from 0.
 
         Returns
         -------
         tuple of int
-            One coordinate per axis, from 0 on.
+            One coordinate per axis, counted from 0.
 
         Raises
         ------
@@ -126,22 +127,22 @@ class ProcessGrid:
 
     def rank_of(self, *coordinates: int) -> int:
         """
-        The rank at some coordinates.
+        Return the rank at the given coordinates; the inverse of `coordinates`.
 
         Parameters
         ----------
         *coordinates
-            One per axis, from 0 on.
+            One coordinate per axis, counted from 0.
 
         Returns
         -------
         int
-            The rank: the way back from `coordinates`.
+            Number of the rank.
 
         Raises
         ------
         DistributionError
-            ``bad-grid``: too few coordinates or too many, or one outside the grid.
+            ``bad-grid``: the number of coordinates is wrong, or one is outside the grid.
 
         Examples
         --------
@@ -170,7 +171,7 @@ class ProcessGrid:
 
 
 def is_number(value: object) -> bool:
-    """Whether this is one integer; arrays of them can be asked for an index, too."""
+    """Return whether a value is a single integer (arrays of one integer also support ``__index__``)."""
     if isinstance(value, np.ndarray):
         return value.ndim == 0
     return isinstance(value, SupportsIndex)
@@ -178,12 +179,12 @@ def is_number(value: object) -> bool:
 
 def integer(value: Any, name: str, code: str = "bad-distribution") -> int:
     """
-    An integer that the core can take, of what somebody gave as `name`.
+    Convert the argument `name` to an integer for the core.
 
     Raises
     ------
     DistributionError
-        With `code`, if it is no integer, or one of more than 63 bits.
+        With `code`, if the value is not an integer or has more than 63 bits.
 
     Examples
     --------
@@ -203,12 +204,12 @@ def integer(value: Any, name: str, code: str = "bad-distribution") -> int:
 
 def integers(values: Any, name: str, code: str = "bad-distribution") -> list[int]:
     """
-    Integers that the core can take; one is a list of one.
+    Convert a value to a list of integers for the core; one integer becomes a list of one.
 
     Raises
     ------
     DistributionError
-        As `integer`.
+        As for `integer`.
 
     Examples
     --------

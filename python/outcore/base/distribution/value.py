@@ -1,18 +1,18 @@
 """
-Which rank owns which index: `Align`, `Distribution`.
+Ownership of indices by ranks: `Align`, `Distribution`.
 
-Problem. An array is divided over ranks in the ways of HPF: BLOCK, CYCLIC, block-cyclic, blocks of any
-length, aligned with a template, with copies. Idea. The core answers by arithmetic, one axis at a
-time (``crates/plan/src/distribution``); this file reads what people write, and gives sections as the
-slices that arrays take. Nothing here talks to another rank: distributions are values, and a laptop
-may ask for the part of rank 70 000.
+Problem: an array is divided over ranks in the ways of HPF: BLOCK, CYCLIC, block-cyclic, blocks of any
+length, aligned with a template, with copies. Approach: the core answers by arithmetic, one axis at a
+time (``crates/plan/src/distribution``). This file parses the arguments of users and returns sections as
+the slices that arrays accept. Nothing here communicates with another rank: distributions are values,
+and a laptop can compute the part of rank 70 000.
 
-Invariants. A distribution never changes. Equal ones are written the same and have the same hash, on
+Invariants: a distribution never changes. Equal distributions have the same text and the same hash on
 every rank.
 
 Reference: the formats are those of High Performance Fortran (``PROCESSORS``, ``TEMPLATE``, ``ALIGN``,
-``DISTRIBUTE``), with which the arrays of *PASSION: Parallel and Scalable Software for Input-Output* are
-divided (figure 5 in section 4.3); a `Distribution` is what ``PASSION_array_map`` stores (section 3.2).
+``DISTRIBUTE``), which divide the arrays of *PASSION: Parallel and Scalable Software for Input-Output*
+(figure 5 in section 4.3); a `Distribution` is the content of ``PASSION_array_map`` (section 3.2).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ __all__ = [
 ]
 
 Key = tuple[slice, ...]
-# One width for all axes, or per axis a width or a pair (before, behind).
+# One width for all axes, or per axis a width or a pair (before, after).
 Ghosts = int | Sequence[int | tuple[int, int]]
-# Whether ghosts go round, of all axes or of each.
+# Whether ghosts wrap around, for all axes or for each.
 Periodic = bool | Sequence[bool]
 Format = str | tuple[str, Any]
 _INT64 = 2**63
@@ -54,25 +54,26 @@ _INT64 = 2**63
 @dataclass(frozen=True, slots=True)
 class Align:
     """
-    On which cell of a template an index lies: index ``i`` on cell ``stride * i + offset``.
+    Alignment with a template: index ``i`` is on cell ``stride * i + offset``.
 
-    HPF's ``ALIGN a(i) WITH t(stride*i + offset)``, counted from 0. The cells are distributed, the
-    elements go with them: arrays aligned with one template have what belongs together on one rank.
+    This is HPF's ``ALIGN a(i) WITH t(stride*i + offset)``, counted from 0. The cells are distributed,
+    and each element goes with its cell: arrays aligned with one template have corresponding elements on
+    the same rank.
 
     Parameters
     ----------
     stride
-        Any but 0. A negative one runs through the template backwards.
+        Any integer except 0; a negative stride traverses the template backwards.
     offset
-        The cell of index 0.
+        Cell of index 0.
     extent
-        Number of cells; by default up to the last one that has an element.
+        Number of cells; by default up to the last cell with an element.
 
     Raises
     ------
     DistributionError
-        ``bad-distribution``, by the `Distribution` that it is given to: a stride of 0, elements outside
-        the template, or numbers beyond 63 bits.
+        ``bad-distribution``, raised by `Distribution`: the stride is 0, elements are outside the
+        template, or numbers exceed 63 bits.
 
     Notes
     -----
@@ -95,7 +96,7 @@ class Align:
 
 
 class Arguments(NamedTuple):
-    """Arguments of `Distribution`, all of them given."""
+    """Complete arguments of `Distribution`."""
 
     shape: tuple[int, ...]
     formats: tuple[Format, ...]
@@ -106,42 +107,44 @@ class Arguments(NamedTuple):
 
 class Distribution:
     """
-    Which rank owns which index of an array.
+    Division of an array over ranks: the owner of each index.
 
     Parameters
     ----------
     shape
         Shape of the array; one integer is an array of one axis.
     formats
-        How each axis is divided: ``"block"`` (blocks of ``ceil(n / ranks)``), ``("block", k)``,
-        ``"cyclic"``, ``("cyclic", k)`` for blocks of ``k`` in turns, ``("general", lengths)`` for one
-        block of its own length for each coordinate, or ``"*"`` for an axis that is not divided.
+        Division of each axis: ``"block"`` (blocks of ``ceil(n / ranks)``), ``("block", k)``,
+        ``"cyclic"``, ``("cyclic", k)`` for round-robin blocks of ``k``, ``("general", lengths)`` for
+        one block of a given length for each coordinate, or ``"*"`` for an axis that is not divided.
     grid
-        The ranks: a `ProcessGrid`, its shape, or their number.
+        Ranks: a `ProcessGrid`, its shape, or the number of ranks.
     align
         Per axis an `Align`, a tuple of its fields, or None.
     axes
-        Per axis of the array the axis of the grid it is divided along (None for ``"*"``). By default
-        divided axes take those of the grid in order, and must be as many. Along grid axes that are
-        not used all ranks have the same elements, and the lowest one is the owner.
+        Per axis of the array, the axis of the grid along which it is divided (None for ``"*"``). By
+        default divided axes use the axes of the grid in order, and their numbers must be equal. Along
+        unused axes of the grid all ranks have the same elements, and the lowest rank is the owner.
 
     Raises
     ------
     DistributionError
-        If no array can be distributed like that: ``bad-distribution`` (a format that is not known,
-        blocks that hold too little, another number of divided axes than the grid has), or ``bad-grid``.
+        ``bad-distribution``: a format is unknown, blocks are too small, or the number of divided axes
+        differs from that of the grid; or ``bad-grid``.
     SectionError
-        ``too-large``: a template that does not fit 63 bits.
+        ``too-large``: a template exceeds 63 bits.
 
     Notes
     -----
-    A value: it can be compared, hashed and pickled; equal divisions are equal, however they were
-    written. No method talks to other ranks, and every rank can be asked for; an answer takes arithmetic
-    and its own size of memory, whatever the length of the array and the number of ranks.
+    A distribution is a value: it can be compared, hashed and pickled; equal divisions are equal,
+    however they were written. No method communicates with other ranks, and every rank can be queried. A
+    query needs arithmetic and memory for its result, independent of the length of the array and the
+    number of ranks.
 
-    The distributions of HPF, for which PASSION reads and writes arrays (section 3.2; its
-    ``PASSION_array_map``, table 1). A *conforming* one, whose parts lie in a row in the file (section
-    3), is ``["block", "*", ...]`` for an array in C order, and ``["*", ..., "block"]`` in Fortran order.
+    These are the distributions of HPF for which PASSION reads and writes arrays (section 3.2; its
+    ``PASSION_array_map``, table 1). A *conforming* distribution, whose parts are contiguous in the file
+    (section 3), is ``["block", "*", ...]`` for an array in C order, and ``["*", ..., "block"]`` in
+    Fortran order.
 
     Examples
     --------
@@ -160,9 +163,9 @@ class Distribution:
     """
 
     __slots__ = ("_grid", "_shape", "arguments", "core")
-    #: Arguments that make an equal distribution.
+    #: Arguments that create an equal distribution.
     arguments: Arguments
-    #: The distribution of the compiled core, for the packages of outcore.
+    #: Distribution of the compiled core, for the packages of outcore.
     core: _core.Distribution
     _grid: ProcessGrid
     _shape: tuple[int, ...]
@@ -204,24 +207,22 @@ class Distribution:
         cls, shape: Sequence[int] | int, grid: ProcessGrid | Sequence[int] | int
     ) -> Distribution:
         """
-        Every rank has the whole array.
+        Return a distribution in which every rank has the whole array.
 
         Parameters
         ----------
-        shape
-            Shape of the array.
-        grid
-            The ranks: a `ProcessGrid`, its shape, or their number.
+        shape, grid
+            As for `Distribution`.
 
         Returns
         -------
         Distribution
-            Rank 0 is the owner of all, the others have copies.
+            Distribution in which rank 0 owns all elements and the others have copies.
 
         Raises
         ------
         DistributionError
-            ``bad-distribution`` or ``bad-grid``: no such shape, or no such grid.
+            ``bad-distribution`` or ``bad-grid``: the shape or the grid is invalid.
 
         Examples
         --------
@@ -245,7 +246,7 @@ class Distribution:
 
     @property
     def grid(self) -> ProcessGrid:
-        """The ranks: a `ProcessGrid`."""
+        """Ranks as a `ProcessGrid`."""
         return self._grid
 
     @property
@@ -263,7 +264,7 @@ class Distribution:
 
     def is_owner(self, rank: int) -> bool:
         """
-        Whether a rank owns what it has, or has a copy of what a lower rank owns.
+        Return whether a rank owns its elements, or has copies of those of a lower rank.
 
         Parameters
         ----------
@@ -273,7 +274,7 @@ class Distribution:
         Returns
         -------
         bool
-            True unless it is a copy. Ranks that have no elements may be either.
+            True unless the elements are copies; unspecified for ranks without elements.
 
         Raises
         ------
@@ -290,29 +291,30 @@ class Distribution:
 
     def owner(self, index: Any) -> Any:
         """
-        The rank that owns an element, or many.
+        Return the rank that owns an element, or many.
 
         Parameters
         ----------
         index
             One integer per axis (a tuple), each from 0 to the length of its axis; or one array of
-            integers per axis, which are broadcast. For an array of one axis also without the tuple.
+            integers per axis, which are broadcast. For an array of one axis the tuple may be omitted.
 
         Returns
         -------
         int or numpy.ndarray
-            The lowest rank that has the element; for arrays an array of int64.
+            Lowest rank that has the element; for arrays an array of int64.
 
         Raises
         ------
         SectionError
-            ``index-out-of-bounds``: an index is outside the array (negative ones are); ``bad-section``:
-            another number of axes; ``bad-index``: no integers, or arrays that cannot be broadcast.
+            ``index-out-of-bounds``: an index is outside the array (also a negative index);
+            ``bad-section``: wrong number of axes; ``bad-index``: not integers, or arrays that cannot be
+            broadcast.
 
         Notes
         -----
-        For arrays it takes ``8 * ndim`` bytes for each index besides the answer, which are not counted
-        in the memory budget.
+        Arrays need ``8 * ndim`` bytes per index in addition to the result, which are not counted in the
+        memory budget.
 
         Examples
         --------
@@ -327,7 +329,7 @@ class Distribution:
 
     def local_index(self, index: Any) -> tuple[Any, ...]:
         """
-        Where ranks that have an element store it, without ghosts.
+        Return the position at which ranks with an element store it, without ghosts.
 
         Parameters
         ----------
@@ -337,12 +339,12 @@ class Distribution:
         Returns
         -------
         tuple
-            Per axis an integer, or an array of int64: the place in memory of `local_shape`.
+            Per axis an integer, or an array of int64: the position in memory of shape `local_shape`.
 
         Raises
         ------
         SectionError
-            As `owner`.
+            As for `owner`.
 
         Examples
         --------
@@ -358,14 +360,14 @@ class Distribution:
 
     def global_index(self, rank: int, local: Any) -> tuple[Any, ...]:
         """
-        The index of what a rank stores at some place: the way back from `local_index`.
+        Return the index of the element at a position of a rank; the inverse of `local_index`.
 
         Parameters
         ----------
         rank
             Number of the rank.
         local
-            Place in the memory of the rank, without ghosts; integers or arrays as for `owner`.
+            Position in the memory of the rank, without ghosts; integers or arrays as for `owner`.
 
         Returns
         -------
@@ -375,7 +377,7 @@ class Distribution:
         Raises
         ------
         SectionError
-            As `owner`; ``index-out-of-bounds`` for a place outside the memory of the rank.
+            As for `owner`; ``index-out-of-bounds``: the position is outside the memory of the rank.
         DistributionError
             ``bad-grid``: there is no such rank.
 
@@ -394,28 +396,29 @@ class Distribution:
         self, rank: int, ghosts: Ghosts = 0, *, periodic: Periodic = False
     ) -> tuple[int, ...]:
         """
-        Shape of the memory in which a rank stores its part.
+        Return the shape of the memory in which a rank stores its part.
 
         Parameters
         ----------
         rank
             Number of the rank.
         ghosts
-            Widths of the overlap with neighbours: one for all axes, or per axis a width or a pair
-            (before, behind). Cut off at the ends of the array; 0 on CYCLIC axes.
+            Widths of the overlap with neighbours in elements: one for all axes, or per axis a width or
+            a pair (before, after). Cut off at the ends of the array; must be 0 on CYCLIC axes.
         periodic
-            Whether ghosts go round at the ends of the array instead: for all axes, or one word for each.
+            Whether ghosts wrap around at the ends of the array instead: one boolean for all axes, or
+            one for each.
 
         Returns
         -------
         tuple of int
-            The shape, ghosts included; with zeros for a rank that has nothing.
+            Shape, including ghosts; with zeros for a rank without elements.
 
         Raises
         ------
         DistributionError
             ``bad-grid``: there is no such rank; ``bad-distribution``: ghosts on a CYCLIC axis, or
-            widths or words that are none.
+            invalid values of `ghosts` or `periodic`.
 
         Examples
         --------
@@ -437,27 +440,27 @@ class Distribution:
 
     def sections(self, rank: int, ghosts: Ghosts = 0) -> tuple[Key, ...]:
         """
-        What a rank has, as regular sections of the array.
+        Return the elements of a rank as regular sections of the array.
 
-        They are disjoint, and cover what the rank has. BLOCK and CYCLIC make one range of an axis,
-        CYCLIC(k) one for each block or k strided ones, whichever are fewer.
+        The sections are disjoint and cover the elements of the rank. BLOCK and CYCLIC give one range of
+        an axis; CYCLIC(k) gives one for each block or k strided ones, whichever are fewer.
 
         Parameters
         ----------
         rank
             Number of the rank.
         ghosts
-            Widths of the overlap, as for `local_shape`: the ghosts belong to the sections.
+            Widths of the overlap, as for `local_shape`; the sections include the ghosts.
 
         Returns
         -------
         tuple of tuple of slice
-            Keys such as `DiskArray` takes; none if the rank has nothing.
+            Keys for `DiskArray`; empty for a rank without elements.
 
         Raises
         ------
         DistributionError
-            As `local_shape`.
+            As for `local_shape`.
 
         Examples
         --------
@@ -472,7 +475,10 @@ class Distribution:
         return tuple(slices(found))
 
     def _rows(self, index: Any) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
-        """Indices as rows of an array; the shape they are broadcast to, None for a single one."""
+        """
+        Return indices as rows of an array, and the shape to which they are broadcast (None for one
+        index).
+        """
         items = index if isinstance(index, tuple) else (index,)
         arrays = [np.asarray(item) for item in items]
         if any(a.size and (a.dtype.kind not in "iu") for a in arrays):
@@ -522,16 +528,16 @@ def like(
     distribution: Distribution, axes: Sequence[int | None], shape: Sequence[int]
 ) -> Distribution:
     """
-    A distribution whose axes are divided like some of another one.
+    Return a distribution whose axes are divided like those of another one.
 
     Parameters
     ----------
     distribution
-        The other one.
+        Other distribution.
     axes
-        For each axis that of the other one; None: not divided.
+        For each axis the axis of the other distribution; None: not divided.
     shape
-        Its shape; an axis is as long as the one that it is divided like.
+        Shape of the array; an axis has the length of the axis that it is divided like.
 
     Examples
     --------
@@ -551,22 +557,22 @@ def like(
 
 def part_of(distribution: Distribution, axis: int, low: int, high: int) -> Distribution:
     """
-    How some indices in a row along an axis are divided: as an array that is aligned with the whole one.
+    Return the distribution of a range of indices of an axis, as an array aligned with the whole one.
 
     Parameters
     ----------
     distribution
-        Of the whole array.
+        Distribution of the whole array.
     axis
         Number of the axis.
     low, high
-        The first index, and the one behind the last.
+        First index, and the index after the last.
 
     Returns
     -------
     Distribution
-        Of an array of these indices. Each rank stores them as it does in the whole array: in a row, in
-        the same order.
+        Distribution of an array of these indices. Each rank stores them contiguously and in the same
+        order as in the whole array.
 
     Examples
     --------
@@ -578,7 +584,7 @@ def part_of(distribution: Distribution, axis: int, low: int, high: int) -> Distr
     shape, formats, grid, aligns, along = distribution.arguments
     lengths, how = list(shape), list(aligns)
     stride, offset, extent = how[axis].stride, how[axis].offset, how[axis].extent
-    if extent is None:  # of the whole array: blocks are as long as its template says
+    if extent is None:  # cells of the whole array: its template determines the block length
         extent = offset + max(stride * (lengths[axis] - 1), 0) + 1
     how[axis] = Align(stride, offset + stride * low, extent)
     lengths[axis] = high - low
@@ -587,12 +593,12 @@ def part_of(distribution: Distribution, axis: int, low: int, high: int) -> Distr
 
 def slices(sections: NDArray[np.int64]) -> list[Key]:
     """
-    Keys of sections that came from the core.
+    Return the keys of sections returned by the core.
 
     Parameters
     ----------
     sections
-        Of int64 and shape (sections, axes, 3): start, count and step; no count is 0.
+        Array of int64 and shape (sections, axes, 3): start, count and step; no count is 0.
 
     Returns
     -------
@@ -616,19 +622,19 @@ def slices(sections: NDArray[np.int64]) -> list[Key]:
 
 def views(memory: NDArray[Any], sections: NDArray[np.int64]) -> list[NDArray[Any]]:
     """
-    The parts of an array that sections are, as views of it.
+    Return views of sections of an array.
 
     Parameters
     ----------
     memory
-        An array with as many axes as the sections have.
+        Array with as many axes as the sections.
     sections
         As for `slices`.
 
     Returns
     -------
     list of numpy.ndarray
-        One view for each section, also of an array without axes.
+        One view for each section, also for an array without axes.
 
     Examples
     --------
@@ -636,30 +642,30 @@ def views(memory: NDArray[Any], sections: NDArray[np.int64]) -> list[NDArray[Any
     >>> views(np.arange(6), np.array([[[1, 2, 3]]]))
     [array([1, 4])]
     """
-    keys: list[tuple[Any, ...]] = [(*key, ...) for key in slices(sections)]  # ...: a view, always
+    keys: list[tuple[Any, ...]] = [(*key, ...) for key in slices(sections)]  # ... makes it a view
     return [memory[key] for key in keys]
 
 
 def wraps(periodic: Periodic, ndim: int) -> tuple[bool, ...]:
     """
-    Which axes are periodic, one word for each.
+    Return whether each axis is periodic.
 
     Parameters
     ----------
     periodic
-        One word for all axes, or one per axis.
+        One boolean for all axes, or one per axis.
     ndim
         Number of axes.
 
     Returns
     -------
     tuple of bool
-        One per axis.
+        One boolean per axis.
 
     Raises
     ------
     DistributionError
-        ``bad-distribution``: no such words, or another number of them.
+        ``bad-distribution``: `periodic` is not boolean, or has another number of values.
 
     Examples
     --------
@@ -678,12 +684,12 @@ def wraps(periodic: Periodic, ndim: int) -> tuple[bool, ...]:
 
 def widths(ghosts: Ghosts, ndim: int) -> list[tuple[int, int]]:
     """
-    Ghost widths as one pair per axis.
+    Return ghost widths as one pair per axis.
 
     Parameters
     ----------
     ghosts
-        One width for all axes, or per axis a width or a pair (before, behind): numbers of elements.
+        As for `Distribution.local_shape`.
     ndim
         Number of axes.
 
@@ -695,7 +701,7 @@ def widths(ghosts: Ghosts, ndim: int) -> list[tuple[int, int]]:
     Raises
     ------
     DistributionError
-        ``bad-distribution``: no widths. Whether they fit a distribution, that tells.
+        ``bad-distribution``: `ghosts` are not widths. Whether they fit a distribution is checked there.
 
     Examples
     --------
@@ -729,7 +735,7 @@ def _bad(why: str) -> DistributionError:
 
 
 def _format(one: Any) -> tuple[str, int | None, list[int]]:
-    """What somebody wrote for an axis: kind, size of blocks, lengths of blocks."""
+    """Parse the format of an axis: kind, size of blocks, lengths of blocks."""
     kind, *rest = (one,) if isinstance(one, str) else one if isinstance(one, tuple) else (None,)
     name = kind.lower() if isinstance(kind, str) else None
     if name == "gen_block":
@@ -757,7 +763,7 @@ def _argument(parsed: tuple[str, int | None, list[int]]) -> Format:
 def _along(
     kinds: list[str], grid: ProcessGrid, axes: Sequence[int | None] | None
 ) -> list[int | None]:
-    """The axis of the grid for each axis of the array."""
+    """Return the axis of the grid for each axis of the array."""
     if axes is not None:
         given = [None if axis is None else integer(axis, "axes") for axis in axes]
         if len(given) != len(kinds):

@@ -1,13 +1,13 @@
 """
-Reports as pictures: bars of what is moved and held, above the words of the report.
+Reports as pictures: bars of bytes moved and memory used, above the text of the report.
 
-Problem. A report in words is read line by line; how much more is moved than is wanted, and how near the
-memory is to its limit, is seen at a glance. The pictures of collectives (`outcore.model.picture`) need
-the whole plan and stand above all that has reports. Idea. A report says which numbers belong together
-(`Bars`); how these are drawn, and written, is the same for all (`Drawn`). Only the writer of SVG is
-needed for it.
+Problem: a text report is read line by line; a picture shows at a glance how much more is moved than
+requested, and how close the memory is to its limit. The pictures of collective calls
+(`outcore.model.picture`) need the whole plan and are in a layer above all modules with reports.
+Approach: a report names the groups of related numbers (`Bars`); drawing and writing them is common to
+all reports (`Drawn`). Only the writer of SVG is needed.
 
-Invariants. Equal reports give equal documents, and bars of one group have one scale.
+Invariants: equal reports give equal documents, and the bars of one group have one scale.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Bars:
     Parameters
     ----------
     name
-        What they are, such as ``"bytes"``.
+        Name of the quantity, such as ``"bytes"``.
     bars
-        Of each its name and its value.
+        Name and value of each bar.
     say
-        A value in words.
+        Function that formats a value as text.
     """
 
     name: str
@@ -47,23 +47,23 @@ class Bars:
 
 
 class Drawn:
-    """A report that can be drawn: it has words (`str`) and groups of numbers."""
+    """A report that can be drawn: it has text (`str`) and groups of numbers."""
 
     __slots__ = ()
 
     def _bars(self) -> Sequence[Bars]:
-        """What is drawn."""
+        """Return the groups of bars to draw."""
         raise NotImplementedError
 
     def svg(self) -> str:
         """
-        Draw the report: bars of what it counts, above its words.
+        Draw the report as bars of its counts, above its text.
 
         Returns
         -------
         str
-            An SVG document, which a notebook shows (``IPython.display.SVG``) and a browser opens. Equal
-            reports give equal documents; nothing is read for it.
+            SVG document, for a notebook (``IPython.display.SVG``) or a browser. Equal reports give
+            equal documents; nothing is read.
 
         Examples
         --------
@@ -73,7 +73,7 @@ class Drawn:
         >>> picture.startswith("<svg"), "class='bar'" in picture
         (True, True)
         """
-        from outcore.base.report.svg import Svg  # who draws nothing needs none of it
+        from outcore.base.report.svg import Svg  # only needed for drawing
 
         head, *lines = str(self).splitlines() or [""]
         drawing = Svg(head, "\n".join(lines))
@@ -87,14 +87,14 @@ class Drawn:
                 y = _draw(drawing, group, y)
         for line in lines:
             for text in _folded(line):
-                # Spaces hold the columns of the words together.
+                # Non-breaking spaces keep the columns of the text aligned.
                 drawing.text(_LEFT, y, text.replace(" ", "\u00a0"), 11, font_family="monospace")
                 y += 16
         return drawing.finish(_WIDTH, y + 14)
 
 
 def _draw(drawing: Svg, group: Bars, y: float) -> float:
-    """Draw a group; returns where it ends."""
+    """Draw a group; return the position of its lower edge."""
     drawing.text(_LEFT, y, group.name, 12, fill="#555")
     most = max((value for _, value in group.bars), default=0) or 1
     y += 8
@@ -113,7 +113,7 @@ def _draw(drawing: Svg, group: Bars, y: float) -> float:
 
 
 def _folded(text: str) -> list[str]:
-    """A line in pieces that fit the page."""
+    """Split a line into pieces that fit the page."""
     found = []
     while len(text) > _LONGEST:
         at = text.rfind(" ", 40, _LONGEST)

@@ -48,10 +48,11 @@ from outcore.errors import (
     UsageError,
     callers_line,
 )
-from outcore.formats import durable, groups, hdf5_redo
+from outcore.formats import durable, groups
+from outcore.formats.hdf5 import redo as hdf5_redo
 from outcore.formats.layout import ArrayInfo, Chunked, file_of, is_text
 from outcore.formats.paths import one_name
-from outcore.formats.zarr_tree import check_only_nodes
+from outcore.formats.zarr.tree import check_only_nodes
 from outcore.ranks.ranks import Ranks
 
 __all__ = ["convert_group", "holds_several"]

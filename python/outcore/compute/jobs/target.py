@@ -35,7 +35,7 @@ from outcore.errors import (
     UsageError,
 )
 from outcore.formats import durable
-from outcore.formats.zarr_tree import check_replaceable
+from outcore.formats.zarr.tree import check_replaceable
 
 __all__ = ["PARTIAL", "WHOLE", "Place", "Target", "discard"]
 

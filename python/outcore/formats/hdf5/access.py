@@ -1,0 +1,568 @@
+"""
+The one door to h5py: import, opening with patience, and one kind of error.
+
+Problem. h5py is optional; another process may hold the file for a moment; and a damaged file makes the
+HDF5 library raise anything from `OSError` to `SystemError`.
+Idea. A context manager that opens, waits for a lock as long as it is told, translates what goes wrong,
+and always closes.
+Invariants. No handle outlives a ``with`` block, and there is one at a time in a process, so other
+processes can always get in between. Errors of outcore pass through unchanged; everything else becomes a
+`FormatError` or a `StorageError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+from outcore import _core
+from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
+from outcore.formats import durable, locks
+from outcore.formats.hdf5 import redo as hdf5_redo
+from outcore.formats.hdf5.drivers import refusal_of_member
+from outcore.formats.hdf5.elsewhere import find_special
+from outcore.formats.hdf5.end import check_end
+from outcore.formats.layout import TableGuard
+
+#: Seconds to wait for another process to close the file.
+PATIENCE_TO_READ = 2.0
+PATIENCE_TO_WRITE = 10.0
+#: The same if it is an access of outcore, which ends by itself.
+PATIENCE_AMONG_US = 60.0
+
+# HDF5 opens a file once in a process: while one thread reads, another cannot open it for writing. So
+# threads take turns (the library would make them anyway). A forked child begins with a free turn.
+_turn = threading.RLock()
+
+
+def _new_turn() -> None:
+    global _turn, _holds_change
+    _turn, _holds_change = threading.RLock(), threading.RLock()
+    _holds.clear()
+    _changed.clear()
+
+
+os.register_at_fork(after_in_child=_new_turn)
+
+# Files (device, inode) that are being changed, and the thread that does it. A handler of a signal that
+# it runs has its turn and its lock, and must not come in between.
+_changed: dict[tuple[int, int], int] = {}
+
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+def turn() -> contextlib.AbstractContextManager[object]:
+    """The turn of a thread at the library."""
+    return _turn
+
+
+def library(path: str) -> Any:
+    """The module h5py, or an error that says how to get it."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise UnsupportedError(
+            f"{path!r} is an HDF5 or NetCDF4 file, and h5py is not installed: pip install h5py",
+            code="missing-library",
+            path=path,
+        ) from error
+    return h5py
+
+
+#: No superblock is shorter; elements lie behind it, and behind the user block.
+SUPERBLOCK = 32
+
+
+def has_signature(path: str) -> bool:
+    """Whether HDF5's signature is at byte 0, 512, 1024, 2048, ... (after a user block)."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            at = 0
+            while len(found := durable.read_at(fd, len(_SIGNATURE), at)) == len(_SIGNATURE):
+                if found == _SIGNATURE:
+                    return True
+                at = max(512, 2 * at)
+        finally:
+            os.close(fd)
+    return False
+
+
+@contextlib.contextmanager
+def session(path: str, mode: str, *, locked: bool = False, **settings: Any) -> Iterator[Any]:
+    """
+    An open `h5py.File` for the length of the block.
+
+    Parameters
+    ----------
+    path
+        The file.
+    mode
+        ``"r"`` or ``"w"``.
+    locked
+        The caller holds the lock for reading: a writer who waits for it must not be waited for.
+    settings
+        For `h5py.File`.
+    """
+    h5py = library(path)
+    if mode != "w":
+        _let_writers_end(path, mode, wait=mode == "r" and not locked)
+    with _turn:
+        if mode != "w":
+            if _changed and os.path.exists(path):
+                _refuse_between(path, os.stat(path))
+            hdf5_redo.recover(path)
+        handle = _open(h5py, path, mode, settings)
+        try:
+            with translated(path):
+                yield handle
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to tell
+                handle.close()
+            raise
+        with translated(path):
+            handle.close()
+
+
+@contextlib.contextmanager
+def changing(path: str, name: str | None, *, sync: bool = True) -> Iterator[Any]:
+    """
+    An `h5py.File` open for changes that happen whole or not at all (`hdf5_redo`).
+
+    Parameters
+    ----------
+    path
+        The file.
+    name
+        The object that is changed. If an external link leads to it, its file is changed without that
+        promise. None: there is none.
+    sync
+        Wait for the disk, so that the promise holds for a power cut too.
+    """
+    h5py = library(path)
+    with contextlib.ExitStack() as stack:
+        if name is not None:
+            with session(path, "r") as file:
+                elsewhere = leads_elsewhere(h5py, file, name)
+                special = find_special(h5py, file, name) if elsewhere else None
+            if special is not None:
+                raise FormatError(
+                    f"'{path}::{name}' leads to {special!r}, which is a pipe, a device or a socket; put "
+                    "the file there that belongs there, or choose another name",
+                    code="not-regular",
+                    path=path,
+                )
+            if elsewhere:
+                yield stack.enter_context(session(path, "r+"))
+                return
+        fd = stack.enter_context(exclusive(path))
+        stack.enter_context(_turn)
+        stack.enter_context(_core.Call())
+        change = stack.enter_context(Change(path, fd, sync=sync))
+        with translated(path):
+            yield change.file
+
+
+class Change:
+    """
+    A file that is open for changes that happen whole, when the context is left, or not at all.
+
+    The caller has the lock for writing (`exclusive`), and a turn at the library whenever it works.
+    """
+
+    def __init__(self, path: str, fd: int, *, sync: bool = True) -> None:
+        self.path = path
+        self._sync = sync
+        self._stack = contextlib.ExitStack()
+        with self._stack as stack, _turn:
+            key = _refuse_between(path, os.fstat(fd))
+            _changed[key] = threading.get_ident()
+            stack.callback(_changed.pop, key, None)
+            own = os.dup(fd)
+            stack.callback(os.close, own)
+            self.overlay = stack.enter_context(hdf5_redo.Overlay(path, own))
+            try:
+                with translated(path):
+                    self.file = library(path).File(self.overlay, "r+")
+            except Exception as error:
+                self._blame_the_disk(error)
+                raise
+            try:
+                with translated(path):
+                    check_end(library(path), path, own, self.file)
+            except BaseException as error:
+                self._forget(error)
+                raise
+            _names[self.file.filename] = path
+            stack.callback(_names.pop, self.file.filename, None)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Change:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with _turn, self._stack:
+            if error is not None:
+                self._forget(error)
+                return
+            try:
+                with translated(self.path):
+                    self.file.close()
+            except BaseException as failure:
+                self._forget(failure)
+                raise
+            with durable.os_errors("changing", self.path):
+                if self.overlay.failure is not None:
+                    self.overlay.discard()
+                    raise self.overlay.failure
+                try:
+                    self.overlay.commit(sync=self._sync)
+                except BaseException:
+                    self.overlay.discard()
+                    raise
+
+    def _forget(self, error: BaseException) -> None:
+        """Leave the file as it was."""
+        with contextlib.suppress(Exception):
+            self.file.close()
+        self.overlay.discard()
+        self._blame_the_disk(error)
+
+    def _blame_the_disk(self, error: BaseException) -> None:
+        """If the disk is why the library failed, raise what it said."""
+        if self.overlay.failure is not None and isinstance(error, Exception):
+            with durable.os_errors("changing", self.path):
+                raise self.overlay.failure from error
+
+
+def _refuse_between(path: str, found: os.stat_result) -> tuple[int, int]:
+    """Refuse a call that was made while this thread changes the file."""
+    key = (found.st_dev, found.st_ino)
+    if _changed.get(key) == threading.get_ident():
+        _core.refuse_nested(path, "the file is being changed")
+    return key
+
+
+# Files that are open through an overlay: the library knows them by the name of an object.
+_names: dict[str, str] = {}
+
+
+def filename(item: Any) -> str:
+    """
+    Path of an open `h5py.File`, or of that of an object in one.
+
+    The library is asked: what `item.file` makes takes as long as opening the object.
+    """
+    name = os.fsdecode(library("").h5f.get_name(item.id))
+    return _names.get(name, name)
+
+
+def userblock(dset: Any) -> int:
+    """Bytes before the first byte that the addresses of a dataset's file count."""
+    file = library("").h5i.get_file_id(dset.id)
+    return int(file.get_create_plist().get_userblock())
+
+
+def _held_by_a_library(fd: int) -> bool:
+    """
+    Whether an HDF5 library in this process (h5py's, netCDF4's) has this file open.
+
+    They are recognised by descriptors that a new program would inherit, which neither Python's nor ours
+    are. The library is not asked: it crashes over files that it could not close.
+    """
+    this = os.fstat(fd)
+    for name in os.listdir("/dev/fd"):
+        other = int(name)
+        with contextlib.suppress(OSError):
+            inherited = not fcntl.fcntl(other, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+            if other > 2 and inherited and os.path.samestat(this, os.fstat(other)):
+                return True
+    return False
+
+
+class _Hold:
+    """The lock for writing, held by this process for so many users at once; or of one thread `only`."""
+
+    def __init__(self, fd: int, only: int | None) -> None:
+        self.fd = fd
+        self.users = 1
+        self.only = only
+
+    def admits(self, alone: bool) -> bool:
+        """Whether the calling thread may use it, too."""
+        return not alone and self.only in (None, threading.get_ident())
+
+    def close(self) -> None:
+        """Give it back. Doing so twice, as a handler in between may, does nothing."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+# By device and inode. A forked child holds none of its parent's.
+_holds: dict[tuple[int, int], _Hold] = {}
+_holds_change = threading.RLock()
+# Who wants the lock for writing, or has it, stands at `locks.TURNSTILE`, so that readers of ours wait
+# behind him: they could keep him waiting for ever, and he is soon done.
+
+
+@contextlib.contextmanager
+def exclusive(path: str, *, alone: bool = False) -> Iterator[int]:
+    """
+    A descriptor of the file with the lock that HDF5 takes for writing.
+
+    Threads of this process share the lock, and take turns at the library, unless one wants it `alone`.
+    It is taken before a turn: readers that hold it for reading may want a turn before they release it.
+    """
+    key, hold = _take(path, alone)
+    try:
+        yield hold.fd
+    finally:
+        with _holds_change:
+            hold.users -= 1
+            if not hold.users:
+                if _holds.get(key) is hold:
+                    del _holds[key]
+                hold.close()
+
+
+def _is_held(path: str) -> bool:
+    if not _holds:
+        return False
+    with contextlib.suppress(OSError):
+        found = os.stat(path)
+        return (found.st_dev, found.st_ino) in _holds
+    return False
+
+
+def _take(path: str, alone: bool) -> tuple[tuple[int, int], _Hold]:
+    started, pause = time.monotonic(), 0.001
+    with durable.os_errors("opening", path):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        key = (found.st_dev, found.st_ino)
+        first = False  # at the turnstile
+        while True:
+            with _turn:  # nothing of ours is open in the library
+                with _holds_change:
+                    ours = _holds.get(key)
+                    if ours is not None and ours.admits(alone):
+                        ours.users += 1
+                        os.close(fd)
+                        return key, ours
+                if _held_by_a_library(fd):
+                    raise UsageError(
+                        f"{path!r} is open in this process in another mode; close that h5py or "
+                        "netCDF4 handle first",
+                        code="file-in-use",
+                        path=path,
+                    )
+                first = first or _at_the_turnstile(fd)
+                if first and _lock_now(fd):
+                    with _holds_change:
+                        only = threading.get_ident() if alone else None
+                        _holds[key] = hold = _Hold(fd, only)
+                    hdf5_redo.recover(path, fd)
+                    return key, hold
+            if _core.reads_here(*key):
+                _core.refuse_nested(path, "its chunks are being read")
+            waited = time.monotonic() + pause - started
+            among_us = not first or _read_by_us(fd)
+            if waited > (PATIENCE_AMONG_US if among_us else PATIENCE_TO_WRITE):
+                raise _from_os_error(path, OSError(errno.EAGAIN, "unable to lock file"))
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+    except BaseException:
+        with _holds_change:
+            if _holds.get(key) and _holds[key].fd == fd:
+                del _holds[key]
+        os.close(fd)
+        raise
+
+
+def _lock_now(fd: int) -> bool:
+    """Take the lock if nobody else has it; where there is none, HDF5 has none either."""
+    if os.environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0"):
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in locks.LACKING
+    return True
+
+
+def _at_the_turnstile(fd: int) -> bool:
+    if not hasattr(fcntl, "F_OFD_SETLK"):
+        return True
+    try:
+        locks.lock_range(fd, fcntl.F_WRLCK, locks.TURNSTILE)
+    except OSError as error:
+        return error.errno not in (errno.EAGAIN, errno.EACCES)  # a file system without locks
+    return True
+
+
+def _read_by_us(fd: int) -> bool:
+    return locks.in_the_way(fd, fcntl.F_WRLCK, locks.CONTENT) == fcntl.F_RDLCK
+
+
+def _let_writers_end(path: str, mode: str, *, wait: bool) -> None:
+    """
+    Say in the system's words why a file cannot be opened, if it cannot.
+
+    Then, if asked, `wait` for a writer of outcore's in another process, without a turn at the library.
+    """
+    with durable.os_errors("opening", path):
+        fd = os.open(path, (os.O_RDONLY if mode == "r" else os.O_RDWR) | os.O_CLOEXEC)
+    try:
+        give_up = time.monotonic() + PATIENCE_AMONG_US
+        pause = 0.001
+        while wait and time.monotonic() < give_up and not _is_held(path):
+            if locks.in_the_way(fd, fcntl.F_RDLCK, locks.TURNSTILE) is None:
+                return
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+    finally:
+        os.close(fd)
+
+
+def guard(path: str) -> TableGuard:
+    """What readers and writers of chunks keep others out with."""
+
+    def recover() -> None:
+        with _turn:
+            hdf5_redo.recover(path)
+
+    def hold() -> Callable[[], None]:
+        held = contextlib.ExitStack()
+        held.enter_context(exclusive(path))
+        return held.close
+
+    return TableGuard(hdf5_redo.log_of(path), recover, hold)
+
+
+def leads_elsewhere(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
+    """Whether a part of a path is an external link, directly or through soft links."""
+    at = file
+    for part in name.split("/"):
+        if part in ("", "."):  # the group itself
+            continue
+        link = at.get(part, getlink=True) if isinstance(at, h5py.Group) else None
+        if isinstance(link, h5py.ExternalLink):
+            return True
+        if isinstance(link, h5py.SoftLink):
+            start = "/" if link.path.startswith("/") else f"{at.name}/"
+            if depth > 16 or leads_elsewhere(h5py, file, start + link.path, depth + 1):
+                return True
+        at = at.get(part) if link is not None else None
+        if at is None:
+            return False
+    return False
+
+
+def _open(h5py: Any, path: str, mode: str, settings: dict[str, Any]) -> Any:
+    patience = PATIENCE_TO_READ if mode == "r" else PATIENCE_TO_WRITE
+    give_up = time.monotonic() + patience
+    pause = 0.001
+    while True:
+        try:
+            # While another thread holds the lock, the library must not want it too.
+            held = mode == "r" and _is_held(path)
+            unlocked = {"locking": False} if held or _lacks_locks(path) else {}
+            with translated(path):
+                if mode == "r" and not unlocked and not settings:
+                    # As `File` would, without the lists of properties that it makes first.
+                    return h5py.File(h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY))
+                return h5py.File(path, mode, **unlocked, **settings)
+        except StorageError as error:
+            if error.errno in locks.LACKING and "lock" in str(error) and not unlocked:
+                # The library has no other lock, and other libraries of HDF5 have none there either.
+                with contextlib.suppress(OSError):
+                    _without_locks.add(os.stat(path).st_dev)
+                    continue
+            if error.code != "locked" or time.monotonic() + pause > give_up:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+
+
+# Devices whose file systems have no lock that the library knows.
+_without_locks: set[int] = set()
+
+
+def _lacks_locks(path: str) -> bool:
+    if not _without_locks:
+        return False
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_dev in _without_locks
+    return False
+
+
+@contextlib.contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Turn what the library raises into an error of ours."""
+    try:
+        yield
+    except OutcoreError:
+        raise
+    except OSError as error:
+        raise _from_os_error(path, error) from error
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except Exception as error:
+        if system := re.search(r"errno = ([0-9]+), error message = '([^']*)'", str(error)):
+            number = int(system[1])
+            raise StorageError(
+                f"{path!r}: {system[2]} (HDF5: {error})",
+                code=durable.code_of(number),
+                path=path,
+                errno=number,
+            ) from error
+        raise FormatError(
+            f"{path!r}: the HDF5 library refused: {error}; check the file with h5dump -H or h5check",
+            code="hdf5-refused",
+            path=path,
+        ) from error
+
+
+def _from_os_error(path: str, error: OSError) -> OutcoreError:
+    text = str(error)
+    if error.errno in (errno.EAGAIN, errno.EACCES) and "lock" in text:
+        return StorageError(
+            f"{path!r} is locked by another process that has it open; close it there, or, if that "
+            "process only reads, set HDF5_USE_FILE_LOCKING=FALSE for both",
+            code="locked",
+            path=path,
+            errno=error.errno,
+        )
+    if "already open" in text:
+        return UsageError(
+            f"{path!r} is open in this process in another mode ({text}); close that h5py or netCDF4 "
+            "handle first",
+            code="file-in-use",
+            path=path,
+        )
+    if error.errno is not None and "truncated" not in text and "signature" not in text:
+        code = durable.code_of(error.errno)
+        return StorageError(f"{path!r}: {text}", code=code, path=path, errno=error.errno)
+    if member := refusal_of_member(path):
+        return member
+    return FormatError(
+        f"{path!r}: the HDF5 library cannot read it: {text}; the file is damaged or was cut off, copy "
+        "it again",
+        code="hdf5-refused",
+        path=path,
+    )

@@ -1,0 +1,357 @@
+"""
+Attributes and axis names of HDF5 datasets, in plain Python and NumPy values.
+
+Problem. HDF5 and NetCDF4 keep bookkeeping (dimension scales, identifiers, references) among the user's
+attributes, text in three encodings, and single values as arrays.
+Idea. Bookkeeping names are known and left alone; what remains becomes `str`, NumPy scalars, arrays, or
+lists of `str`, and goes back the same way.
+Invariants. `write_attrs` after `read_attrs` changes nothing.
+
+References: HDF5 dimension scales specification; NetCDF4's appendix "File Format".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import reprlib
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from outcore.errors import FormatError, UsageError
+from outcore.formats.hdf5 import access as access
+from outcore.formats.hdf5 import origin as hdf5_origin
+from outcore.formats.hdf5.heaps import Checker, check_attributes, is_readable
+from outcore.formats.missing_values import ATTRIBUTE as MISSING
+from outcore.formats.missing_values import of_attribute
+
+#: How the NetCDF library marks a dimension that has no variable.
+BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable."
+
+#: Types of numbers that NetCDF has.
+NETCDF_NUMBERS = {"i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"}
+
+_OWN = {
+    "DIMENSION_LIST",
+    "REFERENCE_LIST",
+    "DIMENSION_LABELS",
+    "_Netcdf4Dimid",
+    "_Netcdf4Coordinates",
+    "_NCProperties",
+    "_nc3_strict",
+    MISSING,
+}
+# These two belong to the dimension scale only if the dataset is one.
+_SCALE = {"CLASS", "NAME"}
+# Bytes of a CLASS attribute: the word that counts has 16.
+_LONGEST_CLASS = 64
+
+
+class Attributes(Mapping[str, Any]):
+    """
+    The user attributes of a dataset, read when first asked for.
+
+    Reading a section needs none of them; a climate file has dozens, and in a damaged file they are
+    what the HDF5 library trips over most easily.
+    """
+
+    def __init__(self, path: str, name: str, *, netcdf: bool) -> None:
+        self._where = path, name
+        self._netcdf = netcdf
+        self._values: dict[str, Any] | None = None
+        self._declared: Any = None
+
+    def missing(self, dtype: np.dtype[Any]) -> Any:
+        """The value that ``_FillValue`` declares for elements of a dtype, or None."""
+        self._read()
+        return None if self._declared is None else of_attribute(self._declared, dtype)
+
+    def _read(self) -> dict[str, Any]:
+        values = self._values
+        if values is None:
+            path, name = self._where
+            # The check reads the file by itself: while it is open here, nobody changes it.
+            with access.session(path, "r") as file:
+                check_attributes(path, name)
+                item = file[name]
+                values = read_attrs(access.library(path), item, netcdf=self._netcdf)
+                if MISSING in item.attrs and is_readable(path, item, MISSING):
+                    self._declared = item.attrs[MISSING]
+            self._values = values
+        return values
+
+    def __getitem__(self, key: str) -> Any:
+        return self._read()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        return repr(self._read())
+
+
+def read_attrs(h5py: Any, dset: Any, *, netcdf: bool) -> dict[str, Any]:
+    """User attributes; those without a plain value (references, empty) are left out."""
+    result: dict[str, Any] = {}
+    own = _bookkeeping(dset)
+    for name in dset.attrs:
+        if name in own or not is_readable(dset.file.filename, dset, name):
+            continue
+        try:
+            value = dset.attrs[name]
+        except (OSError, TypeError, ValueError):  # a type that h5py has no Python value for
+            continue
+        plain = _plain(h5py, value, squeeze=netcdf)
+        if plain is not None:
+            result[name] = plain
+    return result
+
+
+def write_attrs(
+    dset: Any,
+    attrs: Mapping[str, Any],
+    path: str,
+    *,
+    netcdf: bool,
+    drop: Collection[str] | None = None,
+) -> None:
+    """Set user attributes of a dataset and drop others; None: all others."""
+    own = _bookkeeping(dset)
+    for name in attrs:
+        if name in own or not isinstance(name, str) or not name:
+            raise UsageError(
+                f"{path!r}: attribute {name!r} belongs to the format; use dims= or fill_value=, or "
+                "another name",
+                code="bad-attribute",
+                path=path,
+            )
+        if "\0" in name:  # where the library ends the name, which may be that of another one
+            raise UsageError(
+                f"{path!r}: {name!r} is no name of an attribute: HDF5 has none with a zero in it; use "
+                "another name",
+                code="bad-attribute",
+                path=path,
+            )
+    values = {name: storable(name, value, path, netcdf) for name, value in attrs.items()}
+    for name, value in values.items():
+        try:
+            dset.attrs[name] = value
+        except (TypeError, ValueError) as error:
+            raise _refused(path, name, value, str(error)) from error
+        except (OSError, RuntimeError) as error:
+            if "too large" not in str(error):
+                raise
+            why = "HDF5 keeps at most 64 KiB in one; store a large array as a dataset"
+            raise _refused(path, name, value, why) from error
+    for name in [n for n in dset.attrs if n not in own and n not in values]:
+        if drop is None or name in drop:
+            del dset.attrs[name]
+
+
+def _refused(path: str, name: str, value: Any, why: str) -> UsageError:
+    return UsageError(
+        f"{path!r}: attribute {name!r} = {reprlib.repr(value)} cannot be stored: {why}",
+        code="bad-attribute",
+        path=path,
+    )
+
+
+class Scales:
+    """
+    Dimension scales of the datasets of one file.
+
+    The library searches all of a file for the name of a scale, so it is asked once for each of them.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._names: dict[int, str] = {}
+        self._checker = Checker(path)
+        self.close = self._checker.close
+
+    def check(self, name: str) -> None:
+        """Raise `FormatError` if a dataset's references to scales cannot be read."""
+        self._checker.check(name, ["DIMENSION_LIST"])
+
+    def name(self, scale: Any) -> str:
+        """The path of a scale; empty if it has none."""
+        at = hdf5_origin.address(access.library(""), scale)
+        if at not in self._names:
+            self._names[at] = str(scale.name or "")
+        return self._names[at]
+
+
+def describe_axes(dset: Any, scales: Scales | None = None) -> tuple[str | None, ...] | None:
+    """Names of the axes: of their dimension scales, else their labels."""
+    if scales is None:
+        with contextlib.closing(Scales(dset.file.filename)) as alone:
+            return describe_axes(dset, alone)
+    names: list[str | None] = []
+    listed = _has(dset, b"DIMENSION_LIST")
+    if listed:
+        if dset.attrs.get_id("DIMENSION_LIST").shape != (dset.ndim,):
+            raise FormatError(
+                f"{dset.name!r}: DIMENSION_LIST has not one entry for each of {dset.ndim} axes; the "
+                "file is damaged, copy it again",
+                code="hdf5-refused",
+            )
+        scales.check(dset.name)
+    if listed or _has(dset, b"DIMENSION_LABELS"):
+        for dim in dset.dims:
+            scale = scales.name(dim[0]) if len(dim) else None
+            names.append(posixpath.basename(scale) if scale else dim.label or None)
+    elif is_scale(dset) and dset.ndim == 1:
+        names.append(posixpath.basename(dset.name))
+    elif _has(dset, b"_Netcdf4Coordinates") and is_scale(dset):
+        names += _by_numbers(dset)
+    return tuple(names) if any(names) else None
+
+
+def _by_numbers(dset: Any) -> list[str | None]:
+    """
+    Names of the axes of a NetCDF4 variable of several axes that has the name of a dimension.
+
+    It is the scale of that dimension, and no scales can be attached to a scale: it lists the numbers of
+    its dimensions instead, which those of its group and of the groups above have.
+    """
+    known: dict[int, str] = {}
+    group = dset.parent
+    while True:
+        for name in group:
+            item = group.get(name)
+            if item is not None and is_scale(item) and _has(item, b"_Netcdf4Dimid"):
+                number = int(np.asarray(item.attrs["_Netcdf4Dimid"]).flat[0])
+                known.setdefault(number, str(name))
+        if group.name == "/":
+            break
+        group = group.parent
+    found = np.asarray(dset.attrs["_Netcdf4Coordinates"]).reshape(-1)
+    return [known.get(int(number)) for number in found] if len(found) == dset.ndim else []
+
+
+def _has(item: Any, name: bytes) -> bool:
+    """Whether an object has an attribute: `item.attrs` takes longer to make than the library to look."""
+    return bool(access.library("").h5a.exists(item.id, name))
+
+
+def is_scale(item: Any) -> bool:
+    """
+    Whether an object is a dimension scale.
+
+    As the library's `H5DSis_scale` tells, which frees memory twice over a damaged type.
+    """
+    if not _has(item, b"CLASS") or not hasattr(item, "dims"):
+        return False
+    found = item.attrs.get_id("CLASS")
+    is_word = found.dtype.kind == "S" and found.dtype.itemsize <= _LONGEST_CLASS
+    if not is_word or found.shape not in ((), (1,)):
+        return False
+    word = np.empty(found.shape, found.dtype)
+    found.read(word)
+    return bool(word.reshape(()) == b"DIMENSION_SCALE")
+
+
+def find_scale(file: Any, group: str, dim: str) -> Any:
+    """Return the scale of a name in a group or the nearest group above; None if there is none."""
+    while True:
+        where = posixpath.join(group, dim)
+        if where in file and is_scale(file[where]):
+            return file[where]
+        if group == "/":
+            return None
+        group = posixpath.dirname(group)
+
+
+def is_bare_dimension(item: Any) -> bool:
+    """Whether a dataset is a NetCDF4 dimension without a variable."""
+    if not is_scale(item):
+        return False
+    name = item.attrs.get("NAME", b"")
+    text = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+    return text.startswith(BARE_DIMENSION)
+
+
+def _bookkeeping(dset: Any) -> set[str]:
+    return _OWN | _SCALE if is_scale(dset) else _OWN
+
+
+def _plain(h5py: Any, value: Any, *, squeeze: bool) -> Any:
+    if isinstance(value, h5py.Empty):  # so NetCDF keeps a list of nothing, and others a text
+        return "" if value.dtype.kind in "SO" else np.zeros(0, value.dtype)
+    if isinstance(value, (h5py.Reference, h5py.RegionReference)):
+        return None
+    if isinstance(value, bytes):
+        return _text(value)
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.hasobject or value.dtype.kind == "S":
+        if not all(isinstance(v, (str, bytes)) for v in value.flat):
+            return None
+        listed = [v if isinstance(v, str) else _text(v) for v in value.flat]
+        if value.ndim > 1:
+            table = np.empty(len(listed), object)
+            table[:] = listed
+            return table.reshape(value.shape).tolist()
+        return listed[0] if squeeze and len(listed) == 1 else listed
+    return value[0] if squeeze and value.shape == (1,) else value
+
+
+def _text(value: bytes) -> str | bytes:
+    try:
+        return bytes(value).decode("utf-8")
+    except UnicodeDecodeError:
+        return bytes(value)
+
+
+def storable(name: str, value: Any, path: str, netcdf: bool) -> Any:
+    """What h5py shall store for a value; refuses what would not come back."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "U":
+        value = value.tolist()
+    if isinstance(value, (list, tuple)) and value and all(isinstance(v, str) for v in value):
+        return list(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bytes):
+        return _bytes(name, value, path)
+    try:
+        plain = None if value is None or isinstance(value, Mapping) else np.asarray(value)
+    except ValueError:  # lists of unequal lengths
+        plain = None
+    if plain is None or plain.dtype.hasobject:
+        raise _refused(path, name, value, "use text (such as JSON), numbers or arrays of these")
+    if plain.dtype.kind == "f" and isinstance(value, (list, tuple)) and not _is_exact(value, plain):
+        why = "some of its integers have more digits than a float64; give an array with a dtype"
+        raise _refused(path, name, value, why)
+    if not netcdf:
+        return value
+    if plain.dtype.kind == "b":  # NetCDF has no truth values: 0 or 1, as its own tools write
+        return plain.astype("i1")[()]
+    if plain.ndim > 1 or (
+        plain.dtype.str[1:] not in NETCDF_NUMBERS and plain.dtype.kind not in "US"
+    ):
+        why = "NetCDF has text, integers, float32, float64 and lists of these; store it as text"
+        raise _refused(path, name, value, why)
+    return value
+
+
+def _bytes(name: str, value: bytes, path: str) -> Any:
+    """Bytes that are no UTF-8 have a fixed size: the library would make text of others."""
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        if value.endswith(b"\0"):
+            why = "HDF5 drops zeros at the end of text; use an array of the dtype u1"
+            raise _refused(path, name, value, why) from None
+        return np.bytes_(value)
+    return value
+
+
+def _is_exact(value: Any, plain: Any) -> bool:
+    """Whether numbers of a list are still equal to what they were before NumPy gave them one dtype."""
+    given, made = np.asarray(value, object), plain.astype(object)
+    same = (given == made) | (made != made)
+    return given.shape == made.shape and bool(same.all())

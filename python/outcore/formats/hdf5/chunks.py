@@ -1,0 +1,570 @@
+"""
+The chunk table of one HDF5 dataset: where chunks are, and how encoded ones are stored.
+
+Problem. HDF5 keeps the addresses of chunks in a B-tree (or one of four other indices) that only its
+library should read, at a microsecond or so per chunk; compressed chunks change their size and place with
+every write; and other processes may write between our accesses.
+Idea. Of a large table we read the part that an access touches ourselves (`hdf5_lookup`). A small one,
+one of which all is asked for, and any that we do not understand, is read once, when first needed, into
+sorted NumPy arrays (32 bytes per stored chunk, counted in the memory budget), and looked up by binary
+search. Encoded chunks are handed to HDF5 ready
+made (``write_direct_chunk``). The file's time stamp tells whether somebody else wrote meanwhile: if it
+was old enough when it was taken that a later change must have another (decision 0011), and anew if not.
+The library (2.0) lists chunks in wrong places, although it reads them right, if they are in an
+extensible array whose axis without a limit is not the first. Such a table we read ourselves, or refuse.
+Invariants. Every address handed out lies inside the file as it was when the table was read; no two
+chunks of one answer share a byte; a chunk that is not encoded has exactly the size of a chunk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import BudgetError, FormatError, StorageError
+from outcore.formats import durable
+from outcore.formats.hdf5 import access as access
+from outcore.formats.hdf5 import lookup as hdf5_lookup
+from outcore.formats.hdf5 import origin as hdf5_origin
+from outcore.formats.hdf5.index import Read, check_index
+
+# While a table that we do not understand is not loaded, so many cells are looked up one by one before it
+# is: HDF5 walks through all chunks for each cell, but in C, thirty times faster than it hands them to
+# Python. A first small read of a file of a million chunks should not wait for the whole table, nor each
+# small write.
+_LOOK_UPS = 24
+# A table of so few chunks is read at once: looking up one cell of it takes as long, and does not tell
+# whether another chunk claims the same place.
+_FEW = 256
+# Of a stored chunk in the table: its place and its row.
+_ROW_BYTES = 32
+# Numbers that are collected from HDF5 one by one before they go into arrays.
+_BLOCK = 1 << 18
+
+# For so many seconds nobody may have changed the file when its stamp was taken. With HDF5's lock held
+# nobody was in the middle of a change, and ticks of the clock of file times are all that matters.
+QUIET = 2.0
+QUIET_IF_LOCKED = 0.05
+
+Stamp = tuple[int, int, int, int]
+
+
+class Loaded(NamedTuple):
+    """A table as it was at `stamp`: sorted places in the grid, and their rows. Never changed."""
+
+    keys: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    stamp: Stamp
+    settled: bool
+    held: _core.Reservation
+    # How many chunks lie outside the dataset, and the place of one.
+    strays: int
+    stray: tuple[int, ...] | None
+    #: Of which file and dataset it is, if its rows hold for as long as that is so (`hdf5_origin.seen`).
+    seen: tuple[tuple[int, int, int], tuple[int, bytes]] | None
+
+
+class Limits(NamedTuple):
+    """Where chunks of a dataset can be."""
+
+    path: str
+    name: str
+    chunk_bytes: int
+    encoded: bool
+    #: Elements lie behind this byte.
+    low: int
+
+    def check(self, rows: NDArray[np.int64]) -> None:
+        """Refuse addresses outside the file's data, wrong sizes, and chunks that overlap."""
+        size = os.stat(self.path).st_size
+        offset, stored = rows[:, 0], rows[:, 1]
+        wrong = (stored < 0) | (offset > size - stored)
+        wrong |= offset < self.low
+        if not self.encoded:
+            wrong |= stored != self.chunk_bytes
+        if wrong.any():
+            self._refuse(rows[int(np.argmax(wrong))], size)
+        if (offset[1:] >= offset[:-1] + stored[:-1]).all():
+            return  # in order, as most programs write them
+        order = np.argsort(offset, kind="stable")
+        ends = (offset + stored)[order]
+        overlap = (offset[order][1:] < ends[:-1]) & (stored[order][1:] > 0)
+        if overlap.any():
+            first = int(np.argmax(overlap))
+            raise FormatError(
+                f"{self.path!r}, dataset {self.name!r}: two chunks share bytes (one ends at "
+                f"{ends[first]}, the next begins at {offset[order][first + 1]}); the chunk table is "
+                "damaged, restore the file from a copy",
+                code="chunk-overlap",
+                path=self.path,
+                offset=int(offset[order][first + 1]),
+            )
+
+    def _refuse(self, row: NDArray[np.int64], size: int) -> None:
+        expected = "" if self.encoded else f" (a chunk has {self.chunk_bytes} bytes)"
+        raise FormatError(
+            f"{self.path!r}, dataset {self.name!r}: the chunk table names {row[1]} bytes at {row[0]}"
+            f"{expected}, but the file has elements between {self.low} and {size}; the file is damaged "
+            "or was cut off, copy it again",
+            code="chunk-out-of-file",
+            path=self.path,
+            offset=int(row[0]),
+        )
+
+
+class Parts(NamedTuple):
+    """What was read of an index at `stamp`."""
+
+    found: hdf5_lookup.Index
+    stamp: Stamp
+    settled: bool
+    #: As of `Loaded`.
+    seen: tuple[tuple[int, int, int], tuple[int, bytes]] | None
+
+
+class ChunkTable:
+    """
+    The chunk table of a dataset, loaded when needed.
+
+    Parameters
+    ----------
+    path, name
+        File and dataset.
+    grid
+        Number of chunks along each axis.
+    chunks
+        Shape of a chunk as HDF5 counts it (without the axes of an array type).
+    chunk_bytes
+        Bytes of a decoded chunk.
+    encoded
+        Whether the dataset has filters.
+    meaning
+        What `hdf5_origin.meaning` said of the dataset; None: whoever made the table knows it.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        grid: tuple[int, ...],
+        chunks: tuple[int, ...],
+        chunk_bytes: int,
+        encoded: bool,
+        meaning: tuple[object, ...] | None = None,
+    ) -> None:
+        self.path = path
+        self.name = name
+        self.grid = grid
+        self.chunks = chunks
+        self.chunk_bytes = chunk_bytes
+        self.encoded = encoded
+        self.meaning = meaning
+        self._loaded: Loaded | None = None
+        self._parts: Parts | None = None
+        # The last message about the index, and the bytes of its addresses and lengths.
+        self._message: tuple[bytes, tuple[int, int]] = b"", (0, 0)
+        self._looked_up = 0
+        # The index is not as it should be: the library says what is wrong when it reads all of it.
+        self._odd = False
+        self._promised = False
+
+    def fetch(
+        self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
+    ) -> NDArray[np.int64]:
+        """Offset (-1: never written), stored bytes and filter mask of the cells of a box, C order."""
+        rank = len(self.grid)
+        lo, count = lo[:rank], count[:rank]  # further axes are an array type's: one cell
+        cells = math.prod(count)
+        table = self._loaded
+        if table is not None and not self._still_valid(table):
+            self.forget()
+            table = None
+        # A loop that goes through all was promised memory for the whole table.
+        if table is None and not self._promised and math.prod(self.grid) > _FEW:
+            some = self._some(lo, count, locked)
+            if some is not None:
+                return some
+        if table is None and not self._odd and self._looked_up + cells <= _LOOK_UPS:
+            with self._dataset(locked) as dset:
+                by_one = self._looked_up or int(dset.id.get_num_chunks()) > _FEW
+                if by_one and not self._is_misread(dset):
+                    self._looked_up += cells
+                    return self._look_up(dset, lo, count)
+                table = self._read(dset, QUIET_IF_LOCKED if locked else QUIET)
+        keys, rows, *_ = self._load(locked) if table is None else table
+        wanted = hdf5_lookup.linear(lo, count, self.grid)
+        answer = np.full((cells, 3), (-1, 0, 0), np.int64)
+        if len(keys):
+            at = np.searchsorted(keys, wanted)
+            at[at == len(keys)] = 0
+            found = keys[at] == wanted
+            answer[found] = rows[at[found]]
+        return answer
+
+    def stored(
+        self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
+    ) -> NDArray[np.int64]:
+        """Places in a box, in C order, of the chunks that are stored."""
+        rank, table = len(self.grid), self._current(locked)
+        with _core.Reservation("chunk table", (rank + 2) * 8 * len(table.keys), self._promised):
+            places = np.zeros(len(table.keys), np.int64)
+            inside = np.ones(len(table.keys), bool)
+            cells = np.unravel_index(table.keys, self.grid) if len(table.keys) else [places] * rank
+            for cell, a, n in zip(cells, lo[:rank], count[:rank], strict=True):
+                inside &= (cell >= a) & (cell < a + n)
+                places *= n
+                places += cell - a
+            return places[inside]
+
+    def check(self) -> None:
+        """
+        Refuse a table with chunks outside the dataset, which reads pass over as the HDF5 library does.
+
+        The library leaves none when a dataset becomes smaller: the place of such a chunk was damaged,
+        and the chunk is missing where it belongs.
+        """
+        table = self._current()
+        if table.strays:
+            raise FormatError(
+                f"{self.path!r}, dataset {self.name!r}: the chunk table names {table.strays} "
+                f"{'chunk' if table.strays == 1 else 'chunks'} outside the dataset (one at element "
+                f"{table.stray}), whose own places read as never written; the table is damaged, restore "
+                "the file from a copy",
+                code="chunk-table-damaged",
+                path=self.path,
+            )
+
+    def nbytes(self) -> int:
+        """Bytes of the chunks that are stored."""
+        return int(self._current().rows[:, 1].sum())
+
+    def load(self, new: int) -> int:
+        """
+        Read the table if need be.
+
+        Returns the bytes that reading it again takes beside it, at most `new` chunks later.
+        """
+        table = self._current()
+        self._promised = True  # by the loop that asks: no loop runs short when it is read again
+        new = min(new, max(math.prod(self.grid) - len(table.keys), 0))
+        return table.held.nbytes + 2 * _ROW_BYTES * new
+
+    def _current(self, locked: bool = False) -> Loaded:
+        table = self._loaded
+        if table is None or not self._still_valid(table):
+            self.forget()
+            table = self._load(locked)
+        return table
+
+    def commit(self, chunks: Iterable[tuple[tuple[int, ...], int, NDArray[np.uint8]]]) -> None:
+        """
+        Store encoded chunks ``(grid coordinates, filter mask, bytes)`` through HDF5; not synced.
+
+        The bytes of a chunk are there until the next one is asked for.
+        """
+        with access.changing(self.path, None, sync=False) as file:
+            self._store(self._found(file), chunks)
+        self.forget()
+
+    def _store(
+        self, dset: Any, chunks: Iterable[tuple[tuple[int, ...], int, NDArray[np.uint8]]]
+    ) -> None:
+        for cell, mask, data in chunks:
+            place = tuple(i * c for i, c in zip(cell, self.chunks, strict=False))
+            dset.id.write_direct_chunk(place, data, mask)
+
+    def stretch(self, axes: tuple[int, ...]) -> None:
+        """Make the dataset at least as long as the array is, so that all readers see what is written."""
+        with access.changing(self.path, None) as file:
+            dset = self._found(file)
+            full = tuple(map(max, dset.shape, axes))
+            if full != dset.shape:
+                dset.resize(full)
+        self.forget()
+
+    def forget(self) -> None:
+        """Release the table; it is read again when it is needed."""
+        self._loaded, self._parts, self._looked_up, self._odd = None, None, 0, False
+
+    @contextlib.contextmanager
+    def _dataset(self, locked: bool) -> Iterator[Any]:
+        """The dataset, open in the library; `locked` as for `fetch`."""
+        h5py = access.library(self.path)
+        with access.session(self.path, "r", locked=locked) as file:
+            dset = self._found(file)
+            self._message = check_index(h5py, self.path, dset)
+            yield dset
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Read]:
+        """What reads the bytes of the file."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield lambda offset, length: durable.read_at(fd, length, offset)
+        finally:
+            os.close(fd)
+
+    def _is_misread(self, dset: Any) -> bool:
+        """Whether the library lists the chunks in wrong places."""
+        limits = dset.maxshape
+        if limits[0] is None or sum(most is None for most in limits) != 1:
+            return False
+        found = hdf5_lookup.index_of(*self._message, len(self.grid))
+        # A library that keeps such a dataset in another index has it right.
+        return found is not None and found[0] is hdf5_lookup.Extensible
+
+    def _some(
+        self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool
+    ) -> NDArray[np.int64] | None:
+        """Rows of a box from the part of the index that it touches; None if we cannot read that."""
+        with _core.Reservation("chunk table", 2 * _ROW_BYTES * math.prod(count), False):
+            rows = self._some_known(lo, count)
+            if rows is not None:
+                return rows
+            self._parts = None
+            with self._dataset(locked) as dset, durable.os_errors("reading", self.path):
+                parts = self._begin(dset, QUIET_IF_LOCKED if locked else QUIET)
+                if parts is None:
+                    return None
+                rows = self._found_in(parts, lo, count)
+                self._odd = rows is None
+                self._parts = None if rows is None else parts
+            return rows
+
+    def _some_known(self, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64] | None:
+        """The same without the library, if what was read before is still so."""
+        parts = self._parts
+        if parts is None:
+            return None
+        if parts.settled and self._stamp_now() == parts.stamp:
+            with durable.os_errors("reading", self.path):
+                rows = self._found_in(parts, lo, count)
+            # Nodes that were read now are of the same file if nobody has changed it since.
+            return rows if self._stamp_now() == parts.stamp else None
+        if parts.seen is None or not hdf5_origin.still(self.path, *parts.seen):
+            return None
+        # Chunks that are not encoded stay where they are; there may be more of them by now.
+        with contextlib.suppress(hdf5_lookup.Odd):
+            rows = parts.found.find(_nothing, lo, count)
+            if (rows[:, 0] >= 0).all():
+                return rows
+        return None
+
+    def _begin(self, dset: Any, quiet: float) -> Parts | None:
+        """An index of which nothing was read yet."""
+        stamp = self._stamp_now()
+        settled = time.time_ns() - stamp[1] > quiet * 1e9
+        found = hdf5_lookup.index_of(*self._message, len(self.grid))
+        if found is None:
+            return None
+        kind, address = found
+        base, limits = access.userblock(dset), dset.maxshape
+        most = tuple(
+            0 if n is None else -(-n // c) for n, c in zip(limits, self.chunks, strict=True)
+        )
+        words = (address, base, self.grid, most, self.chunks, self.chunk_bytes, self.encoded)
+        check = self._limits(dset).check
+        seen = None if self.encoded else self._seen(dset)
+        return Parts(kind(*words, check), stamp, settled, seen)
+
+    def _found_in(
+        self, parts: Parts, lo: tuple[int, ...], count: tuple[int, ...]
+    ) -> NDArray[np.int64] | None:
+        try:
+            with self._reading() as read:
+                rows = parts.found.find(read, lo, count)
+        except hdf5_lookup.Odd:
+            return None
+        parts.found.check(rows[rows[:, 0] >= 0])
+        return rows
+
+    def _found(self, file: Any) -> Any:
+        """The dataset, in an open file; refuses another one that took its name."""
+        dset = hdf5_origin.dataset(access.library(self.path), file, self.name)
+        if dset is None or self.meaning not in (None, hdf5_origin.meaning(dset)):
+            raise StorageError(
+                f"{self.path!r}: dataset {self.name!r} was replaced, or removed, since it was opened; "
+                "open it again",
+                code="file-changed",
+                path=self.path,
+            )
+        return dset
+
+    def _load(self, locked: bool = False) -> Loaded:
+        with self._dataset(locked) as dset:
+            return self._read(dset, QUIET_IF_LOCKED if locked else QUIET)
+
+    def _read(self, dset: Any, quiet: float) -> Loaded:
+        """Read the whole table, check it and keep it."""
+        stamp = self._stamp_now()
+        # By the change time alone, which nobody can set.
+        settled = time.time_ns() - stamp[1] > quiet * 1e9
+        count = int(dset.id.get_num_chunks())
+        # Twice: in blocks, and as one sorted table.
+        # Whoever was promised memory waits for a moment.
+        with _core.Reservation("chunk table", 2 * _ROW_BYTES * count, True):
+            visit = self._walk if self._is_misread(dset) else self._visit
+            keys, rows, strays, stray = self._collect(dset, visit)
+            if (keys[1:] < keys[:-1]).any():
+                order = np.argsort(keys, kind="stable")
+                keys, rows = keys[order], rows[order]
+            self._refuse_twins(keys, rows)
+            self._limits(dset).check(rows)
+        held, stays = self._held(_ROW_BYTES * len(keys))
+        whole = not self.encoded and len(rows) == math.prod(self.grid)
+        seen = self._seen(dset) if whole else None
+        table = Loaded(keys, rows, stamp, settled, held, strays, stray, seen)
+        self._loaded = table if stays else None
+        return table
+
+    def _held(self, nbytes: int) -> tuple[_core.Reservation, bool]:
+        """Counts a table; and whether it may stay, or others were promised its memory."""
+        with contextlib.suppress(BudgetError):
+            return _core.Reservation("chunk table", nbytes, self._promised), True
+        return _core.Reservation("chunk table", nbytes, True), False
+
+    def _limits(self, dset: Any) -> Limits:
+        low = access.userblock(dset) + access.SUPERBLOCK
+        return Limits(self.path, self.name, self.chunk_bytes, self.encoded, low)
+
+    def _seen(self, dset: Any) -> tuple[tuple[int, int, int], tuple[int, bytes]] | None:
+        return hdf5_origin.seen(access.library(self.path), self.path, dset)
+
+    def _visit(self, dset: Any, add: Callable[[NDArray[np.int64]], None]) -> None:
+        """Have the library go through all chunks: first elements, offset, stored bytes, filter mask."""
+        numbers = array("q")
+        rank = len(self.grid)
+
+        def close_block() -> None:
+            block = np.array(numbers, np.int64).reshape(-1, rank + 3)
+            del numbers[:]
+            add(block)
+
+        def visit(info: Any) -> None:
+            numbers.extend(info.chunk_offset)
+            address = info.byte_offset
+            numbers.extend((-1 if address is None else address, info.size, info.filter_mask))
+            if len(numbers) >= _BLOCK:
+                close_block()
+
+        dset.id.chunk_iter(visit)
+        close_block()
+
+    def _walk(self, dset: Any, add: Callable[[NDArray[np.int64]], None]) -> None:
+        """The same without the library."""
+        parts = self._begin(dset, QUIET)
+        if parts is None or not isinstance(parts.found, hdf5_lookup.Extensible):
+            return
+        try:
+            with self._reading() as read:
+                for cells, rows in parts.found.every(read):
+                    add(np.concatenate([cells * np.array(self.chunks), rows], axis=1))
+        except hdf5_lookup.Odd as error:
+            raise FormatError(
+                f"{self.path!r}, dataset {self.name!r}: the index of its chunks has {error}; the file "
+                "is damaged, restore it from a copy",
+                code="chunk-table-damaged",
+                path=self.path,
+            ) from error
+
+    def _collect(
+        self, dset: Any, visit: Callable[[Any, Callable[[NDArray[np.int64]], None]], None]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], int, tuple[int, ...] | None]:
+        """
+        Places in the grid and rows of all stored chunks, in the order of HDF5's index.
+
+        Besides, how many chunks lie outside the dataset, and the place of one.
+        """
+        keys, rows = [np.empty(0, np.int64)], [np.empty((0, 3), np.int64)]
+        rank = len(self.grid)
+        grid, chunks = np.array(self.grid, np.int64), np.array(self.chunks, np.int64)
+        # Somebody may have made the dataset longer since this array was opened.
+        whole = np.maximum(grid, -(-np.array(dset.shape, np.int64) // chunks))
+        strays, stray = 0, None
+
+        def add(block: NDArray[np.int64]) -> None:
+            nonlocal strays, stray
+            cells = block[:, :rank] // chunks
+            # Chunks without an address, and those beyond the shape that this array has, are no part
+            # of it.
+            there = block[:, rank] >= 0
+            lost = there & (cells >= whole).any(axis=1)
+            if lost.any():
+                strays += int(lost.sum())
+                stray = stray or tuple(block[lost, :rank][0].tolist())
+            keep = there & (cells < grid).all(axis=1)
+            places = np.zeros(int(keep.sum()), np.int64)
+            for axis, length in enumerate(self.grid):
+                places = places * length + cells[keep, axis]
+            keys.append(places)
+            rows.append(block[keep, rank:])
+
+        visit(dset, add)
+        return np.concatenate(keys), np.concatenate(rows), strays, stray
+
+    def _refuse_twins(self, keys: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Refuse two chunks in one place of the grid: nobody knows which of them holds the elements."""
+        twins = np.flatnonzero(keys[1:] == keys[:-1])
+        if len(twins):
+            first = int(twins[0])
+            cell = np.unravel_index(int(keys[first]), self.grid)
+            place = tuple(int(k) * c for k, c in zip(cell, self.chunks, strict=True))
+            raise FormatError(
+                f"{self.path!r}, dataset {self.name!r}: the chunk table names two chunks for the "
+                f"elements from {place} on (at bytes {rows[first, 0]} and {rows[first + 1, 0]}); the "
+                "table is damaged, restore the file from a copy",
+                code="chunk-table-damaged",
+                path=self.path,
+                offset=int(rows[first, 0]),
+            )
+
+    def _look_up(self, dset: Any, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
+        rows = []
+        for cell in itertools.product(*(range(a, a + n) for a, n in zip(lo, count, strict=True))):
+            place = tuple(i * c for i, c in zip(cell, self.chunks, strict=True))
+            info = dset.id.get_chunk_info_by_coord(place)
+            known = info.byte_offset is not None
+            rows.append((info.byte_offset, info.size, info.filter_mask) if known else (-1, 0, 0))
+        # In the session, so that an address beyond 63 bits becomes a `FormatError` too.
+        table = np.array(rows, np.int64).reshape(-1, 3)
+        self._limits(dset).check(table[table[:, 0] >= 0])
+        return table
+
+    def _still_valid(self, table: Loaded) -> bool:
+        """Addresses of chunks that are not encoded never change once all are there."""
+        if self.encoded or len(table.rows) != math.prod(self.grid):
+            return table.settled and self._stamp_now() == table.stamp
+        return table.seen is None or hdf5_origin.still(self.path, *table.seen)
+
+    def _stamp_now(self) -> Stamp:
+        with durable.os_errors("examining", self.path):
+            found = os.stat(self.path)
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def _nothing(at: int, length: int) -> bytes:
+    raise hdf5_lookup.Odd("not read yet")
+
+
+def nothing_stored(
+    lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
+) -> NDArray[np.int64]:
+    """The `fetch` of a dataset that has no storage yet: every chunk is missing."""
+    return np.full((math.prod(count), 3), (-1, 0, 0), np.int64)
+
+
+def no_places(
+    lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
+) -> NDArray[np.int64]:
+    """The `stored` of such a dataset."""
+    return np.empty(0, np.int64)

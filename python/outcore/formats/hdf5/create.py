@@ -1,0 +1,359 @@
+"""
+New HDF5 datasets: all their space at once, or chunks to be stored later.
+
+Problem. Elements are written without HDF5, so their space must exist beforehand and must read as the
+fill value; and HDF5 would write that value over the whole space, once for nothing.
+Idea. Early allocation. HDF5 fills if the fill value is not zero; otherwise it is told not to, provided
+that the space lies beyond the old end of the file, where it is a hole of zeros.
+Invariants. A dataset gets its name when it is complete, and only then is one of that name removed. What
+is filled for hours (`partial_name`) has no part in the file's dimensions until then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import operator
+import os
+import posixpath
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from outcore import _core
+from outcore.errors import StorageError, UnsupportedError, UsageError
+from outcore.formats import durable
+from outcore.formats.hdf5 import access as access
+from outcore.formats.hdf5 import origin as hdf5_origin
+from outcore.formats.hdf5.attrs import is_bare_dimension, write_attrs
+from outcore.formats.hdf5.types import add_filter, file_type, set_fill_value
+from outcore.formats.missing_values import ATTRIBUTE as MISSING
+from outcore.formats.spec import Spec, default_chunks
+
+# Up to here HDF5 may well write the zeros itself: cheaper than reasoning about where they lie.
+_SMALL = 1 << 20
+
+# How the leaf of a path ends while the dataset is being filled; it begins with a dot.
+_PARTIAL = ".outcore-partial"
+
+#: Called with the open file, the new dataset and the name it will have, before it gets that name.
+Finish = Callable[[Any, Any, str], None]
+
+
+def add_dataset(
+    h5py: Any,
+    file: Any,
+    path: str,
+    name: str,
+    spec: Spec,
+    limits: tuple[int | None, ...] | None,
+    finish: Finish,
+    stage: Finish,
+) -> None:
+    """
+    Make the dataset under a name of its own, complete it, then give it its name.
+
+    If that is a `partial_name`, `stage` is called instead of `finish`, which is left to `name_dataset`.
+    """
+    if final := final_name(name):
+        _taken(h5py, file, path, final, spec.exclusive)
+        remove_partial(file, name)
+        dset = _make(h5py, file, path, name, spec, limits)
+        _describe(dset, spec, path)
+        stage(file, dset, final)
+        return
+    taken = _taken(h5py, file, path, name, spec.exclusive)
+    trial = f"{name.rstrip('/')}.outcore-new"
+    if trial in file:
+        del file[trial]
+    try:
+        dset = _make(h5py, file, path, trial, spec, limits)
+        _describe(dset, spec, path)
+        finish(file, dset, name)
+        if taken:
+            _remove(file, path, name)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            del file[trial]
+        raise
+    file.move(trial, name)
+
+
+def _describe(dset: Any, spec: Spec, path: str) -> None:
+    """Write the attributes of a new dataset, and the value that means "missing"."""
+    write_attrs(dset, spec.attrs, path, netcdf=False)
+    missing = spec.declared(habit=False)
+    if missing is not None:
+        # The NetCDF library writes one value as an array, and characters as text.
+        shape = () if spec.dtype.kind == "S" else (1,)
+        dset.attrs[MISSING] = np.full(shape, missing, spec.dtype)
+
+
+def check_name(path: str, name: str) -> None:
+    """Refuse a new name with a part of only dots: the library takes ``.`` for the group itself."""
+    whole = final_name(name) or name
+    if any(part and not part.strip(".") for part in whole.split("/")):
+        raise UsageError(
+            f"{path!r}: {whole!r} is not a valid name for a new array or group: a part of it is only "
+            "dots; leave that part out, or choose another name",
+            code="bad-name",
+            path=path,
+        )
+
+
+def name_dataset(
+    h5py: Any, file: Any, path: str, names: tuple[str, str], exclusive: bool, finish: Finish
+) -> None:
+    """Complete a dataset that grew under the first name, and give it the second one."""
+    partial, name = names
+    taken = _taken(h5py, file, path, name, exclusive)
+    finish(file, file[partial], name)
+    if taken:
+        _remove(file, path, name)
+    file.move(partial, name)
+
+
+def partial_name(name: str) -> str:
+    """
+    What a dataset is called while it is filled, until it is whole.
+
+    >>> partial_name("/g/v")
+    '/g/.v.outcore-partial'
+    """
+    group, leaf = posixpath.split(name.rstrip("/"))
+    return posixpath.join(group or "/", f".{leaf}{_PARTIAL}")
+
+
+def final_name(name: str) -> str | None:
+    """
+    The name that a dataset will have which has a `partial_name`; None if it has not.
+
+    >>> final_name("/g/.v.outcore-partial")
+    '/g/v'
+    """
+    group, leaf = posixpath.split(name)
+    if not (leaf.startswith(".") and leaf.endswith(_PARTIAL) and len(leaf) > len(_PARTIAL) + 1):
+        return None
+    return posixpath.join(group or "/", leaf[1 : -len(_PARTIAL)])
+
+
+def remove_partial(file: Any, partial: str) -> None:
+    """Remove what a conversion left that did not come to its end."""
+    if partial in file:
+        del file[partial]
+
+
+def _remove(file: Any, path: str, name: str) -> None:
+    """Delete a dataset and the cross references of its dimension scales."""
+    check_removable(file, path, name)
+    old = file[name]
+    if "DIMENSION_LIST" in old.attrs:
+        for dim in old.dims:
+            for scale in dim.values():
+                dim.detach_scale(scale)
+    hdf5_origin.mark_replaced(file, name)
+    del file[name]
+
+
+def check_removable(file: Any, path: str, name: str) -> None:
+    """Refuse to replace a dataset that gives others their dimension."""
+    if "REFERENCE_LIST" in file[name].attrs:
+        raise UsageError(
+            f"{path!r}: {name!r} is the dimension scale of other datasets; choose another name",
+            code="bad-name",
+            path=path,
+        )
+
+
+def _taken(h5py: Any, file: Any, path: str, name: str, exclusive: bool) -> bool:
+    """Whether a dataset of that name is there and may be replaced."""
+    if name not in file:
+        parent = name.strip("/").split("/")[:-1]
+        for depth in range(1, len(parent) + 1):
+            above = "/" + "/".join(parent[:depth])
+            if above in file and not isinstance(file[above], h5py.Group):
+                raise UsageError(
+                    f"{path!r}: {above!r} is a dataset, it cannot contain {name!r}; choose another name",
+                    code="bad-name",
+                    path=path,
+                )
+        return False
+    if exclusive and not is_bare_dimension(file[name]):
+        raise StorageError(
+            f"{path!r} already holds {name!r}; pass overwrite=True to replace it, or open it with "
+            "mode 'r+' to change it",
+            code="already-exists",
+            path=path,
+            errno=errno.EEXIST,
+        )
+    if isinstance(file[name], h5py.Group):
+        raise UsageError(
+            f"{path!r}: {name!r} is a group; choose another name, or delete it with h5py",
+            code="bad-name",
+            path=path,
+        )
+    return True
+
+
+def _make(
+    h5py: Any, file: Any, path: str, name: str, spec: Spec, limits: tuple[int | None, ...] | None
+) -> Any:
+    """
+    A dataset whose elements read as the fill value.
+
+    Without filters all space is allocated at once. HDF5 would write zeros into all of it; it is told
+    not to where the space lies beyond the old end of the file, which reads as zeros anyway.
+    """
+    h5d = h5py.h5d
+    old_end = file.id.get_filesize()
+    chunks = _chunk_shape(spec, limits)
+    if chunks is None and (spec.compression or spec.chunks or limits is not None):
+        _need_axes(path, spec)
+    if not spec.compression:
+        _check_room(path, spec.nbytes)
+    lazily = not spec.fill_is_zero() or limits is not None or spec.nbytes <= _SMALL
+    fill_time = h5d.FILL_TIME_ALLOC if lazily else h5d.FILL_TIME_NEVER
+    dset = _make_with(h5py, file, path, name, spec, limits, chunks, fill_time)
+    if spec.compression or fill_time == h5d.FILL_TIME_ALLOC:
+        return dset
+    extents = _extents(dset, chunks)
+    if min((offset for offset, _ in extents), default=old_end) < old_end:
+        del file[name]
+        return _make_with(h5py, file, path, name, spec, limits, chunks, h5d.FILL_TIME_ALLOC)
+    file.flush()
+    _allocate(access.filename(file), extents)
+    return dset
+
+
+def _make_with(
+    h5py: Any,
+    file: Any,
+    path: str,
+    name: str,
+    spec: Spec,
+    limits: tuple[int | None, ...] | None,
+    chunks: tuple[int, ...] | None,
+    fill_time: int,
+) -> Any:
+    h5d, h5p, h5s = h5py.h5d, h5py.h5p, h5py.h5s
+    plist = h5p.create(h5p.DATASET_CREATE)
+    if chunks is None:
+        plist.set_layout(h5d.CONTIGUOUS)
+    else:
+        plist.set_chunk(chunks)
+        for codec in spec.compression:
+            add_filter(h5py, plist, codec, spec.dtype.itemsize, path)
+    if spec.compression:
+        plist.set_alloc_time(h5d.ALLOC_TIME_INCR)
+        plist.set_fill_time(h5d.FILL_TIME_IFSET)
+    else:
+        plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+        plist.set_fill_time(fill_time)
+    kind = file_type(h5py, spec.dtype, path)
+    if not spec.fill_is_zero():
+        set_fill_value(h5py, plist, spec.fill_value, spec.dtype, path)
+    elif limits is not None:
+        # Said, not left to the default: for what a variable lacks of an unlimited dimension the NetCDF
+        # library takes a value of its own where there is none.
+        set_fill_value(h5py, plist, np.zeros((), spec.dtype), spec.dtype, path)
+    links = h5p.create(h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
+    links.set_char_encoding(h5py.h5t.CSET_UTF8)
+    if not spec.shape:
+        space = h5s.create(h5s.SCALAR)
+    else:
+        most = None if limits is None else tuple(h5s.UNLIMITED if n is None else n for n in limits)
+        space = h5s.create_simple(spec.shape, most)
+    h5d.create(file.id, name.encode(), kind, space, plist, links)
+    return file[name]
+
+
+def _chunk_shape(spec: Spec, limits: tuple[int | None, ...] | None) -> tuple[int, ...] | None:
+    """HDF5 wants chunks no longer than an axis that cannot grow, and none on empty ones."""
+    wanted = spec.chunks
+    if wanted is None and (spec.compression or limits is not None):
+        wanted = default_chunks(spec.shape, spec.dtype.itemsize)
+    most = spec.shape if limits is None else limits
+    if not wanted or any(n == 0 for n in most):
+        return None
+    return tuple(c if n is None else min(c, n) for c, n in zip(wanted, most, strict=True))
+
+
+def _need_axes(path: str, spec: Spec) -> None:
+    if spec.compression or spec.shape == ():
+        raise UnsupportedError(
+            f"{path!r}: HDF5 cannot chunk an array of shape {spec.shape}; leave out chunks, compression "
+            "and resizable, or give the empty axes a maxshape",
+            code="cannot-keep",
+            path=path,
+        )
+
+
+def _extents(dset: Any, chunks: tuple[int, ...] | None) -> list[tuple[int, int]]:
+    if chunks is None:
+        size = dset.id.get_storage_size()
+        return [(dset.id.get_offset(), size)] if size else []
+    extents: list[tuple[int, int]] = []
+
+    def visit(info: Any) -> None:
+        last = extents[-1] if extents else (0, -1)
+        if sum(last) == info.byte_offset:
+            extents[-1] = (last[0], last[1] + info.size)
+        else:
+            extents.append((info.byte_offset, info.size))
+
+    dset.id.chunk_iter(visit)
+    return extents
+
+
+def _check_room(path: str, nbytes: int) -> None:
+    """Meet a full disk before HDF5 begins to change the file."""
+    with durable.os_errors("creating a dataset in", path):
+        disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
+        if nbytes > disk.f_bavail * disk.f_frsize:
+            raise OSError(
+                errno.ENOSPC, f"{nbytes} bytes needed, {disk.f_bavail * disk.f_frsize} free"
+            )
+
+
+def _allocate(path: str, extents: list[tuple[int, int]]) -> None:
+    """Give the new space its blocks, so that a full disk is met now."""
+    with durable.os_errors("allocating in", path):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            for offset, size in extents:
+                _core.allocate(fd, offset, offset + size)
+        finally:
+            os.close(fd)
+
+
+def check_limits(
+    path: str, spec: Spec, resizable: bool, maxshape: bool | int | Sequence[int | None] | None
+) -> tuple[int | None, ...] | None:
+    """The maximal shape that is asked for; None if the shape is fixed."""
+    if maxshape is None or maxshape is False:
+        return (None,) * len(spec.shape) if resizable and spec.shape else None
+    limits = (None,) * len(spec.shape) if maxshape is True else _lengths(maxshape)
+    if len(limits) != len(spec.shape) or any(
+        m is not None and m < n for m, n in zip(limits, spec.shape, strict=True)
+    ):
+        raise UsageError(
+            f"{path!r}: maxshape {maxshape!r} does not hold shape {spec.shape}; give a length of at "
+            "least the axis, or None, per axis",
+            code="bad-shape",
+            path=path,
+        )
+    return limits
+
+
+def _lengths(maxshape: Any) -> tuple[int | None, ...]:
+    """As integers and None; what is neither becomes a length that no shape fits."""
+    axes = maxshape if isinstance(maxshape, Sequence | np.ndarray) else (maxshape,)
+    found: list[int | None] = []
+    for length in axes:
+        try:
+            found.append(None if length is None else operator.index(length))
+        except TypeError:
+            found.append(-1)
+    return tuple(found)

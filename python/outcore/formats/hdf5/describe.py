@@ -1,0 +1,645 @@
+"""
+From an open HDF5 dataset to an `ArrayInfo`: type, shape, and where the bytes are.
+
+Problem. HDF5 stores a dataset in one of five ways, some of them in other files, and may not have stored
+it at all yet.
+Idea. h5py's answers (offset, chunk shape, filters, space status) are turned into a `Strided` or a
+`Chunked`; a dataset without space becomes one chunk that was never written. The chunk table itself is
+not read here.
+Invariants. What is returned lies inside the file, or raises. Nothing in the file changes, except in
+`give_space`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from outcore import _core
+from outcore.errors import FormatError, StorageError, UnsupportedError
+from outcore.formats import durable
+from outcore.formats.hdf5 import access as access
+from outcore.formats.hdf5 import filters as hdf5_filters
+from outcore.formats.hdf5 import netcdf_names
+from outcore.formats.hdf5 import origin as hdf5_origin
+from outcore.formats.hdf5 import strings as hdf5_strings
+from outcore.formats.hdf5 import virtual as hdf5_virtual
+from outcore.formats.hdf5.attrs import (
+    Attributes,
+    Scales,
+    describe_axes,
+    is_bare_dimension,
+    is_scale,
+)
+from outcore.formats.hdf5.chunks import ChunkTable, no_places, nothing_stored
+from outcore.formats.hdf5.create import final_name
+from outcore.formats.hdf5.elsewhere import refuse_special_source
+from outcore.formats.hdf5.guard import rehearse
+from outcore.formats.hdf5.index import compact_data, layout_of, refuse_plain_edges
+from outcore.formats.hdf5.links import follow, reason
+from outcore.formats.hdf5.netcdf_lengths import Lengths
+from outcore.formats.hdf5.types import codecs_of, dtype_of, strings_of
+from outcore.formats.layout import (
+    ArrayInfo,
+    Chunked,
+    Origin,
+    Part,
+    Strided,
+    Strings,
+    TableGuard,
+    TableSource,
+    file_of,
+)
+from outcore.formats.spec import byte_strides, check_shape
+from outcore.formats.texts import Texts, refuse_writing
+
+# So many datasets are looked at for a message that offers some.
+_OFFERED = 200
+# By the library's number for a layout.
+_STORAGE = {0: "compact", 2: "chunked", 3: "virtual"}
+
+
+def choose(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any]:
+    """Name and dataset that are meant; with no name, the only one (dimension scales do not count)."""
+    top = file
+    if inner is not None and inner != "/":
+        dset = follow(file, inner)
+        if isinstance(dset, h5py.Dataset):
+            return inner, dset
+        top = file if dset is None else dset
+    found: list[str] = []  # not the datasets: each would stay open
+    scales: set[str] = set()
+
+    def visit(_: str, item: Any) -> None:
+        # Coordinates are datasets like others; bare dimensions of NetCDF are none.
+        if not isinstance(item, h5py.Dataset) or final_name(item.name) or is_bare_dimension(item):
+            return
+        found.append(str(item.name))
+        if is_scale(item):
+            scales.add(found[-1])
+
+    visit_objects(h5py, top, visit)
+    arrays = [name for name in found if name not in scales] or found
+    if len(arrays) == 1 and inner is None:
+        return arrays[0], file[arrays[0]]
+    if inner is None or inner == "/":
+        what = f"holds {len(found) or 'no'} dataset{'' if len(found) == 1 else 's'}"
+    elif top is file:
+        why = reason(h5py, file, inner)
+        what = f"has no dataset {inner!r}" + (f": that is {why}" if why else "")
+    else:
+        what = f"has a group {inner!r}, which is not an array"
+    raise FormatError(
+        f"{path!r} {what}{_offer(h5py, file, path, found)}",
+        code="no-such-array",
+        path=path,
+    )
+
+
+def visit_objects(
+    h5py: Any,
+    top: Any,
+    visit: Callable[[str, Any], None],
+    lost: Callable[[str, str], None] | None = None,
+) -> None:
+    """
+    Call `visit` with the name of each object below a group, and the object, each once.
+
+    As h5py's `visititems`, for which the library goes through all chunks of each dataset to count the
+    bytes of their index. `lost` is called with the names of links that lead nowhere, and why.
+    """
+    names: list[bytes] = []
+    links = top.id.links
+    links.visit(names.append)
+    known = {hdf5_origin.address(h5py, top)}
+    for name in names:
+        link = links.get_info(name)
+        text = os.fsdecode(name)
+        if link.type == h5py.h5l.TYPE_HARD and link.u not in known:
+            known.add(link.u)
+            visit(text, top[text])
+        elif lost is not None and not final_name(text) and (why := reason(h5py, top, text)):
+            lost(text, why)
+
+
+class Home:
+    """
+    A file whose datasets are described, open for their object headers.
+
+    Parameters
+    ----------
+    h5py
+        The library.
+    path
+        Absolute path of the file.
+    dset
+        A dataset of it, open.
+    """
+
+    def __init__(self, h5py: Any, path: str, dset: Any) -> None:
+        self.path = path
+        self.scales = Scales(path)
+        self.userblock = access.userblock(dset)
+        self.guard = access.guard(path)
+        self.h5py = h5py
+        with durable.os_errors("opening", path), contextlib.ExitStack() as held:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            held.callback(os.close, self._fd)
+            self.size = os.fstat(self._fd).st_size
+            self._id = _core.file_id(self._fd)
+            held.callback(self.scales.close)
+            self.close = held.pop_all().close
+
+    def seen(self, dset: Any) -> hdf5_origin.Seen:
+        """Which file it is, and the object header of a dataset, as `hdf5_origin.seen` tells them."""
+        at = self.userblock + hdf5_origin.address(self.h5py, dset)
+        with durable.os_errors("reading", self.path):
+            return self._id, hdf5_origin.header(self._fd, at)
+
+    def refuse_plain_edges(self, dset: Any) -> None:
+        """Refuse chunks at the edges of a dataset that have not its filters."""
+        with durable.os_errors("reading", self.path):
+            refuse_plain_edges(self.path, dset, layout_of(self.h5py, dset, self._read)[0])
+
+    def _read(self, offset: int, length: int) -> bytes:
+        return durable.read_at(self._fd, length, offset)
+
+    def compact(self, dset: Any, nbytes: int) -> tuple[Part, hdf5_origin.Seen]:
+        """Where the elements of a compact dataset are, in its object header, and what `seen` tells."""
+        with durable.os_errors("reading", self.path):
+            start, first, stored = compact_data(self.h5py, dset, self._read) or (0, 0, -1)
+            file, (at, header) = self.seen(dset)
+            if not at <= first <= at + len(header):
+                at, header = start, self._read(start, first - start)
+        if stored < nbytes:
+            raise FormatError(
+                f"{self.path!r}: dataset {dset.name!r} needs {nbytes} bytes in its object header, which "
+                f"has {max(stored, 0)}; the file is damaged, copy it again",
+                code="file-too-short",
+                path=self.path,
+            )
+        return Part(self.path, first, nbytes), (file, (at, header))
+
+
+class Visit:
+    """
+    What datasets of one file have in common, found out once while the file is open in the library.
+
+    Parameters
+    ----------
+    h5py
+        The library.
+    format
+        The name of the format.
+    path
+        The file.
+    """
+
+    def __init__(self, h5py: Any, format: str, path: str) -> None:
+        self.h5py = h5py
+        self.format = format
+        self.named = path
+        # The chunk table and the attributes are read later, perhaps after a chdir.
+        self.path = os.path.abspath(path)
+        #: From a dataset to its shape, as the format means it.
+        self.shape = Lengths(h5py, path).shape if format == "netcdf4" else _stored_shape
+        # The file of the last dataset, by the library's name for it.
+        self._home: tuple[str, Home] | None = None
+
+    def __enter__(self) -> Visit:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._home is not None:
+            self._home[1].close()
+
+    def where(self, name: str) -> str:
+        """What opens a dataset, by its name in the file."""
+        return f"{self.named}::{netcdf_names.shown(name) if self.format == 'netcdf4' else name}"
+
+    def home(self, dset: Any) -> Home:
+        """The file of a dataset: another one, if an external link led to it."""
+        name = access.filename(dset)
+        if self._home is None or self._home[0] != name:
+            own = os.path.abspath(name)
+            here = own == self.path or file_of(own) == file_of(self.path)
+            home = Home(self.h5py, self.path if here else os.path.realpath(own), dset)
+            self.__exit__()
+            self._home = name, home
+        return self._home[1]
+
+
+def _stored_shape(dset: Any) -> tuple[int, ...]:
+    return tuple(dset.shape)
+
+
+def _refuse_writing(path: str, name: str) -> None:
+    raise UnsupportedError(
+        f"{path!r}: dataset {name!r} is virtual and is only read: its elements are in other datasets "
+        "(h5dump -p tells which); write to those, or make a copy with outcore.convert",
+        code="hdf5-virtual",
+        path=path,
+    )
+
+
+def _refuse_compact(path: str, name: str) -> None:
+    raise UnsupportedError(
+        f"{path!r}: dataset {name!r} is compact and is only read: its elements are in its object "
+        f"header, which has a checksum; write it with h5py, or repack it: h5repack -l {name}:CONTI",
+        code="hdf5-layout",
+        path=path,
+    )
+
+
+def _offer(h5py: Any, file: Any, path: str, names: list[str]) -> str:
+    """Those that can be opened, as the end of a message."""
+    if not names:
+        return "; there is nothing in it to open"
+    looked = names[:_OFFERED]
+    with Visit(h5py, "hdf5", path) as visit:  # whether it can be opened is no matter of its length
+        can = [name for name in looked if _opens(visit, file, name)]
+    closed = len(looked) - len(can)
+    offered = can[:10]
+    if more := len(names) - closed - len(offered):
+        offered.append(f"and {more} more")
+    if closed:
+        what = f"{closed} that cannot be opened (`outcore ls` says why)"
+        offered.append(f"and {what}" if offered else what)
+    return f"; name one as '{os.path.basename(path)}::/name': {', '.join(offered)}"
+
+
+def _opens(visit: Visit, file: Any, name: str) -> bool:
+    try:
+        with access.translated(visit.named):
+            return refusal(visit, file[name]) is None
+    except (FormatError, StorageError):
+        return False
+
+
+def refusal(visit: Visit, dset: Any) -> FormatError | StorageError | None:
+    """Why a dataset cannot be opened; None if it can."""
+    name = str(dset.name)
+    where = visit.where(name)
+    try:
+        with access.translated(visit.named):
+            refuse_special_source(visit.h5py, dset)
+            plist = dset.id.get_create_plist()
+            refuse_null(dset, where)
+            dtype = stored_dtype(visit.h5py, dset, where)
+            storage(visit, name, dset, plist, dtype, False, visit.shape(dset))
+    except (FormatError, StorageError) as error:  # of the latter, external files
+        return error
+    return None
+
+
+def told(dset: Any, what: str) -> Any:
+    """What the library says of a dataset, or None: it may refuse, for a damaged one or its sources."""
+    with contextlib.suppress(Exception):
+        return getattr(dset, what)
+    return None
+
+
+def refuse_null(dset: Any, where: str) -> None:
+    """Some datasets have a type and no shape (`h5py.Empty`)."""
+    if dset.shape is None:
+        raise UnsupportedError(
+            f"{where!r} has no elements (an HDF5 null dataspace); there is nothing to read",
+            code="hdf5-null",
+            path=where,
+        )
+
+
+def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
+    """All about one dataset; refuses what outcore cannot read by its bytes."""
+    h5py, path, netcdf = visit.h5py, visit.path, visit.format == "netcdf4"
+    where = visit.where(name)
+    refuse_special_source(h5py, dset)
+    plist = dset.id.get_create_plist()
+    refuse_null(dset, where)
+    dtype = stored_dtype(h5py, dset, where)
+    axes = visit.shape(dset)
+    layout = storage(visit, name, dset, plist, dtype, writable, axes)
+    base, below = dtype.subdtype or (dtype, ())
+    most, home = dset.maxshape, visit.home(dset)
+    dims = describe_axes(dset, home.scales)
+    text = base is hdf5_strings.REFERENCE
+    if text and writable:
+        refuse_writing(where)
+    # Of a dataset behind an external link, by the name that it has there.
+    attrs = Attributes(home.path, name if home.path == path else dset.name, netcdf=netcdf)
+    info = ArrayInfo(
+        path=where,
+        format=visit.format,
+        shape=(*axes, *below),
+        dtype=base,
+        layout=layout,
+        fill_value=None if text else _fill_value(h5py, dset, plist, base),
+        attrs=attrs,
+        declares=None if text else functools.partial(attrs.missing, base),
+        dims=None if dims is None else (*dims, *(None for _ in below)),
+        extra={
+            "file": path,
+            "dataset": name,
+            "storage": _STORAGE.get(plist.get_layout(), "contiguous"),
+            "maxshape": most,
+            **({} if axes == dset.shape else {"stored_shape": dset.shape}),
+            **_unlimited(most, dims if netcdf else None),
+            "userblock": home.userblock,
+        },
+        strings=_strings(h5py, dset, where, writable),
+    )
+    return _texts(visit, name, dset, plist, info)
+
+
+def describe_source(path: str, inner: str) -> ArrayInfo:
+    """Describe a dataset that a virtual dataset is made of."""
+    h5py = access.library(path)
+    rehearse(path, inner, "open")
+    with access.session(path, "r") as file, Visit(h5py, "hdf5", path) as visit:
+        info = describe(visit, *choose(h5py, file, path, inner), False)
+    return hdf5_virtual.completed(info)
+
+
+def stored_dtype(h5py: Any, dset: Any, where: str) -> np.dtype[Any]:
+    """The dtype of what is stored for each element: of text of variable length, references."""
+    virtual = dset.id.get_create_plist().get_layout() == h5py.h5d.VIRTUAL
+    if not virtual and hdf5_strings.encoding_of(h5py, dset) is not None:
+        return hdf5_strings.REFERENCE
+    return dtype_of(h5py, dset, where)
+
+
+def _strings(h5py: Any, dset: Any, where: str, writable: bool) -> tuple[Strings, ...]:
+    """Strings of an element that end in another way than NumPy's; refuses to write some of them."""
+    kind = dset.id.get_type()
+    while isinstance(kind, h5py.h5t.TypeArrayID):
+        kind = kind.get_super()
+    strings = strings_of(h5py, kind)
+    if writable and any(one.spaces for one in strings):
+        raise UnsupportedError(
+            f"{where!r} has strings that are padded with spaces (Fortran), which are read and not "
+            "written; open it with mode 'r', or make a copy with outcore.convert",
+            code="hdf5-type",
+            path=where,
+        )
+    return strings
+
+
+def _texts(visit: Visit, name: str, dset: Any, plist: Any, info: ArrayInfo) -> ArrayInfo:
+    """The same of text of variable length; other arrays as they are."""
+    encoding = hdf5_strings.encoding_of(visit.h5py, dset)
+    if info.dtype is not hdf5_strings.REFERENCE or encoding is None:
+        return info
+    home = visit.home(dset)
+    never, missing = hdf5_strings.fill_of(visit.h5py, dset, plist)
+    heap = hdf5_strings.Heap(home.path, name, home.userblock, missing)
+    told = {one.name: getattr(info, one.name) for one in fields(ArrayInfo)}
+    return Texts(
+        **{**told, "fill_value": never},
+        encoding=encoding,
+        missing=missing,
+        elements=heap.elements,
+        lengths=functools.partial(hdf5_strings.nbytes_of, missing=missing),
+    )
+
+
+def _unlimited(most: tuple[int | None, ...], dims: tuple[str | None, ...] | None) -> dict[str, Any]:
+    """Names of the dimensions that grow with this variable, and with all others that use them."""
+    axes = zip(dims or (), most, strict=False)
+    names = tuple(name for name, length in axes if name is not None and length is None)
+    return {"unlimited": names} if names else {}
+
+
+def _fill_value(h5py: Any, dset: Any, plist: Any, dtype: np.dtype[Any]) -> Any:
+    defined = plist.fill_value_defined()
+    if defined == h5py.h5d.FILL_VALUE_UNDEFINED:
+        return None
+    if defined == h5py.h5d.FILL_VALUE_DEFAULT:
+        return np.zeros((), dtype)[()]
+    value = np.asarray(dset.fillvalue)
+    if value.dtype != dtype:
+        value = value.astype(dtype)
+    if value.ndim:
+        if not (value == value.flat[0]).all():
+            raise UnsupportedError(
+                f"{dset.name!r}: the fill value differs within an element: {value.tolist()}; "
+                "store the array again without one",
+                code="hdf5-fill",
+            )
+        value = value.flat[0]
+    return value[()] if isinstance(value, np.ndarray) else value
+
+
+def storage(
+    visit: Visit,
+    name: str,
+    dset: Any,
+    plist: Any,
+    dtype: np.dtype[Any],
+    writable: bool,
+    axes: tuple[int, ...],
+) -> Strided | Chunked:
+    """
+    Where the elements are. Reads no chunk table.
+
+    `plist` is how it was created; `axes` the shape, which may be longer than the dataset's along axes
+    that can grow.
+    """
+    h5py, h5d = visit.h5py, visit.h5py.h5d
+    base, below = dtype.subdtype or (dtype, ())
+    shape = (*axes, *below)
+    check_shape(shape, base.itemsize, name, stored=True)
+    strides = byte_strides(shape, base.itemsize, "C")
+    if plist.get_layout() == h5d.VIRTUAL:
+        if writable:
+            _refuse_writing(visit.named, name)
+        where = visit.home(dset).path
+        return hdf5_virtual.layout(
+            *(h5py, where, str(dset.name), plist, axes, below, base.itemsize), describe_source
+        )
+    home = visit.home(dset)
+    if plist.get_layout() == h5d.CHUNKED:
+        return _chunked(home, dset, plist, dtype, writable, axes)
+    if plist.get_external_count():
+        return Strided(_external(plist, name, math.prod(shape) * base.itemsize), strides)
+    nbytes = math.prod(shape) * base.itemsize
+    if dset.id.get_space_status() == h5d.SPACE_STATUS_NOT_ALLOCATED:
+        if nbytes == 0:
+            return Strided((Part(home.path, 0, 0),), strides)
+        # No bytes yet: one chunk that was never written reads as the fill value.
+        table = TableSource(home.path, nothing_stored, no_places, None)
+        return Chunked(tuple(max(n, 1) for n in shape), strides, (), table)
+    if plist.get_layout() == h5d.COMPACT:
+        if writable:
+            _refuse_compact(visit.named, name)
+        found, seen = home.compact(dset, nbytes)
+    else:
+        found, seen = _contiguous(home, name, dset, nbytes), home.seen(dset)
+
+    def again() -> Part | None:
+        # A write that asks holds the lock for reading.
+        with (
+            access.session(visit.path, "r", locked=True) as file,
+            Visit(h5py, visit.format, visit.path) as later,
+        ):
+            now = hdf5_origin.dataset(h5py, file, name)
+            if now is None or stored_dtype(h5py, now, name) != dtype:
+                return None
+            shape, plist = now.shape, now.id.get_create_plist()
+            layout = storage(later, name, now, plist, dtype, False, shape)
+        if not isinstance(layout, Strided) or shape != axes or layout.parts != (found,):
+            return None
+        return layout.parts[0]
+
+    part = hdf5_origin.given(found, str(dset.name), seen, again)
+    return Strided((part,), strides, home.guard)
+
+
+def _contiguous(home: Home, name: str, dset: Any, nbytes: int) -> Part:
+    path, size = home.path, home.size
+    offset, stored = dset.id.get_offset(), dset.id.get_storage_size()
+    low = home.userblock + access.SUPERBLOCK
+    if offset is None or offset < low or stored < nbytes or offset + nbytes > size:
+        raise FormatError(
+            f"{path!r}: dataset {name!r} needs {nbytes} bytes at {offset} (stored: {stored}), but the "
+            f"file has {size}; the file is damaged or was cut off, copy it again",
+            code="file-too-short",
+            path=path,
+            offset=offset,
+        )
+    return Part(path, offset, nbytes)
+
+
+def _external(plist: Any, name: str, nbytes: int) -> tuple[Part, ...]:
+    """Raw files beside the HDF5 file; HDF5 looks for them from the working directory."""
+    parts: list[Part] = []
+    left = nbytes
+    for number in range(plist.get_external_count()):
+        raw, offset, size = plist.get_external(number)
+        file = os.path.abspath(os.fsdecode(raw))
+        with durable.os_errors(f"opening the external file of {name!r},", file):
+            room = os.stat(file).st_size - offset
+        take = min(left, size)
+        if take > room or offset < 0:
+            raise FormatError(
+                f"{file!r}: external storage of {name!r} should have {take} bytes from {offset}, but "
+                f"there are {max(room, 0)}; copy that file again",
+                code="file-too-short",
+                path=file,
+                offset=offset,
+            )
+        if take > 0:
+            with durable.os_errors(f"opening the external file of {name!r},", file):
+                parts.append(Part(file, offset, take, Origin(_core.file_id(file))))
+        left -= take
+    if left > 0:
+        raise FormatError(
+            f"dataset {name!r}: its external files hold {nbytes - left} of {nbytes} bytes; "
+            "make it again with external files that are large enough",
+            code="file-too-short",
+        )
+    return tuple(parts)
+
+
+def _chunked(
+    home: Home,
+    dset: Any,
+    plist: Any,
+    dtype: np.dtype[Any],
+    writable: bool,
+    axes: tuple[int, ...],
+) -> Chunked:
+    path, name = home.path, str(dset.name)
+    base, below = dtype.subdtype or (dtype, ())
+    chunks = tuple(int(n) for n in plist.get_chunk())
+    full = (*chunks, *below)
+    if any(n < 1 for n in full) or len(chunks) != len(dset.shape):
+        raise FormatError(
+            f"{path!r}: dataset {name!r} of shape {dset.shape} has chunks of shape {chunks}; "
+            "the file is damaged, copy it again",
+            code="bad-chunks",
+            path=path,
+        )
+    chunk_bytes = math.prod(full) * base.itemsize
+    grid = tuple(-(-n // c) for n, c in zip(axes, chunks, strict=True))
+    codecs = codecs_of(home.h5py, dset.id.get_type(), dtype, plist, f"{path}::{name}")
+    if codecs:
+        home.refuse_plain_edges(dset)
+    if writable:
+        hdf5_filters.refuse_writing(codecs, f"{path}::{name}")
+    stretch = axes if axes != dset.shape else None
+    words = (path, name, grid, chunks, chunk_bytes, bool(codecs))
+    meaning = hdf5_origin.meaning(dset, plist)
+    source = table_source(*words, writable, home.guard, stretch, meaning)
+    return Chunked(full, byte_strides(full, base.itemsize, "C"), codecs, source)
+
+
+def table_source(
+    path: str,
+    name: str,
+    grid: tuple[int, ...],
+    chunks: tuple[int, ...],
+    chunk_bytes: int,
+    encoded: bool,
+    writable: bool,
+    guard: TableGuard,
+    axes: tuple[int, ...] | None = None,
+    meaning: tuple[object, ...] | None = None,
+) -> TableSource:
+    """
+    Where the chunks of a dataset are; for the arguments see `ChunkTable`.
+
+    `axes` is the shape to which it is stretched before the first write, if it is shorter.
+    """
+    table = ChunkTable(path, name, grid, chunks, chunk_bytes, encoded, meaning)
+    commit = table.commit if writable else None
+    stretch = functools.partial(table.stretch, axes) if writable and axes is not None else None
+    calls = (table.fetch, table.stored, commit, table.load, table.forget)
+    return TableSource(
+        path,
+        *calls,
+        guard,
+        stretch,
+        check=table.check,
+        nbytes=table.nbytes,
+        decode=hdf5_filters.decode,
+    )
+
+
+def lacks_space(h5py: Any, dset: Any) -> bool:
+    """Whether elements of a contiguous dataset have no place in the file yet."""
+    h5d, plist = h5py.h5d, dset.id.get_create_plist()
+    return bool(
+        plist.get_layout() == h5d.CONTIGUOUS  # asked first: others have no offset
+        and dset.shape is not None
+        and not plist.get_external_count()
+        and dset.id.get_space_status() == h5d.SPACE_STATUS_NOT_ALLOCATED
+        and dset.size
+    )
+
+
+def give_space(h5py: Any, dset: Any) -> None:
+    """Let HDF5 allocate (and fill, if there is a fill value): it does so at the first write."""
+    before = os.stat(access.filename(dset)).st_size
+    dset[(0,) * len(dset.shape)] = dset.fillvalue
+    dset.file.flush()
+    if dset.id.get_offset() < before and not _filled(h5py, dset):
+        # Recycled space of something that was deleted, which HDF5 does not clear: zeros, slab by slab.
+        axes = range(len(dset.shape))
+        slab = _core.slab_shape(dset.shape, axes[::-1], (8 << 20) // max(dset.dtype.itemsize, 1))
+        for at in itertools.product(*(range(0, dset.shape[d], slab[d]) for d in axes)):
+            dset[tuple(slice(at[d], at[d] + slab[d]) for d in axes)] = dset.fillvalue
+
+
+def _filled(h5py: Any, dset: Any) -> bool:
+    plist = dset.id.get_create_plist()
+    when = plist.get_fill_time()
+    user = plist.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
+    return bool(when == h5py.h5d.FILL_TIME_ALLOC or (when == h5py.h5d.FILL_TIME_IFSET and user))

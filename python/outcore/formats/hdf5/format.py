@@ -1,0 +1,382 @@
+"""
+HDF5: addresses from h5py, elements by our own reads and writes.
+
+Problem. HDF5's own data path is single-threaded, copies through a chunk cache, and cannot be planned or
+bounded in memory; but only its library should interpret and change the file's metadata.
+Idea. h5py opens the file, tells type, shape, filters, attributes and *where the bytes are* (contiguous
+storage, chunk table), and closes it. Elements of contiguous and unencoded datasets are read and
+written in place; encoded chunks are stored ready made (`hdf5_chunks`). New unencoded datasets get all
+their space at creation, so that writing them never needs HDF5 again.
+Invariants. No handle stays open between calls. Addresses lie inside the file. Elements never written
+read as the fill value: by HDF5's filling, or because the space is new and therefore a hole of zeros.
+
+Limits. A change that HDF5 itself makes (adding a dataset to a file, resizing, storing encoded chunks) is
+there whole or not at all after a kill (`hdf5_redo`); new files too. Virtual datasets are read
+(`hdf5_virtual`), and text of variable length (`hdf5_strings`), and compact datasets; other types of
+variable length are refused with the reason. What a file names is only opened if it is a regular file
+(`hdf5_elsewhere`).
+The HDF5 library (2.0) trusts what it reads. Heaps of variable-length data, where NetCDF4 keeps the
+names of axes, are checked before it reads them (`hdf5_heaps`); what else may damage it is met by a
+process of its own when ``OUTCORE_HDF5_GUARD`` is set (`hdf5_guard`).
+
+Reference: HDF5 File Format Specification 3.0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from outcore.errors import UnsupportedError, UsageError
+from outcore.formats import durable, texts
+from outcore.formats.format import (
+    Format,
+    GrowsItself,
+    HasCodecs,
+    KeepsAttributes,
+    OpensMany,
+    Stages,
+)
+from outcore.formats.growing import Growing
+from outcore.formats.hdf5 import access as access
+from outcore.formats.hdf5 import growing as hdf5_growing
+from outcore.formats.hdf5 import netcdf_names
+from outcore.formats.hdf5 import virtual as hdf5_virtual
+from outcore.formats.hdf5.attrs import write_attrs
+from outcore.formats.hdf5.create import (
+    Finish,
+    add_dataset,
+    check_limits,
+    check_name,
+    final_name,
+    name_dataset,
+    partial_name,
+    remove_partial,
+)
+from outcore.formats.hdf5.describe import (
+    Visit,
+    choose,
+    describe,
+    give_space,
+    lacks_space,
+    refusal,
+    stored_dtype,
+    told,
+    visit_objects,
+)
+from outcore.formats.hdf5.groups import GroupsOfFile
+from outcore.formats.hdf5.guard import rehearse
+from outcore.formats.hdf5.links import follow
+from outcore.formats.hdf5.strings import REFERENCE
+from outcore.formats.hdf5.types import add_filter
+from outcore.formats.layout import ArrayInfo, Codec
+from outcore.formats.spec import Entry, Spec
+
+_DEFAULT_NAME = "/data"
+
+
+class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCodecs, Stages):
+    """HDF5 files; `NetCDF4` derives from it."""
+
+    name = "hdf5"
+    suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5", ".he5", ".hdf")
+
+    def recognise(self, path: str) -> bool:
+        """Whether HDF5's signature is found."""
+        return access.has_signature(path)
+
+    def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
+        """
+        Describe one dataset of an HDF5 file.
+
+        Parameters
+        ----------
+        path
+            The file.
+        inner
+            Path of the dataset; None if there is only one.
+        writable
+            A contiguous dataset that has no space yet gets it now.
+
+        Raises
+        ------
+        UnsupportedError
+            The dataset uses a feature whose bytes outcore cannot interpret; the message names it.
+        """
+        return self.describe_each(path, [inner], writable)[0]
+
+    def describe_each(
+        self, path: str, inners: Sequence[str | None], writable: bool
+    ) -> list[ArrayInfo]:
+        """Describe several datasets of a file, which is opened once."""
+        h5py = self.library(path)
+        for inner in inners:
+            rehearse(path, inner, "open")
+        found: list[tuple[str, ArrayInfo | None]] = []
+        with access.session(path, "r") as file, Visit(h5py, self.name, path) as visit:
+            for inner in inners:
+                if inner is not None and self.is_netcdf:
+                    inner = netcdf_names.stored(file, inner)
+                name, dset = choose(h5py, file, path, inner)
+                bare = writable and lacks_space(h5py, dset)
+                found.append((name, None if bare else describe(visit, name, dset, writable)))
+                del dset
+        if writable:
+            with durable.os_errors("opening for writing", path):
+                os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        return [
+            hdf5_virtual.completed(info) if info else self._with_space(h5py, path, name)
+            for name, info in found
+        ]
+
+    def _with_space(self, h5py: Any, path: str, name: str) -> ArrayInfo:
+        """Describe a dataset that has no space yet, and gets it now."""
+        with access.changing(path, name) as file:
+            give_space(h5py, file[name])
+        return self.describe(path, name, False)
+
+    def create(
+        self,
+        path: str,
+        inner: str | None,
+        spec: Spec,
+        *,
+        resizable: bool = False,
+        maxshape: bool | int | Sequence[int | None] | None = None,
+    ) -> ArrayInfo:
+        """
+        Make a dataset: contiguous without chunks and compression, chunked otherwise.
+
+        Parameters
+        ----------
+        path, inner
+            Without `inner` a new file with the dataset ``/data``, which replaces an existing file; with
+            `inner` the dataset is added to the file, and only a dataset of that name is replaced.
+        resizable
+            All axes may grow without limit later (chunked).
+        maxshape
+            Greatest length per axis, None for no limit (chunked). True is no limit on any axis, as in
+            h5py.
+        """
+
+        def label(file: Any, dset: Any, name: str) -> None:
+            for axis, dim in enumerate(spec.dims or ()):
+                if dim is not None:
+                    dset.dims[axis].label = dim
+
+        limits = check_limits(path, spec, resizable, maxshape)
+        return self.create_dataset(path, inner, spec, limits, label)
+
+    def create_dataset(
+        self,
+        path: str,
+        inner: str | None,
+        spec: Spec,
+        limits: tuple[int | None, ...] | None,
+        finish: Finish,
+        stage: Finish | None = None,
+        **settings: Any,
+    ) -> ArrayInfo:
+        """
+        Create a dataset, with what `create` of this format adds.
+
+        `limits` is the maximal shape (None: fixed); `finish` completes the dataset;
+        `stage` is for a dataset that gets its name later (`publish_dataset`), by default `finish` too;
+        `settings` go to `h5py.File` when the file is new.
+        """
+        stage = stage or finish
+        h5py = access.library(path)
+        if spec.order != "C":
+            raise UnsupportedError(
+                f"{path!r}: HDF5 stores arrays in C order; create the transposed shape "
+                f"{spec.shape[::-1]} instead, or use .npy or raw for order 'F'",
+                code="cannot-keep",
+                path=path,
+            )
+        if spec.shards is not None:
+            raise UnsupportedError(
+                f"{path!r}: HDF5 has no shards; leave them out, or use Zarr",
+                code="cannot-keep",
+                path=path,
+            )
+        name = inner or _DEFAULT_NAME
+        if name.strip("/") == "":
+            raise UsageError(
+                f"{path!r}: '::' needs the name of a dataset, as in 'file.h5::/name'",
+                code="bad-name",
+                path=path,
+            )
+        check_name(path, name)
+        if inner is not None and os.path.exists(path):
+            with access.changing(path, name) as file:
+                add_dataset(h5py, file, path, name, spec, limits, finish, stage)
+        else:
+            only_new = spec.exclusive or inner is not None
+            with (
+                durable.os_errors("creating", path),
+                durable.replacing(path, exclusive=only_new) as temporary,
+                access.session(temporary, "w", **settings) as file,
+            ):
+                self.mark_root(file)
+                add_dataset(h5py, file, path, name, spec, limits, finish, stage)
+        return self.describe(path, name, True)
+
+    def staged(self, path: str, inner: str) -> str:
+        """Where a dataset of an existing file grows that gets its name when it is whole."""
+        return f"{path}::{partial_name(inner)}"
+
+    def publish(self, path: str, inner: str, exclusive: bool) -> None:
+        """Give a dataset that was made at `staged` its name, in place of an older one, in one step."""
+        self.publish_dataset(path, inner, exclusive, lambda file, dset, name: None)
+
+    def publish_dataset(
+        self,
+        path: str,
+        inner: str,
+        exclusive: bool,
+        finish: Finish,
+        name_of: Callable[[Any, Any], str] | None = None,
+    ) -> None:
+        """
+        Give a dataset its name, after `finish` has completed it.
+
+        `name_of` gives its name from the open file and the dataset; by default it is `inner`.
+        """
+        h5py = access.library(path)
+        with access.session(path, "r") as file:
+            if partial_name(inner) not in file:
+                return  # whoever was killed then has done so
+        with access.changing(path, partial_name(inner)) as file:
+            partial = partial_name(inner)
+            name = inner if name_of is None else name_of(file, file[partial])
+            name_dataset(h5py, file, path, (partial, name), exclusive, finish)
+
+    def discard(self, path: str, inner: str) -> None:
+        """Remove what was made at `staged`, if it is there."""
+        partial = partial_name(inner)
+        with access.session(path, "r") as file:
+            if partial not in file:
+                return
+        with access.changing(path, partial) as file:
+            remove_partial(file, partial)
+
+    def keeps(self, dset: Any) -> bool:
+        """Return whether a dataset is an array of the user."""
+        return True
+
+    def ls(self, path: str, inner: str | None) -> list[Entry]:
+        """Groups, datasets and broken links, depth first; what cannot be opened says why in its note."""
+        h5py = self.library(path)
+        entries: list[Entry] = []
+        rehearse(path, inner, "ls")
+        with access.session(path, "r") as file, Visit(h5py, self.name, path) as about:
+            if inner is not None and self.is_netcdf:
+                inner = netcdf_names.stored(file, inner)
+            top = file["/"] if inner is None else follow(file, inner)
+            if top is None:
+                choose(h5py, file, path, inner)  # raises, and names what there is
+
+            def lost(name: str, why: str) -> None:
+                where = f"{path}::{posixpath.join(str(top.name), name)}"
+                entries.append(Entry(where, "link", note=f"it is {why}"))
+
+            def visit(name: str, item: Any) -> None:
+                where = about.where(item.name)
+                if final_name(item.name):
+                    return
+                if isinstance(item, h5py.Group):
+                    entries.append(Entry(where, "group"))
+                elif isinstance(item, h5py.Dataset) and self.keeps(item):
+                    entries.append(_entry(about, where, item))
+
+            if isinstance(top, h5py.Group):
+                visit_objects(h5py, top, visit, lost)
+            else:
+                visit("", top)
+        return entries
+
+    def shape_change(self, info: ArrayInfo, shape: tuple[int, ...]) -> Callable[[Any], None]:
+        """Return a function that gives an open dataset another shape."""
+
+        def change(dset: Any) -> None:
+            dset.resize(shape)
+
+        return change
+
+    def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """Change the shape of a chunked dataset within its maximal shape."""
+        path, name = _split(info)
+        with access.changing(path, name) as file:
+            extend(info, file[name], shape, self.shape_change(info, shape))
+        return self.describe(path, name, True)
+
+    def growing(self, info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
+        """Keep all others from changing the file; see `outcore.formats.growing`."""
+
+        def longer(now: ArrayInfo, dset: Any, shape: tuple[int, ...]) -> None:
+            extend(now, dset, shape, self.shape_change(now, shape))
+
+        return hdf5_growing.growing(info, *_split(info), self.describe, longer)
+
+    def set_attrs(
+        self, info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
+    ) -> ArrayInfo:
+        """Set user attributes and drop others (None: all); HDF5's and NetCDF4's own stay."""
+        path, name = _split(info)
+        with access.changing(path, name) as file:
+            write_attrs(file[name], attrs, path, netcdf=self.is_netcdf, drop=drop)
+        return self.describe(path, name, False)
+
+    def can_encode(self, codec: Codec, dtype: np.dtype[Any]) -> bool:
+        """Whether a new dataset can have a codec: some need a plugin that may not be installed."""
+        h5py = access.library("")
+        try:
+            add_filter(h5py, h5py.h5p.create(h5py.h5p.DATASET_CREATE), codec, dtype.itemsize, "")
+        except (UnsupportedError, UsageError):
+            return False
+        return True
+
+    def needs_plugin(self, codec: Codec) -> bool:
+        """Whether h5py alone cannot read what a codec wrote."""
+        return codec.name not in ("deflate", "gzip", "zlib", "shuffle", "fletcher32", "lzf")
+
+
+def extend(
+    info: ArrayInfo, dset: Any, shape: tuple[int, ...], change: Callable[[Any], None]
+) -> None:
+    """Let `change` give an open dataset a shape, if its limits allow that."""
+    limits = dset.maxshape
+    fits = len(limits) == len(shape) and all(
+        m is None or n <= m for n, m in zip(shape, limits, strict=True)
+    )
+    if dset.chunks is None or not fits:
+        raise UnsupportedError(
+            f"{info.path!r} cannot change from {dset.shape} to {shape}: "
+            + ("it is contiguous" if dset.chunks is None else f"its maximal shape is {limits}")
+            + "; create it with resizable=True, or copy it",
+            code="cannot-resize",
+            path=info.path,
+        )
+    change(dset)
+
+
+def _split(info: ArrayInfo) -> tuple[str, str]:
+    return info.extra["file"], info.extra["dataset"]
+
+
+def _entry(visit: Visit, where: str, dset: Any) -> Entry:
+    error = refusal(visit, dset)
+    if error is None:
+        dtype = stored_dtype(visit.h5py, dset, where)
+        if dtype is REFERENCE:
+            dtype = texts.dtype_of("utf-8")
+        return Entry(where, "array", visit.shape(dset), dtype)
+    # Of a dataset that names a pipe nothing is asked: the library might open it.
+    words = ("shape", "dtype") if error.code != "not-regular" else ()
+    known = {word: told(dset, word) for word in words}
+    return Entry(where, "array", **known, note=error.message)

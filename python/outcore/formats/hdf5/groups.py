@@ -1,0 +1,329 @@
+"""
+Groups of HDF5 and NetCDF4 files.
+
+Problem. A group may have thousands of members, links to them may dangle or lead out of the file, and not
+all that has a name is an array or a group.
+Idea. h5py lists and makes groups. Members are opened in the library to see what they are, in one visit
+of the file; their headers are not interpreted, and no chunk is looked at.
+Invariants. What is being filled under a name of its own, dimensions of NetCDF4 without a variable, named
+types and links that lead nowhere are no members. Each change is there whole or not at all
+(`hdf5_access.changing`). New groups of NetCDF4 keep the order in which things were made in them: its
+library changes no others.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from outcore.errors import FormatError, OutcoreError, StorageError, UsageError
+from outcore.formats import durable
+from outcore.formats.format import HasGroups
+from outcore.formats.hdf5 import access as access
+from outcore.formats.hdf5 import links, netcdf_names
+from outcore.formats.hdf5.attrs import (
+    Attributes,
+    describe_axes,
+    find_scale,
+    is_bare_dimension,
+    is_scale,
+    read_attrs,
+    write_attrs,
+)
+from outcore.formats.hdf5.create import check_name, final_name
+from outcore.formats.hdf5.describe import Visit, told, visit_objects
+from outcore.formats.hdf5.describe import describe as describe_array
+from outcore.formats.hdf5.elsewhere import special_source
+from outcore.formats.hdf5.guard import rehearse
+from outcore.formats.hdf5.heaps import check_attributes
+from outcore.formats.hdf5.origin import address
+from outcore.formats.members import Kind, Member, Members, no_group
+
+# A NetCDF file, whatever its suffix, has this attribute at its root.
+_NETCDF = b"_NCProperties"
+_NETCDF_FORMAT = "netcdf4"
+
+
+class GroupsOfFile(HasGroups):
+    """Groups of an HDF5 file, as methods of its formats."""
+
+    #: Name of the format.
+    name: ClassVar[str]
+    #: Whether names, dimensions and attributes follow the conventions of NetCDF4.
+    is_netcdf: ClassVar[bool] = False
+
+    def library(self, path: str) -> Any:
+        """Return h5py for a file; raise if it is missing."""
+        return access.library(path)
+
+    def mark_root(self, file: Any) -> None:
+        """Write the marks of the format into a new file."""
+
+    def kind_of(self, path: str, inner: str | None) -> Kind | None:
+        """Return whether a name leads to an array or a group; None: to neither."""
+        h5py = self.library(path)
+        if inner is None:
+            with access.session(path, "r"):
+                return "group"
+        rehearse(path, inner, "open")
+        with access.session(path, "r") as file:
+            name = netcdf_names.stored(file, inner) if self.is_netcdf else inner
+            return _kind_of(h5py, _item(file, name), netcdf=self.is_netcdf)
+
+    def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
+        """
+        Return names and kinds of the members of a group, in the order of names.
+
+        With `deep`, each object is listed once, by its first name, and soft links are not followed. So
+        there is no circle.
+        """
+        h5py, netcdf = self.library(path), self.is_netcdf
+        rehearse(path, inner, "ls")
+        found: list[tuple[str, Kind]] = []
+        shown = netcdf_names.shown if netcdf else str
+        with access.session(path, "r") as file:
+            top = _group(h5py, file, path, inner)
+            if not deep:
+                listed = _listed(h5py, top, netcdf=netcdf)
+                return sorted((shown(name), kind) for name, _, kind in listed if kind)
+
+            def visit(name: str, item: Any) -> None:
+                kind = None if final_name(name) else _kind_of(h5py, item, netcdf=netcdf)
+                if kind is not None:
+                    found.append((shown(name), kind))
+
+            visit_objects(h5py, top, visit)
+        return sorted(found) if netcdf else found
+
+    def broken_links(self, path: str, inner: str | None) -> list[tuple[str, OutcoreError]]:
+        """Return the paths of links below a group that lead nowhere, and why."""
+        h5py = self.library(path)
+        with access.session(path, "r") as file:
+            found = list(links.broken(h5py, _group(h5py, file, path, inner)))
+        top = (inner or "").strip("/")
+        wheres = [f"{path}::/{posixpath.join(top, name)}" for name, _ in found]
+        return [
+            (name, FormatError(f"it is {why}", code="no-such-array", path=where))
+            for (name, why), where in zip(found, wheres, strict=True)
+        ]
+
+    def aliases(self, path: str, inner: str | None) -> list[tuple[str, str]]:
+        """Return further paths of members, and of members in other files, with the kind of link."""
+        h5py, netcdf = self.library(path), self.is_netcdf
+        known = {name for name, _ in self.members(path, inner, True)}
+        with access.session(path, "r") as file:
+            top = _group(h5py, file, path, inner)
+            known |= {netcdf_names.stored(top, name) for name in known} if netcdf else set()
+            found = links.aliases(h5py, top, known)
+            return [(name, how) for name, how, item in found if _kind_of(h5py, item, netcdf=netcdf)]
+
+    def describe_group(self, path: str, inner: str, drop: Collection[str]) -> Members:
+        """Describe a group and the arrays directly in it; or an array as the only one of a group."""
+        h5py, format = self.library(path), self.name
+        rehearse(path, None if inner == "/" else inner, "ls")
+        with access.session(path, "r") as file:
+            if h5py.h5a.exists(file.id, _NETCDF):
+                format = _NETCDF_FORMAT
+            top = links.follow(file, inner)
+            if top is None:
+                raise no_group(path, inner, "there is nothing of that name")
+            with Visit(h5py, format, path) as visit:
+                if isinstance(top, h5py.Dataset):
+                    name = posixpath.basename(inner)
+                    return Members(
+                        path, inner, format, arrays={name: _described(visit, inner, top)}
+                    )
+                arrays: dict[str, Member] = {}
+                groups: list[str] = []
+                unlimited: set[str] = set()
+                for name, item, kind in _listed(h5py, top, netcdf=True):
+                    if isinstance(item, h5py.Dataset) and is_scale(item):
+                        endless = not special_source(h5py, item) and item.maxshape[:1] == (None,)
+                        unlimited |= {name} if endless else set()
+                    variable = netcdf_names.shown(name) if format == _NETCDF_FORMAT else name
+                    if kind == "group":
+                        groups.append(name)
+                    elif kind == "array" and variable not in drop:
+                        arrays[variable] = _described(visit, posixpath.join(inner, name), item)
+                identity = (access.filename(top), address(h5py, top))
+                attrs = _attributes(h5py, identity[0], top)
+        return Members(
+            path, inner, format, attrs, arrays, tuple(groups), frozenset(unlimited), identity
+        )
+
+    def group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
+        """Return the attributes of a group, which are read on first use."""
+        return Attributes(os.path.abspath(path), inner or "/", netcdf=self.is_netcdf)
+
+    def check_group_writable(self, path: str, inner: str | None) -> None:
+        """Raise `StorageError` if the file cannot be written."""
+        with durable.os_errors("opening for writing", path):
+            os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+    def set_group_attrs(
+        self,
+        path: str,
+        inner: str | None,
+        attrs: Mapping[str, Any],
+        drop: Collection[str] | None,
+    ) -> Mapping[str, Any]:
+        """Set attributes of a group and remove others (None: all)."""
+        h5py = self.library(path)
+        with access.changing(path, inner or "/") as file:
+            group = _group(h5py, file, path, inner)
+            write_attrs(group, attrs, path, netcdf=self.is_netcdf, drop=drop)
+        return self.group_attrs(path, inner)
+
+    def create_group(
+        self, path: str, inner: str | None, attrs: Mapping[str, Any], replace: bool
+    ) -> None:
+        """Create a group, with the file and the groups above it that are missing."""
+        h5py, netcdf = self.library(path), self.is_netcdf
+        check_name(path, inner or "/")
+
+        def make(file: Any) -> None:
+            group = make_groups(h5py, file, path, inner or "/", netcdf=netcdf)
+            write_attrs(group, attrs, path, netcdf=netcdf, drop=())
+
+        if os.path.lexists(path) and not replace:
+            with access.changing(path, inner or "/") as file:
+                make(file)
+            return
+        order = {"track_order": True} if netcdf else {}
+        with (
+            durable.os_errors("creating", path),
+            durable.replacing(path, exclusive=not replace) as temporary,
+            access.session(temporary, "w", **order) as file,
+        ):
+            self.mark_root(file)
+            make(file)
+
+    def complete(self, path: str) -> None:
+        """Attach the scales of axes, after all arrays of a new file were created."""
+        if not self.is_netcdf:
+            attach_scales(path)
+
+
+def _item(top: Any, name: str) -> Any:
+    """What a name leads to; None, if that is nothing, or being filled."""
+    if final_name(name):
+        return None
+    return links.follow(top, name)
+
+
+def _kind_of(h5py: Any, item: Any, *, netcdf: bool) -> Kind | None:
+    if isinstance(item, h5py.Group):
+        return "group"
+    if isinstance(item, h5py.Dataset) and not (netcdf and is_bare_dimension(item)):
+        return "array"
+    return None
+
+
+def _listed(h5py: Any, top: Any, *, netcdf: bool) -> Iterator[tuple[str, Any, Kind | None]]:
+    """Names in a group, in the order of the file, objects and kinds; None: no member."""
+    for name in top:
+        item = _item(top, name)
+        yield name, item, _kind_of(h5py, item, netcdf=netcdf)
+
+
+def _described(visit: Visit, name: str, dset: Any) -> Member:
+    """A dataset, whether it can be read or not."""
+    h5py, path = visit.h5py, visit.where(name)
+    info, refused = None, None
+    try:
+        with access.translated(visit.named):
+            info = describe_array(visit, name, dset, False)
+    except (FormatError, StorageError) as error:  # of the latter, external files
+        refused = error
+    # An external link may have led to another file.
+    attrs = _attributes(h5py, access.filename(dset), dset)
+    fill = None
+    if h5py.h5a.exists(dset.id, b"_FillValue"):
+        found = np.asarray(dset.attrs["_FillValue"]).reshape(-1)
+        fill = found[0] if found.size else None
+    if info is not None:
+        return Member(path, info.shape, info.dims, attrs, fill, info)
+    if refused is not None and refused.code == "not-regular":
+        # To tell the shape the library might open a pipe.
+        return Member(path, (), None, attrs, fill, None, refused, told(dset, "dtype"))
+    shape = () if dset.shape is None else tuple(dset.shape)
+    kind = told(dset, "dtype")
+    return Member(
+        path, shape, describe_axes(dset, visit.home(dset).scales), attrs, fill, None, refused, kind
+    )
+
+
+def _attributes(h5py: Any, path: str, item: Any) -> dict[str, Any]:
+    """As NetCDF has them: an array of one value is that value."""
+    check_attributes(path, str(item.name))
+    return read_attrs(h5py, item, netcdf=True)
+
+
+def _group(h5py: Any, file: Any, path: str, inner: str | None) -> Any:
+    name = inner or "/"
+    item = links.follow(file, name)
+    if isinstance(item, h5py.Group):
+        return item
+    raise FormatError(
+        f"'{path}::{name}' is no group; `outcore ls` lists what is there",
+        code="not-a-group",
+        path=f"{path}::{name}",
+    )
+
+
+def make_groups(h5py: Any, file: Any, path: str, name: str, *, netcdf: bool) -> Any:
+    """The group of that name, made with all groups above it that are missing."""
+    at = file["/"]
+    for part in filter(None, name.split("/")):
+        if part not in at:
+            at = at.create_group(part, track_order=True if netcdf else None)
+            continue
+        at = at[part]
+        if not isinstance(at, h5py.Group):
+            raise UsageError(
+                f"{path!r}: {at.name!r} is no group, it cannot contain {name!r}; choose another name",
+                code="bad-name",
+                path=path,
+            )
+    return at
+
+
+def attach_scales(path: str) -> None:
+    """
+    Make dimension scales of the coordinates of a new file, as its labels name them.
+
+    A coordinate is a dataset with one axis, which is called as the dataset is. It becomes the scale of
+    axes with its name and length, in its group and in those below; of datasets all of whose axes have
+    one, as h5netcdf takes no others. What is attached already stays.
+    """
+    h5py = access.library(path)
+    with access.changing(path, None) as file:
+        names: list[str] = []
+
+        def visit(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset) and item.shape is not None:
+                names.append(str(item.name))
+
+        visit_objects(h5py, file, visit)
+        for name in names:
+            dset, leaf = file[name], posixpath.basename(name)
+            if dset.ndim == 1 and dset.dims[0].label == leaf and not is_scale(dset):
+                dset.make_scale(leaf)
+        for name in names:
+            dset, group = file[name], posixpath.dirname(name)
+            if is_scale(dset):
+                continue  # of its own axis
+            found = [
+                find_scale(file, group, dim.label) if dim.label and not len(dim) else None
+                for dim in dset.dims
+            ]
+            if all(
+                scale is not None and scale.shape == (length,)
+                for scale, length in zip(found, dset.shape, strict=True)
+            ):
+                for dim, scale in zip(dset.dims, found, strict=True):
+                    dim.attach_scale(scale)

@@ -1,0 +1,273 @@
+"""
+HDF5 datasets that become longer: elements and length in one change of the file.
+
+Problem. The library tells a new length as soon as a dataset is extended; the elements, which outcore
+writes itself, come later. Who looks in between, or after a kill, finds rows that nobody wrote.
+Idea. The library extends the dataset inside a change that is still open (`hdf5_redo`), and tells where
+the chunks are in it. Those behind the old end of the file are written there: nothing refers to them yet.
+Of others the new elements go into the log, as everything else that overwrites the old file does. When
+they are there the library closes the file, and the log makes all of it true at once.
+Invariants. The lock for writing is held from before the length is asked for until the change is made, so
+readers of ours wait, and see the old array or the new one. The library has its turn only while it works:
+a thread that writes the elements may have to wait for memory, and others for a turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.errors import FormatError, InternalError
+from outcore.formats import durable, locks
+from outcore.formats.growing import Growing
+from outcore.formats.hdf5 import access as access
+from outcore.formats.hdf5 import origin as hdf5_origin
+from outcore.formats.hdf5 import redo as hdf5_redo
+from outcore.formats.hdf5.chunks import ChunkTable, Loaded
+from outcore.formats.hdf5.describe import table_source
+from outcore.formats.hdf5.index import Read, layout_of
+from outcore.formats.layout import ArrayInfo, Chunked, TableSource
+from outcore.formats.spec import check_shape
+
+#: ``describe(path, name, writable)`` and ``extend(info, dataset, shape)`` of `hdf5`.
+Describe = Callable[[str, str | None, bool], ArrayInfo]
+Extend = Callable[[ArrayInfo, Any, tuple[int, ...]], None]
+
+# Offsets from here on are places in the log (`outcore_io::store::table::LOG`).
+_LOG = 1 << 62
+
+
+@contextlib.contextmanager
+def growing(
+    info: ArrayInfo, path: str, name: str, describe: Describe, extend: Extend
+) -> Iterator[Growing]:
+    """The dataset `name` of `path`, which nobody else changes; see `outcore.formats.growing`."""
+    inner, dataset = _where_it_is(path, name)
+    with (
+        locks.once(os.path.realpath(inner), info.path),
+        access.exclusive(inner, alone=True) as fd,
+        # A handler of a signal that reads the file meanwhile would wait for this thread.
+        _core.Changing(os.fstat(fd).st_dev, os.fstat(fd).st_ino),
+    ):
+        now = describe(path, name, True)
+        if not _alike(now, info):
+            raise FormatError(
+                f"{info.path!r} was replaced by another array since it was opened; open it again",
+                code="file-changed",
+                path=info.path,
+            )
+        with contextlib.ExitStack() as held:
+            yield _Dataset(now, (inner, dataset), fd, extend, held)
+
+
+def _where_it_is(path: str, name: str) -> tuple[str, str]:
+    """File and name of a dataset, also if external links lead to it."""
+    h5py = access.library(path)
+    with access.session(path, "r") as file:
+        if not access.leads_elsewhere(h5py, file, name):
+            return path, name
+        return os.path.realpath(file[name].file.filename), str(file[name].name)
+
+
+def _alike(a: ArrayInfo, b: ArrayInfo) -> bool:
+    """Whether two descriptions are of one array, of whatever length."""
+    x, y = a.layout, b.layout
+    if not (isinstance(x, Chunked) and isinstance(y, Chunked)):
+        return type(x) is type(y) and (a.dtype, a.shape) == (b.dtype, b.shape)
+    return (a.dtype, len(a.shape), x.chunks, x.codecs) == (
+        b.dtype,
+        len(b.shape),
+        y.chunks,
+        y.codecs,
+    )
+
+
+class _Dataset:
+    """A `Growing`: a dataset, and the change of its file, once there is one."""
+
+    def __init__(
+        self,
+        info: ArrayInfo,
+        place: tuple[str, str],
+        fd: int,
+        extend: Extend,
+        held: contextlib.ExitStack,
+    ) -> None:
+        self.info = info
+        self._path, self._name = place
+        self._fd = fd
+        self._extend = extend
+        self._held = held
+        self._table: _OpenTable | None = None
+
+    def reserve(self, shape: tuple[int, ...]) -> ArrayInfo:
+        """Begin the change, and extend the dataset in it."""
+        info, layout = self.info, self.info.layout
+        full = check_shape(shape, info.dtype.itemsize, info.path, stored=False)
+        change = self._held.enter_context(access.Change(self._path, self._fd))
+        with access.turn(), access.translated(self._path):
+            dset = change.file[self._name]
+            self._extend(info, dset, full)
+            if not isinstance(layout, Chunked):
+                raise InternalError(
+                    f"{info.path!r} was extended without chunks", code="internal", path=info.path
+                )
+            grown = tuple((a, b) for a, b in zip(info.shape, full, strict=True))
+            table = _OpenTable(change, dset, self._name, layout, info.dtype.itemsize, grown)
+            table.give_blocks()
+        self._table = table
+        source = TableSource(
+            self._path,
+            table.fetch,
+            table.stored,
+            table.commit,
+            forget=table.forget,
+            log=hdf5_redo.log_of(self._path),
+        )
+        return replace(info, shape=full, layout=replace(layout, source=source))
+
+    def finish(self) -> ArrayInfo:
+        """Make the change."""
+        table, info = self._table, self.info
+        if table is None or not isinstance(info.layout, Chunked):
+            return info
+        # All that is new is known: a look at the file could fail, with the rows in it.
+        with access.turn(), access.translated(self._path):
+            shape = table.shape()
+        self._held.close()
+        words = (table.path, table.name, table.grid, table.chunks, table.chunk_bytes, table.encoded)
+        source = table_source(*words, True, access.guard(table.path), meaning=table.meaning)
+        self.info = replace(
+            info,
+            shape=shape + info.shape[len(shape) :],
+            layout=replace(info.layout, source=source),
+        )
+        return self.info
+
+
+class _OpenTable(ChunkTable):
+    """The chunk table of a dataset in a change that is still open."""
+
+    def __init__(
+        self,
+        change: access.Change,
+        dset: Any,
+        name: str,
+        layout: Chunked,
+        item: int,
+        grown: tuple[tuple[int, int], ...],
+    ) -> None:
+        chunks = tuple(int(n) for n in dset.chunks)
+        grid = tuple(-(-n // c) for n, c in zip(dset.shape, chunks, strict=True))
+        nbytes = math.prod(layout.chunks) * item
+        words = (change.path, name, grid, chunks, nbytes, bool(layout.codecs))
+        super().__init__(*words, hdf5_origin.meaning(dset))
+        self._change = change
+        self._dset = dset
+        self._layout = layout
+        self._item = item
+        self._grown = grown
+        # Chunks of the old file, part of which is in the log: where they begin, there and in the log.
+        self._moved: dict[int, int] = {}
+
+    @contextlib.contextmanager
+    def _dataset(self, locked: bool) -> Iterator[Any]:
+        with access.turn(), access.translated(self.path):
+            limits = self._dset.maxshape
+            if limits[0] is not None and None in limits:  # the library may list its chunks wrongly
+                with self._reading() as read:
+                    self._message = layout_of(access.library(self.path), self._dset, read)
+            yield self._dset
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Read]:
+        """What reads the bytes of the file as the change has them."""
+        self._change.file.flush()
+        overlay = self._change.overlay
+
+        def read(offset: int, length: int) -> bytes:
+            overlay.seek(offset)
+            return overlay.read(length) or b""
+
+        yield read
+
+    def _some(self, *_: Any) -> None:
+        return None  # the index is not in the file yet
+
+    def _seen(self, dset: Any) -> None:
+        return None  # the change is not in the file yet
+
+    def _still_valid(self, table: Loaded) -> bool:
+        return True  # until something is stored
+
+    def fetch(
+        self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
+    ) -> NDArray[np.int64]:
+        """As of any table; what must not be changed in the file is in the log."""
+        overlay = self._change.overlay
+        with access.turn(), durable.os_errors("changing", self.path):
+            rows = super().fetch(lo, count, locked)
+            old = np.flatnonzero((rows[:, 0] >= 0) & (rows[:, 0] < overlay.old_size))
+            if not len(old):
+                return rows
+            rows = rows.copy()
+            cells = itertools.product(*(range(a, a + n) for a, n in zip(lo, count, strict=True)))
+            wanted = set(old.tolist())
+            for k, cell in enumerate(cells):
+                if k not in wanted:
+                    continue
+                offset, stored, _ = rows[k].tolist()
+                place = (
+                    overlay.place_of(offset, stored) if self.encoded else self._lend(offset, cell)
+                )
+                if place is not None:
+                    rows[k, 0] = _LOG + place
+        return rows
+
+    def commit(self, chunks: Iterable[tuple[tuple[int, ...], int, NDArray[np.uint8]]]) -> None:
+        """Store chunks in the change."""
+        with access.turn(), access.translated(self.path):
+            self._store(self._dset, chunks)
+            self.give_blocks()
+            self.forget()
+
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the dataset."""
+        return tuple(int(n) for n in self._dset.shape)
+
+    def give_blocks(self) -> None:
+        """Space that the library has set aside gets its blocks: chunks are written there in place."""
+        if not self.encoded:
+            end = self._change.file.id.get_filesize()
+            with durable.os_errors("changing", self.path):
+                self._change.overlay.give_blocks(end)
+
+    def _lend(self, offset: int, cell: Sequence[int]) -> int | None:
+        if offset not in self._moved:
+            low, high = self._span(cell)
+            place = self._change.overlay.lend(offset, self.chunk_bytes, low, high)
+            if place is None:
+                return None
+            self._moved[offset] = place
+        return self._moved[offset]
+
+    def _span(self, cell: Sequence[int]) -> tuple[int, int]:
+        """From the first byte of the new elements in a chunk to behind the last."""
+        axes = zip(cell, self._layout.chunks, self._grown, self._layout.strides, strict=False)
+        low = high = 0
+        for k, length, (old, new), stride in axes:
+            first = max(old - k * length, 0) if new > old else 0
+            low += min(first, length - 1) * stride
+            high += (min(new - k * length, length) - 1) * stride
+        if sum(new > old for old, new in self._grown) != 1 or not 0 <= low <= high:
+            return 0, self.chunk_bytes
+        return low, high + self._item

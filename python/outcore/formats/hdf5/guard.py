@@ -1,0 +1,124 @@
+"""
+Rehearsal: files of strangers are visited by another process first.
+
+Problem. The HDF5 library trusts what it reads: some damaged files make it loop for ever, write outside
+its memory, or free memory twice. No check of ours in front of it finds all of them, and inside this
+process there is no way back from any.
+Idea. When asked for, a child process makes exactly the visit that this process is about to make. If it
+comes to its end, so will we: the same bytes give the same visit. If it dies or takes too long, the file
+is refused, and this process never touches it.
+Invariants. A file that did not change (time stamp, size, inode) is rehearsed once for each of its
+datasets.
+
+The environment variable ``OUTCORE_HDF5_GUARD`` asks for it; its value is the number of seconds a visit
+may take. Off by default, whoever owns the file: downloads belong to who downloads, and shared files of
+colleagues are opened by all ranks of a program, each of which would start a process. A rehearsal costs
+the start of a Python with h5py, some 0.3 s. Memory that the library damages without dying of it is not
+noticed, and changes are not rehearsed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+
+from outcore.errors import FormatError, OutcoreError, UsageError
+
+_VARIABLE = "OUTCORE_HDF5_GUARD"
+
+_known: set[tuple[object, ...]] = set()
+
+
+def rehearse(path: str, inner: str | None, verb: str) -> None:
+    """
+    Raise `FormatError` if visiting a file would hang or end the process; do nothing if not asked.
+
+    Parameters
+    ----------
+    path, inner
+        The file, and the dataset or group in it.
+    verb
+        ``"open"`` or ``"ls"``.
+    """
+    asked = os.environ.get(_VARIABLE)
+    if not asked:
+        return
+    try:
+        seconds = float(asked)
+    except ValueError:
+        raise UsageError(
+            f"{_VARIABLE}={asked!r} is no number of seconds; set it to 10, or unset it",
+            code="bad-option",
+        ) from None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return  # the visit itself tells what is wrong
+    key = (os.path.realpath(path), inner, verb, found.st_mtime_ns, found.st_size, found.st_ino)
+    if key in _known:
+        return
+    _visit_elsewhere(path, inner, verb, seconds)
+    _known.add(key)
+
+
+def _visit_elsewhere(path: str, inner: str | None, verb: str, seconds: float) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != _VARIABLE}
+    environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    words = [
+        sys.executable,
+        "-m",
+        "outcore.formats.hdf5.guard",
+        verb,
+        path,
+        *([inner] if inner else []),
+    ]
+    try:
+        done = subprocess.run(
+            words,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        how = f"did not come back within {seconds:g} s"
+    else:
+        if done.returncode == 0:
+            return
+        how = (
+            f"was ended by signal {-done.returncode}"
+            if done.returncode < 0
+            else f"failed with status {done.returncode}"
+        )
+    raise FormatError(
+        f"{path!r}: the HDF5 library {how} on this file, in a process of its own; the file is damaged "
+        "or malicious: copy it again, or check it with h5check",
+        code="hdf5-refused",
+        path=path,
+    )
+
+
+def _visit(verb: str, path: str, inner: str | None) -> None:
+    """What the parent will do, to the end."""
+    from outcore import formats
+    from outcore.formats.layout import Chunked, TableSource
+
+    where = path if inner is None else f"{path}::{inner}"
+    if verb == "ls":
+        formats.ls(where)
+        return
+    info = formats.open_info(where)
+    for name in info.attrs:
+        info.attrs[name]
+    if isinstance(info.layout, Chunked) and isinstance(info.layout.source, TableSource):
+        rank = len(info.shape)
+        for count in (1, 64):  # a look-up, and the whole table
+            info.layout.source.fetch((0,) * rank, (count,) + (1,) * (rank - 1))
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(OutcoreError):  # the parent meets the same refusal
+        _visit(sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None)

@@ -1,0 +1,263 @@
+"""
+Global heaps of HDF5 files, checked before the HDF5 library reads them.
+
+Problem. Data of variable length (text attributes, the references by which NetCDF4 names its axes) lies
+in *global heap collections*. A damaged size in one of them sends the library (2.0) into an endless loop
+that cannot be interrupted; other lies make it crash.
+Idea. The same data is first read through a file object of ours. The library asks it for bytes, and
+whatever looks like a collection is walked before it is handed over; one that makes no sense becomes a
+`FormatError`. Then the library may read it again by itself.
+Invariants. Every collection of a valid file is accepted; of the others, those that the library would not
+read to their end are refused. Nothing is allocated by what a collection claims.
+
+Reference: HDF5 File Format Specification 3.0, III.E "Global Heap".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from outcore.errors import FormatError, OutcoreError
+from outcore.formats import durable
+from outcore.formats.hdf5 import access as access
+
+# Signature and version; what follows is not checked by the library either.
+_MARK = b"GCOL\x01"
+# Classes of datatypes: variable length; integers, floats, text and references.
+_VLEN = 9
+_PLAIN = (0, 1, 3, 7)
+# No attribute is larger.
+_LARGEST = 64 << 20
+# Collections are walked through a window of this many bytes.
+_WINDOW = 1 << 16
+
+
+def check_attributes(path: str, name: str, only: Iterable[str] | None = None) -> None:
+    """
+    Raise `FormatError` if reading attributes of an object would not end.
+
+    Parameters
+    ----------
+    path, name
+        The file, and the object in it.
+    only
+        The attributes; None for all.
+    """
+    with Checker(path) as checker:
+        checker.check(name, only)
+
+
+class Checker:
+    """`check_attributes` for several objects of one file, which is opened once; closed by `close`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._held = contextlib.ExitStack()
+        self._opened: tuple[Any, _Reader] | None = None
+
+    def __enter__(self) -> Checker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, if it is open."""
+        with access.turn():
+            self._opened = None
+            self._held.close()
+
+    def check(self, name: str, only: Iterable[str] | None = None) -> None:
+        """Raise `FormatError` if reading these attributes (None: all) would not end."""
+        h5py = access.library(self._path)
+        with access.turn():
+            try:
+                if self._opened is None:
+                    self._opened = self._held.enter_context(_opened(h5py, self._path))
+                _check(self._path, *self._opened, name, only)
+            except BaseException as error:
+                # What was wrong is remembered by the reader: another object has another one.
+                self._opened = None
+                held, self._held = self._held, contextlib.ExitStack()
+                if not held.__exit__(type(error), error, error.__traceback__):
+                    raise
+
+
+def _check(path: str, file: Any, reader: _Reader, name: str, only: Iterable[str] | None) -> None:
+    item = file[name]
+    wanted = set(item.attrs) if only is None else set(only)
+    for attribute in wanted:
+        if attribute not in item.attrs:
+            continue
+        check_size(path, item, attribute)
+        if _of_variable_length(path, item, attribute):
+            try:
+                item.attrs[attribute]
+            except Exception:
+                # The library's own refusal comes again, in its own words, at the real reading.
+                if reader.found is not None:
+                    raise reader.found from None
+    if reader.found is not None:
+        raise reader.found
+
+
+def is_readable(path: str, item: Any, attribute: str) -> bool:
+    """
+    Whether an attribute has a value for us: fixed size, text, or plain sequences of variable length.
+
+    The others (references, compounds with text in them) are best not touched in a damaged file.
+    """
+    check_size(path, item, attribute)
+    if not item.attrs.get_id(attribute).dtype.hasobject:
+        return True
+    return _of_variable_length(path, item, attribute)
+
+
+def check_size(path: str, item: Any, attribute: str) -> None:
+    """The library allocates what an attribute's shape and type claim."""
+    found = item.attrs.get_id(attribute)
+    claimed = math.prod(found.shape or ()) * found.get_type().get_size()
+    most = min(os.stat(path).st_size, _LARGEST)
+    if claimed > most:
+        raise FormatError(
+            f"{path!r}: attribute {attribute!r} of {item.name!r} claims {claimed} bytes, more than the "
+            f"{most} there can be; copy the file again, or remove the attribute with h5py",
+            code="hdf5-refused",
+            path=path,
+        )
+
+
+def _of_variable_length(path: str, item: Any, attribute: str) -> bool:
+    """Whether an attribute is one sequence or text of variable length, per element."""
+    # Two bytes of H5Tencode, then the datatype message: class, three bytes of bits, size, base type.
+    encoded = bytes(item.attrs.get_id(attribute).get_type().encode())[2:]
+    if len(encoded) < 16 or encoded[0] & 15 != _VLEN:
+        return False
+    bits, base = int.from_bytes(encoded[1:4], "little"), encoded[8] & 15
+    # The library believes these bits, and calls a function that is not there.
+    if bits & 15 > 1 or bits >> 4 & 15 > 2 or bits >> 8 > 1:
+        raise FormatError(
+            f"{path!r}: attribute {attribute!r} of {item.name!r} has a type that makes no sense "
+            f"(variable length, bits {bits:#x}); copy the file again, or remove the attribute with h5py",
+            code="hdf5-refused",
+            path=path,
+        )
+    return base in _PLAIN
+
+
+@contextlib.contextmanager
+def _opened(h5py: Any, path: str) -> Iterator[tuple[Any, _Reader]]:
+    with _Reader(path) as reader:
+        try:
+            file = h5py.File(reader, "r")
+            try:
+                yield file, reader
+            finally:
+                with contextlib.suppress(Exception):
+                    file.close()
+        except OutcoreError:
+            raise
+        except Exception as error:
+            if reader.found is not None:
+                raise reader.found from error
+            with access.translated(path):
+                raise
+
+
+class _Reader(io.RawIOBase):
+    """A file, as the library reads it; `found` is what was wrong with a collection."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._size = os.fstat(self._fd).st_size
+        self._at = 0
+        self._good: set[int] = set()
+        self._widths: int | None = None
+        self.found: FormatError | None = None
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._fd)
+            self._fd = -1  # the number may soon be another file's
+        super().close()
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = base + offset
+        return self._at
+
+    def readinto(self, into: Any) -> int:
+        view = memoryview(into).cast("B")
+        count = durable.read_into(self._fd, view, self._at)
+        view[count:] = bytes(len(view) - count)  # the library expects zeros behind the end
+        # A part of the signature may have been read before, with what lies in front of it.
+        low = max(self._at - len(_MARK) + 1, 0)
+        around = durable.read_at(self._fd, count + 2 * (len(_MARK) - 1), low)
+        at = around.find(_MARK)
+        while at >= 0:
+            self._check(low + at)
+            at = around.find(_MARK, at + 1)
+        self._at += count
+        return count
+
+    def _width(self) -> int:
+        """Bytes of a length in this file: told by the superblock, which may follow a user block."""
+        if self._widths is None:
+            at, self._widths = 0, 8
+            while at < self._size:
+                block = durable.read_at(self._fd, 16, at)
+                if block.startswith(b"\x89HDF\r\n\x1a\n") and len(block) == 16:
+                    self._widths = block[14] if block[8] < 2 else block[10]
+                    break
+                at = max(512, 2 * at)
+        return self._widths
+
+    def _check(self, start: int) -> None:
+        """Walk through a collection as the library does."""
+        if start in self._good:
+            return
+        width = self._width()
+        size = int.from_bytes(durable.read_at(self._fd, width, start + 8), "little")
+        end = start + size
+        header = -(-(8 + width) // 8) * 8
+        at = start + header
+        if end > self._size or width not in (2, 4, 8):
+            self._refuse(start, f"its size {size} leads out of the file")
+        window, low = b"", 0
+        while at + header <= end:
+            if not (low <= at and at + header <= low + len(window)):
+                window, low = durable.read_at(self._fd, min(_WINDOW, end - at), at), at
+            place = at - low
+            index = int.from_bytes(window[place : place + 2], "little")
+            length = int.from_bytes(window[place + 8 : place + 8 + width], "little")
+            need = header + -(-length // 8) * 8 if index else length
+            if need < header or at + need > end:
+                self._refuse(start, f"object {index} at byte {at} has {length} bytes")
+            at += need
+        self._good.add(start)
+
+    def _refuse(self, start: int, why: str) -> None:
+        self.found = FormatError(
+            f"{self._path!r}: the global heap collection at byte {start} is damaged: {why}; copy the "
+            "file again, or remove the attribute with h5py",
+            code="hdf5-refused",
+            path=self._path,
+            offset=start,
+        )
+        raise OSError(str(self.found))

@@ -1,0 +1,191 @@
+"""
+The extensible array of an HDF5 dataset, checked before the HDF5 library walks through it.
+
+Problem. A dataset that can grow along one axis keeps its chunks in an extensible array, if newer
+versions of the library wrote it. The library (2.0) goes from the first entry to the last that was ever
+set, as the array's header tells, wherever chunks are asked for. A damaged number there takes it
+thousands of years, and no signal interrupts it.
+Idea. Entries lie in blocks that become larger as the square root of their number, and each block is as a
+whole in the file. So a file of some size has an array of at most so many entries, even if nearly all of
+them are empty.
+Invariants. Every valid file is accepted. Nothing is read but the object header and the array's.
+
+Reference: HDF5 File Format Specification 3.0, IV.A.1.b, IV.A.2.i and VII.D "Extensible Array".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from outcore.errors import FormatError, UnsupportedError
+from outcore.formats import durable
+from outcore.formats.hdf5 import origin as hdf5_origin
+
+#: ``read(offset, length)``: bytes of a file, fewer at its end.
+Read = Callable[[int, int], bytes]
+
+# Types of messages in an object header: where the elements are; where the header goes on.
+_LAYOUT, _MORE = 8, 16
+_COMPACT, _CHUNKED, _EXTENSIBLE = 0, 2, 4
+# A flag of the former (of version 4): partial chunks at the edges are not filtered.
+_PLAIN_EDGES = 1
+# An object header goes on so often at most, and is not longer.
+_PIECES, _LONGEST = 64, 1 << 20
+
+
+def check_index(h5py: Any, path: str, dset: Any) -> tuple[bytes, tuple[int, int]]:
+    """
+    Raise `FormatError` if the index of a dataset's chunks claims more entries than can be.
+
+    `UnsupportedError` if chunks at the edges have no filters. Returns what `layout_of` does.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+
+        def read(offset: int, length: int) -> bytes:
+            return durable.read_at(fd, length, offset)
+
+        body, widths = layout_of(h5py, dset, read)
+        refuse_plain_edges(path, dset, body)
+        at = _extensible(body, widths[0])
+        if at is not None:
+            head = read(_base(h5py, dset) + at, 128)
+            _check_header(path, dset.name, head, widths[1], os.fstat(fd).st_size)
+        return body, widths
+    finally:
+        os.close(fd)
+
+
+def layout_of(h5py: Any, dset: Any, read: Read) -> tuple[bytes, tuple[int, int]]:
+    """
+    Find the message that says where the index of a dataset is.
+
+    Parameters
+    ----------
+    h5py, dset
+        The library, and the dataset, open.
+    read
+        ``read(offset, length)``: bytes of the file, fewer at its end.
+
+    Returns
+    -------
+    tuple
+        The message, empty if none was found; and the bytes of an address and of a length in this file.
+    """
+    widths = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
+    base = _base(h5py, dset)
+    start = base + hdf5_origin.address(h5py, dset)
+    found = (body for kind, _, body in _messages(read, base, start, *widths) if kind == _LAYOUT)
+    return next(found, b""), widths
+
+
+def compact_data(h5py: Any, dset: Any, read: Read) -> tuple[int, int, int] | None:
+    """
+    Find the elements of a compact dataset, which are in its object header.
+
+    Returns
+    -------
+    tuple or None
+        Where in the file the message begins that has them, where they begin, and their bytes.
+    """
+    widths = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
+    base = _base(h5py, dset)
+    start = base + hdf5_origin.address(h5py, dset)
+    for kind, at, body in _messages(read, base, start, *widths):
+        if kind != _LAYOUT or len(body) < 4:
+            continue
+        # Older versions tell the shape first, and have more room for the number of bytes.
+        old = body[0] < 3
+        size, room = (8 + 4 * body[1], 4) if old else (2, 2)
+        if body[2 if old else 1] != _COMPACT:
+            return None
+        first = size + room
+        nbytes = int.from_bytes(body[size:first], "little")
+        return (at - 4, at + first, nbytes) if first + nbytes <= len(body) else None
+    return None
+
+
+def refuse_plain_edges(path: str, dset: Any, body: bytes) -> None:
+    """Refuse chunks that are stored as they are if a part of them lies outside the dataset."""
+    chunked = len(body) > 2 and body[0] >= 4 and body[1] == _CHUNKED
+    # Nothing else tells: the masks of such chunks say that all filters were applied.
+    if chunked and body[2] & _PLAIN_EDGES and dset.id.get_create_plist().get_nfilters():
+        raise UnsupportedError(
+            f"{path!r}, dataset {dset.name!r}: chunks at its edges are stored without its filters "
+            "(H5Pset_chunk_opts), which outcore does not read; repack the file: h5repack -f GZIP=4",
+            code="hdf5-filter",
+            path=path,
+        )
+
+
+def _base(h5py: Any, dset: Any) -> int:
+    return int(h5py.h5i.get_file_id(dset.id).get_create_plist().get_userblock())
+
+
+def _messages(
+    read: Read, base: int, start: int, width: int, length: int
+) -> Iterator[tuple[int, int, bytes]]:
+    """Type, place in the file and bytes of the messages of an object header."""
+    head = read(start, 64)
+    newer = head.startswith(b"OHDR\x02")
+    if newer:
+        flags = head[5]
+        at = 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)
+        many = 1 << (flags & 3)
+        pieces = [(start + at + many, int.from_bytes(head[at : at + many], "little"))]
+        prefix, around = (6 if flags & 4 else 4), 4
+    elif head.startswith(b"\x01\0") and len(head) > 16:
+        pieces = [(start + 16, int.from_bytes(head[8:12], "little"))]
+        prefix, around = 8, 0
+    else:
+        return
+    for _ in range(_PIECES):
+        if not pieces:
+            return
+        where, count = pieces.pop(0)
+        data = read(where, min(count, _LONGEST))
+        at = 0
+        while at + prefix <= len(data):
+            kind = data[at] if newer else int.from_bytes(data[at : at + 2], "little")
+            size = at + (1 if newer else 2)
+            count = int.from_bytes(data[size : size + 2], "little")
+            body, there = data[at + prefix : at + prefix + count], where + at + prefix
+            at += prefix + count
+            if kind == _MORE and len(body) >= width + length:
+                more = base + int.from_bytes(body[:width], "little")
+                count = int.from_bytes(body[width : width + length], "little")
+                if more < 1 << 62:  # between a signature and a checksum in newer ones
+                    pieces.append((more + around, max(count - 2 * around, 0)))
+            else:
+                yield kind, there, body
+
+
+def _extensible(body: bytes, width: int) -> int | None:
+    """The address of the extensible array that a layout message names, if it does."""
+    if len(body) < 5 or body[0] < 4 or body[1] != _CHUNKED:
+        return None
+    at = 5 + body[3] * body[4]
+    if len(body) < at + 6 + width or body[at] != _EXTENSIBLE:
+        return None
+    address = int.from_bytes(body[at + 6 : at + 6 + width], "little")
+    return address if address < 1 << 62 else None
+
+
+def _check_header(path: str, name: str, head: bytes, length: int, size: int) -> None:
+    start = 12 + 4 * length
+    if not head.startswith(b"EAHD") or len(head) < start + length:
+        return  # the library says so
+    entry, bits, first, least = head[6], head[7], head[8], head[9]
+    claimed = int.from_bytes(head[start : start + length], "little")
+    # The block with entry n holds `least * 2**k` entries, n being less than `least * 2**(2 * k + 1)`.
+    blocks = 1 + size // max(entry * least, 1)
+    most = min(first + 2 * least * blocks**2, 1 << min(bits, 63))
+    if claimed > most:
+        raise FormatError(
+            f"{path!r}, dataset {name!r}: the index of its chunks claims {claimed} entries, and a file "
+            f"of {size} bytes has at most {most}; the file is damaged, restore it from a copy",
+            code="chunk-table-damaged",
+            path=path,
+        )

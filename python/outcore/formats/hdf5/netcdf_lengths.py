@@ -1,0 +1,130 @@
+"""
+Lengths of NetCDF4 dimensions: what a variable's shape is, beyond what HDF5 stores of it.
+
+Problem. Variables share an unlimited dimension, and HDF5 knows nothing of that: each dataset is as long
+as its own last write made it. NetCDF gives all of them the dimension's length.
+Idea. As the NetCDF library does: a dimension is as long as the longest dataset that uses it. The scale
+of a dimension lists its users (``REFERENCE_LIST``). What a dataset lacks of that length was never
+written: to the layout these are missing chunks, to readers fill values.
+Invariants. Nothing in the file changes, except in `fit_scales`. Work is proportional to the number of
+variables that use the dimensions.
+
+Reference: `nc4_find_dim_len` of netcdf-c; HDF5 dimension scales specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from outcore.errors import FormatError
+from outcore.formats.hdf5 import origin as hdf5_origin
+from outcore.formats.hdf5.attrs import is_bare_dimension, is_scale
+from outcore.formats.hdf5.elsewhere import refuse_special_source
+from outcore.formats.hdf5.heaps import check_attributes, check_size
+
+__all__ = ["Lengths", "fit_scales"]
+
+# Scales of the axes of a variable; variables and axes that use a scale.
+_SCALES, _USERS = "DIMENSION_LIST", "REFERENCE_LIST"
+
+
+class Lengths:
+    """
+    Lengths of the dimensions of one open file; each is found out once.
+
+    Parameters
+    ----------
+    h5py
+        The library.
+    path
+        The file, for errors.
+    """
+
+    def __init__(self, h5py: Any, path: str) -> None:
+        self._h5py = h5py
+        self._path = path
+        self._known: dict[int, int] = {}
+
+    def shape(self, dset: Any) -> tuple[int, ...]:
+        """The shape of a variable: of unlimited axes the dimension's length."""
+        lengths = list(dset.shape)
+        for axis, scale in self.unlimited(dset):
+            lengths[axis] = max(lengths[axis], self.of(scale))
+        return tuple(lengths)
+
+    def unlimited(self, dset: Any, *, check: bool = True) -> Iterator[tuple[int, Any]]:
+        """
+        Axes that can grow, with the scales of their dimensions.
+
+        Without `check` the references to the scales are believed: while the file is being changed what
+        is on the disk is not what the library sees, and they were checked when it was opened.
+        """
+        for axis, most in enumerate(dset.maxshape or ()):
+            if most is not None:
+                continue
+            if axis == 0 and is_scale(dset):
+                yield axis, dset
+            elif _SCALES in dset.attrs:
+                if check:
+                    check_attributes(self._path, dset.name, [_SCALES])
+                    check = False
+                if len(dset.dims[axis]):
+                    yield axis, dset.dims[axis][0]
+
+    def of(self, scale: Any, without: str | None = None) -> int:
+        """The length of a dimension: of the longest variable that uses it, but for the one of a name."""
+        if without is not None:
+            return max((n for user, n in self._users(scale) if user.name != without), default=0)
+        address = hdf5_origin.address(self._h5py, scale)
+        if address not in self._known:
+            self._known[address] = max((n for _, n in self._users(scale)), default=0)
+        return self._known[address]
+
+    def _users(self, scale: Any) -> Iterator[tuple[Any, int]]:
+        """Variables that use a dimension, each with its own length along it."""
+        if not is_bare_dimension(scale) and scale.shape:
+            yield scale, int(scale.shape[0])
+        for reference, axis in self._references(scale):
+            user = scale.file[reference]
+            if not isinstance(user, self._h5py.Dataset):
+                continue
+            refuse_special_source(self._h5py, user)
+            if user.shape is None or axis >= len(user.shape):
+                raise FormatError(
+                    f"{self._path!r}: {scale.name!r} should be the scale of axis {axis} of "
+                    f"{user.name!r}, whose shape is {user.shape}; the file is damaged, copy it again",
+                    code="hdf5-refused",
+                    path=self._path,
+                )
+            yield user, int(user.shape[axis])
+
+    def _references(self, scale: Any) -> Iterator[tuple[Any, int]]:
+        if _USERS not in scale.attrs:
+            return
+        check_size(self._path, scale, _USERS)
+        kind = scale.attrs.get_id(_USERS).dtype
+        fields = [kind[name] for name in kind.names or ()]
+        plain = len(fields) == 2 and self._h5py.check_ref_dtype(fields[0]) is self._h5py.Reference
+        if not plain or fields[1].kind not in "iu":
+            raise FormatError(
+                f"{self._path!r}: {_USERS} of {scale.name!r} is {kind}, not references and axes; the "
+                "file is damaged, copy it again",
+                code="hdf5-refused",
+                path=self._path,
+            )
+        yield from ((row[0], int(row[1])) for row in scale.attrs[_USERS].flat if row[0])
+
+
+def fit_scales(h5py: Any, path: str, dset: Any) -> None:
+    """
+    Make the scales of unlimited axes as long as their dimensions have become.
+
+    A scale that is a variable never becomes shorter: it has elements of its own.
+    """
+    lengths = Lengths(h5py, path)
+    for _, scale in lengths.unlimited(dset, check=False):
+        length = lengths.of(scale)
+        bare = is_bare_dimension(scale)
+        if scale != dset and scale.maxshape[0] is None and (bare or scale.shape[0] < length):
+            scale.resize(length, 0)

@@ -1,0 +1,55 @@
+"""
+Names of NetCDF4 variables, and those under which HDF5 keeps them.
+
+Problem. A dimension is a dataset with the dimension's name, also if no variable has its values. A
+variable with the name of a dimension of its group that is not its first one would have that name, too.
+Idea. As the NetCDF library does: HDF5 keeps such a variable under a longer name, which readers do not
+see.
+
+Reference: ``NON_COORD_PREPEND`` of netcdf-c.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from typing import Any
+
+from outcore.formats.hdf5.attrs import is_bare_dimension
+
+__all__ = ["for_new", "shown", "stored"]
+
+_PREFIX = "_nc4_non_coord_"
+
+
+def shown(name: str) -> str:
+    """
+    Return the name of a variable from that of its dataset.
+
+    >>> shown("/g/_nc4_non_coord_x"), shown("/g/x")
+    ('/g/x', '/g/x')
+    """
+    group, leaf = posixpath.split(name)
+    return posixpath.join(group, leaf.removeprefix(_PREFIX))
+
+
+def stored(file: Any, name: str) -> str:
+    """Return the name of the dataset of a variable in an open file; `name` itself if there is none."""
+    hidden = _hidden(name)
+    return hidden if hidden in file else name
+
+
+def for_new(file: Any, name: str, dims: Sequence[str | None]) -> str:
+    """Return the name for the dataset of a new variable; `file` is None if it becomes a new one."""
+    variable = posixpath.basename(name)
+    if list(dims[:1]) == [variable]:
+        return name  # it becomes the dimension itself
+    taken = file is not None and (
+        _hidden(name) in file or (name in file and is_bare_dimension(file[name]))
+    )
+    return _hidden(name) if taken or variable in dims else name
+
+
+def _hidden(name: str) -> str:
+    group, leaf = posixpath.split(name.rstrip("/"))
+    return posixpath.join(group, _PREFIX + leaf)

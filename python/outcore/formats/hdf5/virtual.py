@@ -1,0 +1,447 @@
+"""
+Virtual datasets of HDF5: which section of which dataset is where.
+
+Problem. A virtual dataset has no elements of its own. Its layout message leads to a list of mappings in
+the global heap: a selection of this dataset, a file, a dataset in it, a selection of that. Selections
+are hyperslabs, with blocks and strides on either side, perhaps without a limit, and names of files may
+have the number of a block in them (``%b``).
+Idea. The library reads the list. Each mapping becomes pieces (`Pieces`): regular sections with as many
+elements along each axis on both sides. Blocks are cut either into lattices, one for each place in a
+block, or into runs, whichever are fewer. So whoever reads sections needs no other word for it.
+Invariants. Elements of a mapping meet those of its source in C order, as the library has it. Nothing of
+a source is touched here but its name; a file that is missing is looked for again when it is read.
+
+References: HDF5 File Format Specification 3.0, IV.A.2.i (layout class 3) and VIII (selections); HDF5
+Reference Manual, H5Pset_virtual, for how names of files are found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from outcore.errors import FormatError, StorageError, UnsupportedError
+from outcore.formats.hdf5.elsewhere import candidates
+from outcore.formats.layout import ArrayInfo, Chunked, Pieces, VirtualSource
+from outcore.formats.spec import byte_strides
+
+#: Pieces of a dataset, and files of one mapping, at most.
+MOST = 1 << 16
+#: So deep may virtual datasets lead to each other.
+DEEPEST = 16
+
+# How deep the dataset is that is being described.
+_depth: ContextVar[int] = ContextVar("_depth", default=0)
+
+
+class Axis(NamedTuple):
+    """A hyperslab along an axis: position ``p`` is ``start + p // block * stride + p % block``."""
+
+    start: int
+    stride: int
+    block: int
+    number: int
+
+    def at(self, position: int) -> int:
+        """The index at a position."""
+        return self.start + position // self.block * self.stride + position % self.block
+
+    @property
+    def step(self) -> int | None:
+        """Between indices that follow each other; None if it is not always the same."""
+        if self.stride == self.block or self.number <= self.block:
+            return 1
+        return self.stride if self.block == 1 else None
+
+    def within(self, length: int) -> Axis:
+        """Those of its positions that have an index below `length`."""
+        whole, rest = divmod(max(length - self.start, 0), self.stride)
+        return self._replace(number=min(self.number, whole * self.block + min(rest, self.block)))
+
+
+# Start on both sides, elements, step on both sides; of this array first.
+_Segment = tuple[int, int, int, int, int]
+
+
+class Mapping(NamedTuple):
+    """One entry of the list, or one file of one: selections on both sides."""
+
+    here: tuple[Axis, ...]
+    #: None: all of it. The list does not tell the shape of a source then.
+    there: tuple[Axis, ...] | None
+    file: str
+    name: str
+
+
+def layout(
+    h5py: Any,
+    path: str,
+    name: str,
+    plist: Any,
+    shape: tuple[int, ...],
+    below: tuple[int, ...],
+    item: int,
+    describe: Callable[[str, str], ArrayInfo],
+) -> Chunked:
+    """
+    Where the elements of a virtual dataset are.
+
+    Parameters
+    ----------
+    h5py
+        The library.
+    path, name
+        The file, absolute, and the dataset.
+    plist
+        How it was created.
+    shape
+        As the library tells it now, which follows the sources if there is no limit.
+    below
+        Shape of an element that is an array.
+    item
+        Bytes of an element.
+    describe
+        Function that describes a dataset, from its file and its name.
+
+    Raises
+    ------
+    UnsupportedError
+        ``hdf5-virtual``: a selection that is no hyperslab, or too many pieces.
+    FormatError
+        ``hdf5-virtual``: virtual datasets lead to each other without end.
+    """
+    depth = _depth.get()
+    if depth > DEEPEST:
+        raise FormatError(
+            f"{path!r}: virtual dataset {name!r} is reached through {depth} others, which lead to each "
+            "other without end; make it again, with h5py, over datasets that are not virtual",
+            code="hdf5-virtual",
+            path=path,
+        )
+    found = _Found(path, name, below)
+    for mapping in _mappings(h5py, path, name, plist, shape):
+        found.add(mapping)
+    sources = tuple(found.sources)
+
+    def open(number: int) -> ArrayInfo | None:
+        return _described(path, *sources[number], depth, describe)
+
+    def places() -> list[tuple[str, str]]:
+        files = ((find(path, file), inner) for file, inner in sources)
+        return [(file, inner) for file, inner in files if file is not None]
+
+    source = VirtualSource(path, found.pieces(len(shape)), found.cut, open, places)
+    chunks = tuple(max(n, 1) for n in (*shape, *below))
+    return Chunked(chunks, byte_strides(chunks, item, "C"), (), source)
+
+
+def completed(info: ArrayInfo) -> ArrayInfo:
+    """
+    Give a virtual dataset the chunks and codecs of its sources, if all pieces lie along these.
+
+    Only the first source that is there is looked at. Others may have other chunks, which costs time when
+    blocks are cut along these, and nothing else.
+    """
+    source = info.layout.source if isinstance(info.layout, Chunked) else None
+    if not isinstance(source, VirtualSource):
+        return info
+    below = None
+    for number in dict.fromkeys(source.pieces.of.tolist()):
+        with contextlib.suppress(FormatError, StorageError):
+            below = source.open(number)
+        if below is not None:
+            break
+    if below is None:
+        return info
+    chunks = _along(source, below, number, info.shape)
+    encoded = below.layout.codecs if isinstance(below.layout, Chunked) else ()
+    strides = byte_strides(chunks, info.dtype.itemsize, "C")
+    return replace(info, layout=Chunked(chunks, strides, encoded, source))
+
+
+def _along(
+    source: VirtualSource, below: ArrayInfo, number: int, shape: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Lengths of chunks of a source along the axes of the dataset; the whole axis where none fit."""
+    pieces, chunks = source.pieces, [1] * len(shape)
+    whole = below.layout.chunks if isinstance(below.layout, Chunked) else None
+    first = int((pieces.of == number).argmax())
+    one, k = pieces, first
+    if pieces.axes[first] is None:
+        try:
+            one, k = source.cut(first, below.shape), 0
+        except FormatError:
+            return tuple(max(n, 1) for n in shape)
+    for axis, (across, _) in enumerate(one.axes[k] or ()):
+        if across < 0:
+            continue
+        length = int(one.here[k, across, 1]) if whole is None else int(whole[axis])
+        # Of pieces that are all of their sources, as this one.
+        alike = np.array([axes is None for axes in pieces.axes])
+        begin = np.where(alike, 0, pieces.there[:, across, 0])
+        dense = alike | ((pieces.here[:, across, 2] == 1) & (pieces.there[:, across, 2] == 1))
+        offset = pieces.here[:, across, 0] - (begin if whole is not None else 0)
+        fits = bool((dense & (offset % length == 0)).all()) and one.here[k, across, 2] == 1
+        chunks[across] = max(min(length, shape[across]) if fits else shape[across], 1)
+    return tuple(chunks)
+
+
+def find(path: str, file: str) -> str | None:
+    """The file that a mapping names: the first that is there, in the order in which HDF5 looks."""
+    if file == ".":
+        return path
+    return next((one for one in candidates(path, file) if os.path.isfile(one)), None)
+
+
+def _described(
+    path: str, file: str, inner: str, depth: int, describe: Callable[[str, str], ArrayInfo]
+) -> ArrayInfo | None:
+    """Describe a source; return None while it, or its file, is missing."""
+    where = find(path, file)
+    if where is None:
+        return None
+    token = _depth.set(depth + 1)
+    try:
+        return describe(where, inner or "/")
+    except FormatError as error:
+        if error.code == "no-such-array":
+            return None
+        raise
+    finally:
+        _depth.reset(token)
+
+
+def _mappings(
+    h5py: Any, path: str, name: str, plist: Any, shape: tuple[int, ...]
+) -> Iterator[Mapping]:
+    def refuse(what: str) -> UnsupportedError:
+        return UnsupportedError(
+            f"{path!r}: virtual dataset {name!r} {what}; copy it with h5py, or h5repack -l {name}:CONTI",
+            code="hdf5-virtual",
+            path=path,
+        )
+
+    for number in range(plist.get_virtual_count()):
+        file, inner = plist.get_virtual_filename(number), plist.get_virtual_dsetname(number)
+        here = _axes(h5py, plist.get_virtual_vspace(number))
+        space = plist.get_virtual_srcspace(number)
+        whole = space.get_select_type() == h5py.h5s.SEL_ALL
+        there = None if whole else _axes(h5py, space)
+        if here is None or (there is None and not whole):
+            raise refuse("has a mapping whose selection is no regular hyperslab")
+        endless = [d for d, axis in enumerate(here) if axis.number < 0]
+        limited = tuple(
+            _ended(axis, n).within(n) if axis.number < 0 else axis
+            for axis, n in zip(here, shape, strict=True)
+        )
+        if not endless:
+            if any(axis.number < 0 for axis in there or ()):
+                raise refuse("maps a selection with a limit to one without")
+            yield Mapping(limited, there, _plain(file), _plain(inner))
+        elif there is not None and any(axis.number < 0 for axis in there):
+            (d,) = endless
+            (e,) = (k for k, axis in enumerate(there) if axis.number < 0)
+            count = limited[d].number
+            ended = tuple(
+                _ended(axis, count * max(axis.stride, 1) + axis.start)._replace(number=count)
+                if k == e
+                else axis
+                for k, axis in enumerate(there)
+            )
+            yield Mapping(limited, ended, _plain(file), _plain(inner))
+        else:
+            (d,) = endless
+            axis = limited[d]
+            blocks = -(-axis.number // axis.block)
+            if blocks > MOST:
+                raise refuse(f"names {blocks} files by their number, more than {MOST}")
+            for k in range(blocks):
+                one = Axis(axis.start + k * axis.stride, 1, axis.block, axis.block)
+                block = (*limited[:d], one, *limited[d + 1 :])
+                yield Mapping(block, there, _numbered(file, k), _numbered(inner, k))
+
+
+def _axes(h5py: Any, space: Any) -> tuple[Axis, ...] | None:
+    """A selection as hyperslabs along the axes; None if it is none. A count below 0 has no limit."""
+    kind, dims = space.get_select_type(), space.get_simple_extent_dims()
+    if kind == h5py.h5s.SEL_NONE:
+        return tuple(Axis(0, 1, 1, 0) for _ in dims)
+    if kind == h5py.h5s.SEL_ALL:
+        return tuple(Axis(0, max(n, 1), max(n, 1), n) for n in dims)
+    if kind != h5py.h5s.SEL_HYPERSLABS or not space.is_regular_hyperslab():
+        return None
+    endless = h5py.h5s.UNLIMITED
+    axes = []
+    for start, stride, count, block in zip(*space.get_regular_hyperslab(), strict=True):
+        if block == endless:
+            axes.append(Axis(int(start), 1, 1, -1))
+        elif count == endless:
+            axes.append(Axis(int(start), int(stride), int(block), -1))
+        else:
+            axes.append(Axis(int(start), int(stride), int(block), int(count) * int(block)))
+    return tuple(axes)
+
+
+def _ended(axis: Axis, length: int) -> Axis:
+    """An axis without a limit, which goes on to the index `length` at least."""
+    blocks = max(-(-(length - axis.start) // axis.stride), 0)
+    return axis._replace(number=blocks * axis.block)
+
+
+def _plain(text: str) -> str:
+    return text.replace("%%", "%") if "%b" in text else text
+
+
+def _numbered(text: str, number: int) -> str:
+    """A name with the number of a block: ``%b`` is the number, ``%%`` a percent sign."""
+    return "%".join(part.replace("%b", str(number)) for part in text.split("%%"))
+
+
+@dataclass
+class _Found:
+    """Pieces, as they are found."""
+
+    path: str
+    name: str
+    below: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        self.sources: dict[tuple[str, str], int] = {}
+        self._whole: dict[int, Mapping] = {}
+        self._of: list[int] = []
+        self._here: list[list[tuple[int, int, int]]] = []
+        self._there: list[list[tuple[int, int, int]]] = []
+        self._axes: list[tuple[tuple[int, int], ...] | None] = []
+
+    def cut(self, number: int, shape: tuple[int, ...]) -> Pieces:
+        """The pieces of a piece that is all of a source of this shape."""
+        mapping, axes = self._whole[number], shape[: len(shape) - len(self.below)]
+        found = _Found(self.path, self.name, self.below)
+        found.add(mapping._replace(there=tuple(Axis(0, max(n, 1), max(n, 1), n) for n in axes)))
+        return found.pieces(len(mapping.here))
+
+    def pieces(self, ndim: int) -> Pieces:
+        """All of them, with the axes of an element that is an array behind the others."""
+        inner = np.array([(0, n, 1) for n in self.below], np.int64).reshape(1, -1, 3)
+        inner = np.repeat(inner, len(self._of), axis=0)
+        here, there = (
+            np.concatenate([np.array(one, np.int64).reshape(-1, ndim, 3), inner], axis=1)
+            for one in (self._here, self._there)
+        )
+        more = tuple((ndim + k, -1) for k in range(len(self.below)))
+        axes = tuple(None if one is None else (*one, *more) for one in self._axes)
+        return Pieces(np.array(self._of, np.int64), here, there, axes)
+
+    def add(self, mapping: Mapping) -> None:
+        """Cut a mapping into pieces."""
+        here, there = mapping.here, mapping.there
+        if not math.prod(axis.number for axis in here):
+            return
+        source = self.sources.setdefault((mapping.file, mapping.name), len(self.sources))
+        if there is None:
+            self._room(1)
+            self._whole[len(self._of)] = mapping
+            self._of.append(source)
+            ends = [(axis.at(0), axis.at(axis.number - 1)) for axis in here]
+            self._here.append([(low, high - low + 1, 1) for low, high in ends])
+            self._there.append([(0, 1, 1)] * len(here))
+            self._axes.append(None)
+            return
+        mine = [d for d, axis in enumerate(here) if axis.number != 1]
+        theirs = [d for d, axis in enumerate(there) if axis.number != 1]
+        lengths = [here[d].number for d in mine], [there[d].number for d in theirs]
+        if math.prod(lengths[0]) != math.prod(lengths[1]):
+            raise FormatError(
+                f"{self.path!r}: virtual dataset {self.name!r} maps {math.prod(lengths[0])} elements to "
+                f"{math.prod(lengths[1])} of {mapping.file}::{mapping.name}; the file is damaged, copy "
+                "it again",
+                code="hdf5-virtual",
+                path=self.path,
+            )
+        if lengths[0] == lengths[1]:
+            axes = dict(zip(theirs, mine, strict=True))
+            segments = [_segments(here[d], there[e], 0, here[d].number) for e, d in axes.items()]
+            self._room(math.prod(map(len, segments)))
+            first = tuple(axis.at(0) for axis in here), tuple(axis.at(0) for axis in there)
+            for chosen in itertools.product(*segments):
+                self._add(source, axes, first, dict(zip(axes, chosen, strict=True)))
+            return
+        # Sections of other shapes, with as many elements: runs along the last axes.
+        run = math.gcd(lengths[0][-1], lengths[1][-1])
+        self._room(math.prod(lengths[0]) // run)
+        axes = {theirs[-1]: mine[-1]}
+        for number in range(0, math.prod(lengths[0]), run):
+            places = [np.unravel_index(number, n) for n in lengths]
+            ours = dict(zip(mine, map(int, places[0]), strict=True))
+            other = dict(zip(theirs, map(int, places[1]), strict=True))
+            first = (
+                tuple(axis.at(ours.get(d, 0)) for d, axis in enumerate(here)),
+                tuple(axis.at(other.get(d, 0)) for d, axis in enumerate(there)),
+            )
+            begin = ours[mine[-1]], other[theirs[-1]]
+            for one in _segments(here[mine[-1]], there[theirs[-1]], begin, run):
+                self._add(source, axes, first, {theirs[-1]: one})
+
+    def _room(self, more: int) -> None:
+        if len(self._of) + more > MOST:
+            raise UnsupportedError(
+                f"{self.path!r}: virtual dataset {self.name!r} consists of more than {MOST} pieces; "
+                f"copy it with h5py, or h5repack -l {self.name}:CONTI",
+                code="hdf5-virtual",
+                path=self.path,
+            )
+
+    def _add(
+        self,
+        source: int,
+        axes: dict[int, int],
+        first: tuple[tuple[int, ...], tuple[int, ...]],
+        segments: dict[int, _Segment],
+    ) -> None:
+        """One piece: a segment for each axis of the source that goes along one of this dataset."""
+        here = [(start, 1, 1) for start in first[0]]
+        there = [(0, 1, 1)] * len(here)
+        for e, (start, begin, count, step, leap) in segments.items():
+            here[axes[e]], there[axes[e]] = (start, count, step), (begin, count, leap)
+        self._of.append(source)
+        self._here.append(here)
+        self._there.append(there)
+        self._axes.append(
+            tuple((axes[e], -1) if e in axes else (-1, at) for e, at in enumerate(first[1]))
+        )
+
+
+def _segments(here: Axis, there: Axis, first: int | tuple[int, int], count: int) -> list[_Segment]:
+    """`count` positions of both axes, from `first` on, as segments that have one step on each side."""
+    p, q = (first, first) if isinstance(first, int) else first
+    step, leap = here.step, there.step
+    if step is not None and leap is not None:
+        return [(here.at(p), there.at(q), count, step, leap)]
+    blocks = {axis.block for axis, one in ((here, step), (there, leap)) if one is None}
+    block = min(blocks)
+    if len(blocks) == 1 and p == q == 0 and block * block <= count:
+        # One lattice for each place in a block.
+        steps = [axis.stride if axis.step is None else axis.step * block for axis in (here, there)]
+        return [
+            (here.at(j), there.at(j), -(-(count - j) // block), steps[0], steps[1])
+            for j in range(block)
+        ]
+    ends: Sequence[int] = sorted(
+        {count}
+        | (set(range(-p % here.block, count, here.block)) if step is None else set())
+        | (set(range(-q % there.block, count, there.block)) if leap is None else set())
+    )
+    found, low = [], 0
+    for end in ends:
+        if end > low:
+            found.append((here.at(p + low), there.at(q + low), end - low, step or 1, leap or 1))
+            low = end
+    return found

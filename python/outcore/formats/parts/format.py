@@ -1,0 +1,460 @@
+"""
+Parts: one array in several files and folders, which a small manifest names.
+
+Problem. An array is to lie on several disks, or in a folder for each rank, and stay one thing for all
+who use it; and whoever has nothing but NumPy should be able to read each file.
+Idea. Each part is an ordinary ``.npy`` file. The rows of the array (indices of its slowest axis) go to
+the parts in *stripes*, in turns: stripe ``k`` is in part ``k % parts``, behind those that went there
+before. With stripes as long as a part that is a block for each part. To the core it is one array that
+lies in pieces of files (`Strided`), so nothing above knows of it. ``NAME.parts`` is the manifest::
+
+    {"format": "outcore parts", "version": 1, "id": "53f0c2a9d1e84b70",
+     "shape": [1000, 3000], "dtype": "<f8", "order": "C", "stripe": 250,
+     "parts": ["field-53f0c2a9d1e84b70-0.npy", "/disk2/field-53f0c2a9d1e84b70-1.npy"]}
+
+Paths are relative to the folder of the manifest, or absolute. `part_files` makes, replaces and removes
+parts and manifest, so that a crash leaves the old array or the new one.
+
+Rows that are appended go into further stripes, at the ends of the parts: a part may have more rows than
+the manifest says, and these are not the array's. So parts become longer before the manifest tells a
+greater length, and shorter after it has told a smaller one: its rename is the step that counts.
+
+Invariants. Every part is looked at when the array is opened: one that is missing, too short, or not of
+this array (another dtype, order, or length of an axis but the slowest) is named in the error. Rows
+behind the end are cut off before new ones get their place.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import errno
+import math
+import operator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from outcore import _core
+from outcore.errors import FormatError, OutcoreError, StorageError, UnsupportedError, UsageError
+from outcore.formats import durable, homes, raw
+from outcore.formats.format import Format, HasFiles, Resizable
+from outcore.formats.layout import ArrayInfo, Part, Strided
+from outcore.formats.npy import Npy
+from outcore.formats.parts import files as part_files
+from outcore.formats.parts.manifest import (
+    MOST_PARTS,
+    MOST_STRIPES,
+    Manifest,
+    manifest_of,
+    part_name,
+)
+from outcore.formats.paths import path_names
+from outcore.formats.spec import Spec, byte_strides
+
+#: Bytes of a stripe, about, of an array that has no rows yet: as long as a part would be nothing.
+_STRIPE = 4 << 20
+_PROBED = 256
+# So often an array is opened anew because another took its place meanwhile.
+_TRIES = 5
+_NPY = Npy()
+
+
+@dataclass(frozen=True, slots=True)
+class InParts(ArrayInfo):
+    """An array with the manifest that told of it, or will, and its parts; these may have more rows."""
+
+    manifest: Manifest | None = field(default=None, compare=False, repr=False)
+    held: tuple[ArrayInfo, ...] = field(default=(), compare=False, repr=False)
+
+
+class Parts(Format, Resizable, HasFiles):
+    """Arrays in several ``.npy`` files, which a manifest names."""
+
+    name = "parts"
+    suffixes = (".parts",)
+
+    def recognise(self, path: str) -> bool:
+        """Whether a file begins as a manifest does."""
+        try:
+            with builtins.open(path, "rb") as file:
+                return file.read(_PROBED).lstrip().startswith(b'{"format": "outcore parts"')
+        except OSError:
+            return False
+
+    def describe(
+        self,
+        path: str,
+        inner: str | None,
+        writable: bool,
+        *,
+        where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    ) -> InParts:
+        """
+        Read the manifest, and the header of each part.
+
+        Parameters
+        ----------
+        where
+            Folders of parts, of an array that was moved or copied since it was made with parts in other
+            folders than that of its manifest.
+
+        Raises
+        ------
+        FormatError
+            ``bad-part``: a part is of another array; ``file-too-short``, ``bad-header``: it is damaged.
+        StorageError
+            ``not-found``: a part is missing.
+        """
+        _no_inner(path, inner)
+        folders = [] if where is None else path_names(where)
+        for _ in range(_TRIES):
+            manifest = manifest_of(path, folders)
+            try:
+                infos = [
+                    _part(path, manifest, number, writable) for number in range(len(manifest.parts))
+                ]
+            except OutcoreError:
+                # Else it has other parts, or fewer rows in these.
+                if manifest_of(path, folders) == manifest:
+                    raise
+            else:
+                return _info(path, manifest, infos)
+        raise StorageError(
+            f"{path!r} is replaced again and again; open it when that has ended",
+            code="file-changed",
+            path=path,
+        )
+
+    def create(
+        self,
+        path: str,
+        inner: str | None,
+        spec: Spec,
+        *,
+        where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+        parts: int | None = None,
+        stripe: int | None = None,
+    ) -> ArrayInfo:
+        """
+        Make the parts, then the manifest.
+
+        Parameters
+        ----------
+        where
+            Folders that exist, which take parts in turns; by default that of the manifest.
+        parts
+            How many there are: by default one for each folder.
+        stripe
+            Rows that lie in one part before it is the turn of the next: by default as many as a part
+            has; of an array without rows, which is to grow, as many as 4 MiB hold.
+        """
+        _no_inner(path, inner)
+        raw.refuse(self.name, path, spec, chunks=True, attrs=True, dims=True)
+        place = os.path.realpath(path)
+        folders = [os.path.dirname(place)] if where is None else path_names(where)
+        count = _count("parts", len(folders) if parts is None else parts, path)
+        count = count if spec.shape else 1
+        order = spec.order if len(spec.shape) > 1 else "C"
+        rows = (spec.shape[0 if order == "C" else -1]) if spec.shape else 1
+        row = max(_row_bytes(spec.shape, order, spec.dtype), 1)
+        share = -(-rows // count) or max(_STRIPE // row, 1)
+        turn = share if stripe is None else _count("stripe", stripe, path)
+        if count > MOST_PARTS or -(-rows // turn) > MOST_STRIPES:
+            raise UsageError(
+                f"{path!r}: {count} parts with {-(-rows // turn)} stripes; at most {MOST_PARTS} and "
+                f"{MOST_STRIPES}: pass a larger stripe=",
+                code="bad-chunks",
+                path=path,
+            )
+        for folder in folders:
+            with durable.os_errors("looking at the folder of parts,", folder):
+                if not os.path.isdir(folder):
+                    os.stat(folder)
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
+        name = os.urandom(8).hex()
+        files = tuple(
+            part_name(os.path.realpath(folders[k % len(folders)]), place, name, k)
+            for k in range(count)
+        )
+        manifest = Manifest(place, name, spec.shape, spec.dtype, order, turn, files)
+        document = manifest.document()
+        infos = []
+        with part_files.Change(place, path) as change:
+            change.refuse_existing(exclusive=spec.exclusive)
+            change.note(name, files)
+            homes.admit(files, name, os.path.dirname(place))
+            for number, file in enumerate(files):
+                one = replace(spec, shape=manifest.shape_of(number), order=order, exclusive=True)
+                infos.append(_NPY.create(file, None, one))
+            change.publish(document, exclusive=spec.exclusive)
+        return _info(path, manifest, infos)
+
+    @contextlib.contextmanager
+    def alone(self, info: ArrayInfo) -> Iterator[ArrayInfo]:
+        """Keep others from changing the array, its length too; the array as its manifest says by now."""
+        known = _manifest(info)
+        with part_files.Change(known.path, info.path):
+            now = self.describe(known.path, None, False, where=known.where or None)
+            if _manifest(now).id != known.id:
+                raise _changed(
+                    info.path, "was replaced by another array since it was opened; open it"
+                )
+            yield replace(now, path=info.path)
+
+    def reserve(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """
+        Space in the parts for a longer array; their headers, and the manifest, still tell the old shape.
+
+        What a change that was killed left behind the old end goes before.
+        """
+        raw.growth_axis(info, shape)
+        new = _as_long(_manifest(info), shape)
+        held = [_NPY.reserve(one, new.shape_of(k)) for k, one in enumerate(_cut(info))]
+        return _info(info.path, new, held)
+
+    def resize(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """
+        Change the length of the slowest axis: one rename of the manifest.
+
+        Parts become longer before it, each with its elements, and shorter after it.
+        """
+        raw.growth_axis(info, shape)
+        told = manifest_of(_manifest(info).path, _manifest(info).where)
+        new = _as_long(told, shape)
+        try:
+            room = self.reserve(info, shape) if new.rows > _manifest(info).rows else info
+            held = _headers(_parts(room), told, new, operator.gt)
+            part_files.rewrite(new.path, new.document())
+            return _info(info.path, new, _headers(held, told, new, operator.lt))
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to tell
+                self.release(info)
+            raise
+
+    def release(self, info: ArrayInfo) -> None:
+        """Give back what was reserved for an array that did not become longer after all."""
+        known = _manifest(info)
+        for one in _cut(self.describe(known.path, None, True, where=known.where or None)):
+            _NPY.release(one)
+
+    def files(self, path: str) -> tuple[str, ...]:
+        """The manifest, and the parts."""
+        manifest = manifest_of(path)
+        return (path, *manifest.parts)
+
+    def copy(
+        self, source: str, target: str, *, exclusive: bool, where: Sequence[str] | None = None
+    ) -> None:
+        """
+        Copy parts and manifest.
+
+        Parts beside the manifest go beside the new one, others into their folder; or all into `where`,
+        in turns.
+        """
+        manifest = manifest_of(source)
+        place = os.path.realpath(target)
+        fresh = _elsewhere(manifest, place, where)
+        with part_files.Change(place, target) as change:
+            change.refuse_existing(exclusive=exclusive)
+            change.note(fresh.id, fresh.parts)
+            homes.admit(fresh.parts, fresh.id, os.path.dirname(place))
+            for old, new in zip(manifest.parts, fresh.parts, strict=True):
+                durable.copy_file(old, new, exclusive=True)
+            if manifest_of(source) != manifest:  # parts may be shorter than they were
+                raise _changed(source, "was changed while it was copied; copy it")
+            change.publish(fresh.document(), exclusive=exclusive)
+
+    def move(self, source: str, target: str, *, exclusive: bool) -> None:
+        """
+        Rename the manifest; parts that lie beside it come along into another folder, others stay.
+
+        In steps of which each leaves one array: under the old name, and then under the new one.
+        """
+        here, place = os.path.realpath(source), os.path.realpath(target)
+        near = os.path.dirname(place) == os.path.dirname(here)
+        with contextlib.ExitStack() as both:
+            # Nobody appends meanwhile. Who wants the same two takes them in the same order.
+            names = sorted([(here, source), (place, target)])
+            held = {name: both.enter_context(part_files.Change(name, said)) for name, said in names}
+            manifest, change = manifest_of(source), held[place]
+            if not near:
+                # It has to mean the same there.
+                homes.admit(manifest.parts, manifest.id, os.path.dirname(place))
+                held[here].publish(manifest.document(absolute=True), exclusive=False)
+            change.refuse_existing(exclusive=exclusive)
+            change.take(here, exclusive=exclusive)
+            if near:
+                return
+            with durable.os_errors("renaming to", target):
+                _core.fsync_folder(manifest.path)
+                fresh = _elsewhere(manifest, place, None)
+                change.note(fresh.id, fresh.parts)
+                homes.admit(fresh.parts, fresh.id, os.path.dirname(place))
+                for old, new in zip(manifest.parts, fresh.parts, strict=True):
+                    os.link(old, new)
+                    _core.fsync_folder(new)
+            change.publish(fresh.document(), exclusive=False)
+
+    def remove(self, path: str) -> None:
+        """Remove the manifest, then the parts."""
+        part_files.remove(path)
+
+    def take_place(self, fresh: str, target: str, exclusive: bool) -> None:
+        """Give a complete array the name of the one that it replaces."""
+        part_files.take_place(fresh, target, exclusive)
+
+
+def _part(path: str, manifest: Manifest, number: int, writable: bool) -> ArrayInfo:
+    """One part, looked at."""
+    file = manifest.parts[number]
+    said = f"part {number} of {len(manifest.parts)} of {path!r}"
+    try:
+        if durable.is_special(file):
+            raise FormatError(
+                f"{file!r} is a pipe, a device or a socket; put the part back that was there",
+                code="not-regular",
+                path=file,
+            )
+        info = _NPY.describe(file, None, writable)
+    except OutcoreError as error:
+        error.message = f"{said}: {error.message}"
+        raise
+    shape, order = manifest.shape_of(number), manifest.order
+    # Of one element, or none, both orders are the same.
+    same = info.order == order or math.prod(info.shape) <= 1 or len(shape) <= 1
+    if not _goes_on(info.shape, shape, manifest.axis) or info.dtype != manifest.dtype or not same:
+        raise FormatError(
+            f"{said}: {file!r} has shape {info.shape}, dtype {info.dtype} and order {info.order}, but "
+            f"should have {shape}, {manifest.dtype} and {order}: it is of another array; put the part "
+            "back that was there",
+            code="bad-part",
+            path=file,
+        )
+    return info
+
+
+def _goes_on(found: tuple[int, ...], shape: tuple[int, ...], axis: int) -> bool:
+    """Whether a part has all rows of `shape`, and perhaps more."""
+    across = found[:axis] + found[axis + 1 :] == shape[:axis] + shape[axis + 1 :]
+    return across and len(found) == len(shape) and found[axis:] >= shape[axis:]
+
+
+def _cut(info: ArrayInfo) -> list[ArrayInfo]:
+    """The parts, of which each is made as long as the manifest says."""
+    shapes = [_manifest(info).shape_of(k) for k in range(len(_parts(info)))]
+    return [
+        _NPY.resize(one, shape) if one.shape != shape else one
+        for one, shape in zip(_parts(info), shapes, strict=True)
+    ]
+
+
+def _headers(
+    held: list[ArrayInfo], told: Manifest, new: Manifest, which: Callable[[int, int], bool]
+) -> list[ArrayInfo]:
+    """Let those parts say how many rows they have now which are more, or fewer, than was `told`."""
+    return [
+        _NPY.resize(one, new.shape_of(k)) if which(new.rows_of(k), told.rows_of(k)) else one
+        for k, one in enumerate(held)
+    ]
+
+
+def _as_long(manifest: Manifest, shape: tuple[int, ...]) -> Manifest:
+    """The manifest of a longer, or shorter, array."""
+    new = replace(manifest, shape=shape)
+    if new.stripes > MOST_STRIPES:
+        raise UnsupportedError(
+            f"{manifest.path!r}: shape {shape} is {new.stripes} stripes of {new.stripe} rows, at most "
+            f"{MOST_STRIPES} are possible; convert the array to another one with a larger stripe=",
+            code="cannot-resize",
+            path=manifest.path,
+        )
+    return new
+
+
+def _manifest(info: ArrayInfo) -> Manifest:
+    if not isinstance(info, InParts) or info.manifest is None:
+        raise UsageError(f"{info.path!r} is not in parts", code="bad-layout", path=info.path)
+    return info.manifest
+
+
+def _parts(info: ArrayInfo) -> list[ArrayInfo]:
+    return list(info.held) if isinstance(info, InParts) else []
+
+
+def _changed(path: str, what: str) -> StorageError:
+    return StorageError(f"{path!r} {what} again", code="file-changed", path=path)
+
+
+def _elsewhere(manifest: Manifest, place: str, where: Sequence[str] | None) -> Manifest:
+    """The same array with a manifest at `place`, and parts of other names."""
+    here, there = os.path.dirname(manifest.path), os.path.dirname(place)
+    array_id = os.urandom(8).hex()
+    parts = []
+    for number, part in enumerate(manifest.parts):
+        folder = os.path.dirname(part)
+        if where is not None:
+            folder = os.path.realpath(where[number % len(where)])
+        elif folder == here:
+            folder = there
+        parts.append(part_name(folder, place, array_id, number))
+    return replace(manifest, path=place, id=array_id, parts=tuple(parts))
+
+
+def _row_bytes(shape: tuple[int, ...], order: str, dtype: np.dtype[Any]) -> int:
+    """Bytes of an index of the slowest axis."""
+    return math.prod(shape[1:] if order == "C" else shape[:-1]) * dtype.itemsize
+
+
+def _info(path: str, manifest: Manifest, infos: Sequence[ArrayInfo]) -> InParts:
+    """The array, whose pieces are stripes in the order of rows."""
+    held: list[Part] = []
+    for info in infos:
+        if isinstance(info.layout, Strided):  # it is: a .npy file
+            held.append(info.layout.parts[0])
+    row = _row_bytes(manifest.shape, manifest.order, manifest.dtype)
+    count = len(held)
+    turn = manifest.stripe if count > 1 else max(manifest.rows, 1)
+    pieces: list[Part] = []
+    for first in range(0, manifest.rows if row else 0, turn):
+        part, rows = held[first // turn % count], min(turn, manifest.rows - first)
+        behind = first // turn // count * turn
+        pieces.append(Part(part.path, part.offset + behind * row, rows * row, part.origin))
+    return InParts(
+        path=path,
+        format=Parts.name,
+        shape=manifest.shape,
+        dtype=manifest.dtype,
+        layout=Strided(
+            tuple(pieces) or (replace(held[0], nbytes=0),),
+            byte_strides(manifest.shape, manifest.dtype.itemsize, manifest.order),
+        ),
+        order=manifest.order,
+        extra={"parts": manifest.parts, "stripe": manifest.stripe, "id": manifest.id},
+        manifest=manifest,
+        held=tuple(infos),
+    )
+
+
+def _count(name: str, value: Any, path: str) -> int:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise UsageError(
+            f"{path!r}: {name}={value!r} is no number of at least 1", code="bad-chunks", path=path
+        )
+    return count
+
+
+def _no_inner(path: str, inner: str | None) -> None:
+    if inner is not None:
+        raise UsageError(
+            f"{path!r}: a manifest of parts names one array, there is no {inner!r} in it; drop the '::'",
+            code="no-such-array",
+            path=path,
+        )

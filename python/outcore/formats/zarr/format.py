@@ -1,0 +1,280 @@
+"""
+What both versions of Zarr have in common: `ZarrFormat`.
+
+Problem. What a group says of itself may stand several times: in its folder, in its own consolidated
+metadata, and in those of the groups above it, which others bring up to date at the same time.
+Idea. Both versions derive from one class. They differ in their documents: `zarr2` and `zarr3` say how
+these are read, listed and changed.
+Invariants. As in `zarr2` and `zarr3`. Attributes are changed under the lock of the document that makes
+the group, and nothing else in it; then come the copies. A group is never replaced, but a whole store is,
+if nothing else is in its folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from outcore.errors import FormatError
+from outcore.formats.documents import Document
+from outcore.formats.format import (
+    Format,
+    HasCodecs,
+    HasGroups,
+    KeepsAttributes,
+    LeavesOldBytes,
+    Resizable,
+    Stages,
+)
+from outcore.formats.groups import is_empty
+from outcore.formats.layout import ArrayInfo, Codec
+from outcore.formats.members import Kind, Member, Members, no_group, stem
+from outcore.formats.zarr import codecs as zarr_codecs
+from outcore.formats.zarr import grid as zarr_grid
+from outcore.formats.zarr import staged as zarr_staged
+from outcore.formats.zarr.store import changed_attributes, publish, write_document
+from outcore.formats.zarr.store import check_writable as check_folder
+from outcore.formats.zarr.tree import (
+    Node,
+    check_only_nodes,
+    full_name,
+    node_folder,
+    place,
+    split_node,
+)
+
+
+class ZarrFormat(Format, Resizable, LeavesOldBytes, KeepsAttributes, HasCodecs, Stages, HasGroups):
+    """
+    Zarr, of either version.
+
+    Attributes
+    ----------
+    version
+        Version of the specification.
+    group_file
+        Document that makes a folder a group.
+    dims_attribute
+        Attribute with the names of axes, or None if the document of an array has them.
+    """
+
+    is_folder = True
+    new_codec = Codec("zstd", {"level": 0})
+    version: ClassVar[int]
+    group_file: ClassVar[str]
+    dims_attribute: ClassVar[str | None] = None
+
+    # Documents, which differ between the versions
+
+    @staticmethod
+    @abstractmethod
+    def node(folder: str) -> Node | None:
+        """Return the node of a folder, or None."""
+
+    @staticmethod
+    @abstractmethod
+    def kind_of_node(folder: str) -> Kind | None:
+        """Return what the documents of a folder say that it is, or None."""
+
+    @staticmethod
+    @abstractmethod
+    def nodes_below(
+        folder: str, *, deep: bool, drop: Collection[str] = ()
+    ) -> Iterable[tuple[tuple[str, ...], bool]]:
+        """Iterate over the nodes below a group: their names, and whether they are arrays."""
+
+    @staticmethod
+    @abstractmethod
+    def is_group(folder: str) -> bool:
+        """Return whether a folder is a group of this version."""
+
+    @staticmethod
+    @abstractmethod
+    def group_documents(attrs: Document) -> Mapping[str, Document]:
+        """Return the documents of a new group, by the names of their files."""
+
+    @staticmethod
+    @abstractmethod
+    def change_group(folder: str, edit: Callable[[Document], Document]) -> Document | None:
+        """Change the attributes of a group, under its lock; None if it has no document of its own."""
+
+    @staticmethod
+    @abstractmethod
+    def tell_groups(folder: str, documents: Mapping[str, Document]) -> None:
+        """Bring the consolidated metadata of the groups above a node up to date."""
+
+    # Arrays
+
+    def alone(self, info: ArrayInfo) -> contextlib.AbstractContextManager[ArrayInfo]:
+        """Keep others from changing the shape; the context is the array with its current shape."""
+        return zarr_grid.alone(info, lambda root: self.describe(root, None, True))
+
+    def reserve(self, info: ArrayInfo, shape: tuple[int, ...]) -> ArrayInfo:
+        """Make room for a longer array."""
+        return zarr_grid.reserve(info, shape)
+
+    def release(self, info: ArrayInfo) -> None:
+        """Release what was reserved for an array that did not grow."""
+        zarr_grid.release(self.describe(zarr_grid.source_of(info).root, None, True))
+
+    def stale(self, info: ArrayInfo, shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+        """Iterate over the sections of a longer array that would show old bytes."""
+        return zarr_grid.stale(info, shape)
+
+    def can_encode(self, codec: Codec, dtype: np.dtype[Any]) -> bool:
+        """Return whether a new array can have a codec."""
+        return zarr_codecs.takes(codec, dtype, self.version)
+
+    # Arrays that are not complete
+
+    def staged(self, path: str, inner: str) -> str | None:
+        """Return the path under which a new array grows."""
+        return zarr_staged.staged(path, inner)
+
+    def prepare(self, path: str, inner: str) -> None:
+        """Remove what an earlier attempt left, and prepare the hidden folder."""
+        zarr_staged.prepare(path, inner)
+
+    def discard(self, path: str, inner: str) -> None:
+        """Remove an array that is not complete."""
+        zarr_staged.discard(path, inner)
+
+    def check_place(self, path: str, inner: str, exclusive: bool) -> None:
+        """Raise what `publish` would raise."""
+        zarr_staged.check_place(path, inner, self.is_group, exclusive)
+
+    # Groups
+
+    def kind_of(self, path: str, inner: str | None) -> Kind | None:
+        """What the documents of a node say that it is."""
+        found: Kind | None = self.kind_of_node(os.path.join(path, *split_node(inner, path)))
+        return found
+
+    def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
+        """Names and kinds, in the order of names; what cannot be read is taken for an array."""
+        names = split_node(inner, path)
+        folder = os.path.join(path, *names)
+        if self.kind_of(path, inner) != "group":
+            raise _no_group(full_name(path, names))
+        found = self.nodes_below(folder, deep=deep)
+        return [("/".join(names), "array" if is_array else "group") for names, is_array in found]
+
+    def describe_group(self, path: str, inner: str, drop: Collection[str]) -> Members:
+        """The group, and the arrays directly in it; or an array, as if it were alone in a group."""
+        names = split_node(inner, path)
+        folder = os.path.join(path, *names)
+        found: Node | None = self.node(folder)
+        if found is None:
+            raise no_group(path, inner, "there is no Zarr group of this version")
+        if found.is_array:
+            info = self.describe(path, inner if names else None, False)
+            name = names[-1] if names else stem(path)
+            return Members(path, inner, self.name, arrays={name: Member.of(info)})
+        arrays: dict[str, Member] = {}
+        groups: list[str] = []
+        for (name,), is_array in self.nodes_below(folder, deep=False, drop=drop):
+            if is_array:
+                arrays[name] = self._describe_member(path, (*names, name))
+            else:
+                groups.append(name)
+        # Without what NCZarr keeps there for itself.
+        attrs = {key: one for key, one in found.attrs.items() if not key.lower().startswith("_nc")}
+        identity = (os.path.realpath(folder), 0)
+        return Members(path, inner, self.name, attrs, arrays, tuple(groups), identity=identity)
+
+    def _describe_member(self, path: str, names: tuple[str, ...]) -> Member:
+        """An array of a group, whether it can be read or not."""
+        try:
+            return Member.of(self.describe(path, "/" + "/".join(names), False))
+        except FormatError as error:
+            refused = error
+        try:
+            node: Node | None = self.node(os.path.join(path, *names))
+        except FormatError:
+            node = None
+        document, attrs = ({}, {}) if node is None else (node.document, node.attrs)
+        dims_in = self.dims_attribute
+        told = attrs.get(dims_in) if dims_in else document.get("dimension_names")
+        lengths = document.get("shape")
+        shape = tuple(lengths) if isinstance(lengths, list) else ()
+        dims = tuple(told) if isinstance(told, list) and len(told) == len(shape) else None
+        attrs = {key: one for key, one in attrs.items() if key != dims_in}
+        return Member(full_name(path, names), shape, dims, attrs, refused=refused)
+
+    def group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
+        """Its attributes."""
+        names = split_node(inner, path)
+        found: Node | None = self.node(os.path.join(path, *names))
+        if found is None or found.is_array:
+            raise _no_group(full_name(path, names))
+        return found.attrs
+
+    def check_group_writable(self, path: str, inner: str | None) -> None:
+        """Raise `StorageError` if its folder cannot be written."""
+        names = split_node(inner, path)
+        folder = node_folder(path, names)
+        if not os.path.lexists(os.path.join(folder, self.group_file)):
+            raise _only_told(full_name(path, names))
+        check_folder(folder)
+
+    def set_group_attrs(
+        self,
+        path: str,
+        inner: str | None,
+        attrs: Mapping[str, Any],
+        drop: Collection[str] | None,
+    ) -> Mapping[str, Any]:
+        """Set attributes and drop others (None: all), there, and wherever they are told."""
+        names = split_node(inner, path)
+        name = full_name(path, names)
+
+        def edit(old: Document) -> Document:
+            return changed_attributes(old, attrs, drop, name)
+
+        changed: Document | None = self.change_group(node_folder(path, names), edit)
+        if changed is None:
+            raise _only_told(name)
+        return changed
+
+    def create_group(
+        self, path: str, inner: str | None, attrs: Mapping[str, Any], replace: bool
+    ) -> None:
+        """Make a group, and those above it if they are missing."""
+        names = split_node(inner, path)
+        given = changed_attributes({}, attrs, None, full_name(path, names))
+        documents = self.group_documents(given)
+        target = node_folder(path, names)
+        if replace and os.path.isdir(target):
+            check_only_nodes(target)
+
+            def build(folder: str) -> None:
+                for file, document in documents.items():
+                    write_document(os.path.join(folder, file), document)
+
+            publish(target, build, exclusive=False)
+            return
+        # A folder without anything in it may become a store.
+        empty = is_empty(target)
+        made = place(path, names, documents, self.group_documents({}), self.is_group, not empty)
+        for folder, files in made.nodes:
+            self.tell_groups(folder, files)
+
+
+def _no_group(name: str) -> FormatError:
+    return FormatError(
+        f"{name!r} is no group; `outcore ls` lists what is there", code="not-a-group", path=name
+    )
+
+
+def _only_told(name: str) -> FormatError:
+    return FormatError(
+        f"{name!r} has no metadata of its own: only those of a group above tell of it, or it was "
+        "removed; open it for reading, or create it",
+        code="not-a-group",
+        path=name,
+    )

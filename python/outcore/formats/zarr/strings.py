@@ -1,0 +1,460 @@
+"""
+Text and bytes of variable length in Zarr stores.
+
+Problem. A chunk of text holds its elements one behind the other, each with its length: nobody knows how
+many bytes it has before it is decoded. Idea. The encoded chunk says so itself, in the header of its
+frame. So its byte codecs are undone by the core, as those of a chunk of that many bytes; elements are
+then cut out here, which is all that ``vlen-utf8`` and ``vlen-bytes`` are: a count, and lengths (u32).
+Invariants. Memory for what is decoded is counted before it is decoded. A frame that does not say what it
+holds, and lengths that do not add up, are refused.
+
+References: numcodecs, ``VLenUTF8``; zarr-extensions, data type ``string``, codec ``vlen-utf8``.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import os
+import reprlib
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcore import _core
+from outcore.base.hints import Hints
+from outcore.errors import BudgetError, FormatError
+from outcore.formats import durable
+from outcore.formats.documents import Document, Judge
+from outcore.formats.layout import (
+    ArrayInfo,
+    Chunked,
+    Codec,
+    FileSource,
+    ShardSource,
+    TableSource,
+)
+from outcore.formats.texts import Texts
+from outcore.formats.zarr import codecs as zarr_codecs
+from outcore.formats.zarr import shards as zarr_shards
+from outcore.formats.zarr.chunks import chunk_path
+
+__all__ = ["described", "is_text_v2", "is_text_v3", "pipeline_v2", "pipeline_v3"]
+
+# What stands in place of an element: the core never sees one.
+STANDS_FOR = np.dtype("u1")
+
+_CODECS = {"vlen-utf8": "utf-8", "vlen-bytes": None}
+# Names of data types, and how elements are encoded.
+_V3 = {
+    "string": "vlen-utf8",
+    "variable_length_utf8": "vlen-utf8",
+    "bytes": "vlen-bytes",
+    "variable_length_bytes": "vlen-bytes",
+}
+# Of these the frame says how many bytes it holds.
+_FRAMES = ("zstd", "blosc", "lz4", "gzip", "deflate")
+
+
+def is_text_v3(document: Document) -> bool:
+    """Whether an array of version 3 has elements of variable length."""
+    kind = document.get("data_type")
+    name = kind.get("name") if isinstance(kind, dict) else kind
+    return isinstance(name, str) and name in _V3
+
+
+def is_text_v2(document: Document) -> bool:
+    """The same of version 2: objects that a filter for text or bytes encodes."""
+    filters = document.get("filters")
+    first = filters[0] if isinstance(filters, list) and filters else None
+    name = first.get("id") if isinstance(first, dict) else None
+    return document.get("dtype") == "|O" and isinstance(name, str) and name in _CODECS
+
+
+def pipeline_v3(value: Any, kind: Any, chunks: tuple[int, ...], judge: Judge) -> Any:
+    """The way from the elements of a chunk to stored bytes."""
+    name, _ = judge.named(kind, "data_type")
+    steps = judge.sequence(value, "codecs")
+    if len(steps) == 1 and judge.named(steps[0], "codec")[0] == "sharding_indexed":
+        options = judge.named(steps[0], "codec")[1]
+        inside = _plain(name, options.get("codecs", []), judge)
+        shards = {"name": "sharding_indexed", "configuration": {**options, "codecs": inside}}
+        plain = [shards]
+    else:
+        plain = _plain(name, steps, judge)
+    return _checked(zarr_codecs.from_v3(plain, chunks, STANDS_FOR, judge), judge)
+
+
+def _plain(name: str, value: Any, judge: Judge) -> list[Any]:
+    """Codecs of text as if its elements were bytes: to the rest it is so."""
+    steps = judge.sequence(value, "codecs")
+    names = [judge.named(step, "codec")[0] for step in steps]
+    if _V3[name] not in names or names[0] not in ("transpose", _V3[name]):
+        raise judge.unsupported(f"data_type {name} without the codec {_V3[name]}")
+    return [
+        {"name": "bytes"} if name in _CODECS else step
+        for name, step in zip(names, steps, strict=True)
+    ]
+
+
+def pipeline_v2(document: Document, chunks: tuple[int, ...], judge: Judge) -> Any:
+    """The same of version 2."""
+    rest = document["filters"][1:] or None
+    found = zarr_codecs.from_v2(
+        rest, document.get("compressor"), document.get("order"), chunks, STANDS_FOR, judge
+    )
+    return _checked(found, judge)
+
+
+def _checked(pipeline: Any, judge: Judge) -> Any:
+    frames = [codec.name for codec in pipeline.codecs if codec.name != "crc32c"]
+    if len(frames) > 1 or any(name not in _FRAMES for name in frames):
+        raise judge.unsupported(f"text of variable length with the codecs {', '.join(frames)}")
+    return pipeline
+
+
+def described(info: ArrayInfo, encoding_name: str, missing: Any, judge: Judge) -> Texts:
+    """
+    An array of text, of what is known of it but for its elements.
+
+    Parameters
+    ----------
+    info
+        Of dtype `STANDS_FOR`.
+    encoding_name
+        ``vlen-utf8`` or ``vlen-bytes``.
+    missing
+        The fill value, as the document has it.
+    judge
+        Of the document.
+    """
+    # Of version 2, 0 is what libraries write that have no fill value for objects.
+    stated = missing is not None and missing != 0
+    missing = missing if stated else ""
+    encoding, raw = _CODECS[encoding_name], judge.text(missing, "fill_value").encode()
+    if encoding is None:
+        try:
+            raw = base64.b64decode(raw, validate=True)
+        except ValueError:
+            raise judge.bad(f"fill_value {reprlib.repr(missing)} is not base64") from None
+    told = {one.name: getattr(info, one.name) for one in fields(ArrayInfo)}
+    chunk = partial(_chunk, _Indexes())
+    return Texts(**told, encoding=encoding, missing=raw, stated=stated, chunk=chunk)
+
+
+def name_v3(document: Document) -> str:
+    """The codec of the data type of an array of version 3."""
+    kind = document["data_type"]
+    return _V3[kind["name"] if isinstance(kind, dict) else kind]
+
+
+def _chunk(indexes: _Indexes, info: ArrayInfo, at: tuple[int, ...]) -> list[bytes] | None:
+    """All elements of a chunk, in the order in which they are stored; None if there is none."""
+    layout = info.layout
+    assert isinstance(layout, Chunked)
+    place = _place(layout, at, indexes)
+    if place is None:
+        return None
+    raw = _decoded(place, layout.codecs, info.path)
+    if raw is None:
+        return None
+    with raw[1]:
+        return _elements(raw[0], math.prod(layout.chunks), place.file)
+
+
+class _Place(NamedTuple):
+    """Where the bytes of a chunk are."""
+
+    file: str
+    offset: int
+    #: How many; None: all of the file.
+    nbytes: int | None
+    #: Which codecs it left out.
+    mask: int = 0
+
+
+def _place(layout: Chunked, at: tuple[int, ...], indexes: _Indexes) -> _Place | None:
+    """Where a chunk is; None if it is missing."""
+    source = layout.source
+    if isinstance(source, FileSource):
+        return _Place(chunk_path(source.root, source.prefix, source.separator, at), 0, None)
+    if isinstance(source, ShardSource):
+        return _in_shard(source, at, indexes)
+    assert isinstance(source, TableSource)
+    ((offset, nbytes, mask),) = source.fetch(at, (1,) * len(at)).tolist()
+    return None if offset < 0 else _Place(source.path, offset, nbytes, mask)
+
+
+def _in_shard(source: ShardSource, at: tuple[int, ...], indexes: _Indexes) -> _Place | None:
+    """Where a chunk of a shard is; None if it, or the shard, is missing."""
+    both = list(zip(at, source.per_shard, strict=True))
+    shard = [a // k for a, k in both]
+    file = chunk_path(source.root, source.prefix, source.separator, shard)
+    with durable.os_errors("reading", file):
+        try:
+            fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            found = os.fstat(fd)
+            state = (file, found.st_ino, found.st_size, found.st_mtime_ns)
+            rows = indexes.of(source, state, fd)
+        finally:
+            os.close(fd)
+    offset, nbytes, _ = rows[tuple(a % k for a, k in both)].tolist()
+    return None if offset < 0 else _Place(file, offset, nbytes)
+
+
+class _Indexes:
+    """Indexes of shards of an array, read once for the chunks that are read one after another."""
+
+    def __init__(self) -> None:
+        self._kept: dict[_State, tuple[NDArray[np.int64], _core.Reservation]] = {}
+
+    def of(self, source: ShardSource, state: _State, fd: int) -> NDArray[np.int64]:
+        """The index of a shard in this state of its file."""
+        known = self._kept.get(state)
+        if known is not None:
+            return known[0]
+
+        def damaged(what: str) -> FormatError:
+            return FormatError(
+                f"{state[0]!r}: {what}; the shard is damaged, write it again",
+                code="chunk-table-damaged",
+                path=state[0],
+            )
+
+        rows = zarr_shards.index(fd, 0, state[2], source, "the shard", damaged)
+        try:
+            held = _core.Reservation("index of a shard", rows.nbytes, False)
+        except BudgetError:
+            return rows
+        # In the order of the array some rows of shards take turns.
+        while len(self._kept) >= _SHARDS:
+            self._kept.pop(next(iter(self._kept)), None)
+        self._kept[state] = rows, held
+        return rows
+
+
+# Path, inode, size and time of the bytes of a file: a shard that is written anew has another one.
+_State = tuple[str, int, int, int]
+# Indexes of shards that are kept.
+_SHARDS = 16
+
+
+def _decoded(
+    place: _Place, codecs: tuple[Codec, ...], path: str
+) -> tuple[NDArray[np.uint8], _core.Reservation] | None:
+    """The bytes of a chunk without its codecs, counted; None if there is no such file."""
+    file, offset, nbytes, mask = place
+    codecs = tuple(codec for k, codec in enumerate(codecs) if not mask >> k & 1)
+    with durable.os_errors("reading", file):
+        try:
+            fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            nbytes = os.fstat(fd).st_size - offset if nbytes is None else nbytes
+            if codecs and codecs[-1].name == "zip":
+                size = _size(_Inflated(fd, offset, nbytes), codecs[:-1], path)
+            else:
+                size = _size(_Stored(fd, offset, nbytes), codecs, path)
+        finally:
+            os.close(fd)
+    held = _core.Reservation("a chunk of text", max(size, 1))
+    try:
+        row = np.array([[offset, nbytes, 0]], np.int64)
+        source = TableSource(
+            file, lambda lo, count, locked=False: row, lambda lo, count, locked=False: _FIRST, None
+        )
+        layout = Chunked((max(size, 1),), (1,), codecs, source)
+        one = ArrayInfo(path, "raw", (size,), STANDS_FOR, layout)
+        core = _core.Array(replace(one, format="zarr"), False, Hints())
+        try:
+            out = np.empty(size, np.uint8)
+            core.read(..., out)
+        finally:
+            core.close()
+    except BaseException:
+        held.release()
+        raise
+    return out, held
+
+
+_FIRST = np.zeros(1, np.int64)
+
+
+class _Stored:
+    """
+    The bytes of a chunk as a file that is looked into.
+
+    Parameters
+    ----------
+    fd, offset, nbytes
+        The file, and where in it they are.
+    """
+
+    def __init__(self, fd: int, offset: int, nbytes: int) -> None:
+        self._fd, self._offset, self.nbytes = fd, offset, nbytes
+
+    def read(self, at: int, nbytes: int) -> bytes:
+        """At most so many bytes from a place on."""
+        return durable.read_at(self._fd, max(min(nbytes, self.nbytes - at), 0), self._offset + at)
+
+
+class _Inflated:
+    """
+    The same of a chunk that zip has deflated: inflated as far as it is looked into, and counted.
+
+    Parameters
+    ----------
+    fd, offset, nbytes
+        The file, and where in it the member is, header included.
+    """
+
+    def __init__(self, fd: int, offset: int, nbytes: int) -> None:
+        header = durable.read_at(fd, 30, offset)
+        begin = 30 + sum(int.from_bytes(header[k : k + 2], "little") for k in (26, 28))
+        self._raw = _Stored(fd, offset + begin, nbytes - begin)
+        self._restart()
+        self.nbytes = self._length()
+        self._restart()
+
+    def _restart(self) -> None:
+        import zlib
+
+        self._inflate, self._from, self._at = zlib.decompressobj(-zlib.MAX_WBITS), 0, 0
+        self._ahead = b""
+
+    def _piece(self) -> bytes:
+        """The next bytes, few; none at the end, or where the stream is damaged, as the core will say."""
+        import zlib
+
+        while not self._inflate.eof:
+            data = self._inflate.unconsumed_tail
+            if not data:
+                data = self._raw.read(self._from, _PIECE)
+                self._from += len(data)
+            if not data:
+                break
+            try:
+                some = self._inflate.decompress(data, _PIECE)
+            except zlib.error:
+                break
+            if some:
+                return some
+        return b""
+
+    def _length(self) -> int:
+        length = 0
+        while some := self._piece():
+            length += len(some)
+        return length
+
+    def read(self, at: int, nbytes: int) -> bytes:
+        """At most so many bytes from a place on."""
+        if at < self._at:
+            self._restart()
+        while at + nbytes > self._at + len(self._ahead):
+            some = self._piece()
+            if not some:
+                break
+            keep = self._ahead[max(at - self._at, 0) :]
+            self._at, self._ahead = self._at + len(self._ahead) - len(keep), keep + some
+        return self._ahead[at - self._at :][:nbytes]
+
+
+def _size(stored: _Stored | _Inflated, codecs: tuple[Codec, ...], path: str) -> int:
+    """How many bytes a chunk has without its codecs."""
+    after = 0
+    for codec in reversed(codecs):
+        if codec.name == "crc32c":
+            after += 4
+            continue
+        found = _in_frame(codec.name, stored, stored.nbytes - after, path)
+        # What is inside the frame may have a checksum of its own.
+        inside = codecs[: codecs.index(codec)]
+        return found - 4 * len(inside)
+    return stored.nbytes - after
+
+
+def _in_frame(name: str, stored: _Stored | _Inflated, nbytes: int, path: str) -> int:
+    head = stored.read(0, min(nbytes, 18))
+    size = None
+    if name == "blosc" and len(head) >= 16:
+        size = int.from_bytes(head[4:8], "little")
+    elif name == "lz4" and len(head) >= 4:
+        size = int.from_bytes(head[:4], "little")
+    elif name == "gzip" and nbytes >= 18:
+        size = int.from_bytes(stored.read(nbytes - 4, 4), "little")
+    elif name == "zstd":
+        size = _zstd_size(head)
+    elif name == "deflate":
+        size = _zlib_size(stored, nbytes)
+    if size is None:
+        raise FormatError(
+            f"{path!r}: a chunk does not say how many bytes of text it holds ({name}); it is damaged, "
+            "or was written as a stream: write the array again",
+            code="bad-text",
+            path=path,
+        )
+    return size
+
+
+def _zstd_size(head: bytes) -> int | None:
+    """The size of the content in the header of a Zstandard frame (RFC 8878, 3.1.1.1)."""
+    if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
+        return None
+    flag, single, dictionary = head[4] >> 6, head[4] >> 5 & 1, head[4] & 3
+    at = 5 + (0 if single else 1) + (0, 1, 2, 4)[dictionary]
+    width = (1 if single else 0, 2, 4, 8)[flag]
+    if not width or at + width > len(head):
+        return None
+    return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
+
+
+def _zlib_size(stored: _Stored | _Inflated, nbytes: int) -> int | None:
+    """Zlib has no such field: it is decoded once to count, a piece at a time."""
+    import zlib
+
+    decoder, size, at, end = zlib.decompressobj(), 0, 0, nbytes
+    try:
+        while at < end and not decoder.eof:
+            data = stored.read(at, min(_PIECE, end - at))
+            if not data:
+                break
+            at += len(data)
+            while data and not decoder.eof:
+                size += len(decoder.decompress(data, _PIECE))
+                data = decoder.unconsumed_tail
+    except zlib.error:
+        return None
+    return size if decoder.eof else None
+
+
+_PIECE = 1 << 18
+
+
+def _elements(raw: NDArray[np.uint8], count: int, file: str) -> list[bytes]:
+    """Cut elements out of a chunk: their number, then length and bytes of each."""
+    data, found, at = raw.data, [], 4
+    told = int.from_bytes(data[:4], "little") if len(data) >= 4 else -1
+    if told == count:
+        for _ in range(count):
+            nbytes = int.from_bytes(data[at : at + 4], "little")
+            at += 4
+            if at > len(data) or at + nbytes > len(data):
+                break
+            found.append(bytes(data[at : at + nbytes]))
+            at += nbytes
+    if len(found) != count:
+        raise FormatError(
+            f"{file!r}: a chunk of text has {told} elements, of which {len(found)} are there, and not "
+            f"{count}; it is damaged, write it again",
+            code="bad-text",
+            path=file,
+        )
+    return found

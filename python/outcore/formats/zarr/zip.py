@@ -1,0 +1,172 @@
+"""
+Zarr in a zip file: the format, with its groups.
+
+Problem. A zip file has no folders, only names of members. A group may have no document of its own.
+Idea. The directory of the file is read once for each call (`zip_tree`). A group exists if it has a
+document, or if nodes exist below it.
+Invariants. Nothing is ever written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from outcore.errors import FormatError
+from outcore.formats.format import HasGroups, OpensMany, ReadOnlyFormat
+from outcore.formats.layout import ArrayInfo
+from outcore.formats.members import Kind, Member, Members, no_group, stem
+from outcore.formats.spec import Entry
+from outcore.formats.zarr.tree import full_name, missing_node, split_node
+from outcore.formats.zarr.zip_archive import Archive, begins_as_zip
+from outcore.formats.zarr.zip_tree import ARRAY, MARKS, V3, Names, Tree
+
+
+class ZarrZip(ReadOnlyFormat, OpensMany, HasGroups):
+    """Zarr stores in zip files, of both versions."""
+
+    name = "zarrzip"
+    suffixes = (".zip",)
+    instead = (
+        "members of a zip file cannot be changed in place: unzip it and open the folder, or write a new "
+        "store and zip that (zip -0 -r)"
+    )
+
+    def recognise(self, path: str) -> bool:
+        """Whether a file is a zip file with Zarr metadata in it."""
+        if not begins_as_zip(path):
+            return False
+        try:
+            archive = Archive(path)
+        except FormatError:
+            return False
+        return any(name.rpartition("/")[2] in MARKS for name in archive.members)
+
+    def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
+        """
+        Describe an array in a zip file.
+
+        Parameters
+        ----------
+        path
+            The file.
+        inner
+            Path of the array inside it; None if there is only one.
+        writable
+            Whether the array is opened for writing; the framework refuses that.
+
+        Raises
+        ------
+        FormatError
+            ``bad-zip``, ``bad-metadata``; ``not-an-array`` (the message lists the arrays there are).
+        UnsupportedError
+            ``zip-member``: zip has encrypted its chunks, compressed them by another method than deflate,
+            or deflated shards.
+        """
+        return self.describe_each(path, [inner], writable)[0]
+
+    def describe_each(
+        self, path: str, inners: Sequence[str | None], writable: bool
+    ) -> list[ArrayInfo]:
+        """Describe several arrays of a file, whose directory is read once."""
+        tree = Tree(path)
+        return [tree.array(inner) for inner in inners]
+
+    def ls(self, path: str, inner: str | None) -> list[Entry]:
+        """Groups and arrays below a group, or the array itself."""
+        tree = Tree(path)
+        names = split_node(inner, path)
+        if tree.document(names, V3, ARRAY) is None and not tree.below(names):
+            raise missing_node(path, names, tree.arrays(tree.deepest(names)))
+        return [tree.entry(node) for node in tree.below(names)]
+
+    def kind_of(self, path: str, inner: str | None) -> Kind | None:
+        """Return what a name leads to, or None."""
+        return Tree(path).kind(split_node(inner, path))
+
+    def members(self, path: str, inner: str | None, deep: bool) -> list[tuple[str, Kind]]:
+        """Return names and kinds, in the order of names; an unreadable node counts as an array."""
+        tree, names = _group(path, inner)
+        nodes = _nodes(tree, names)
+        return [("/".join(one), nodes[one]) for one in sorted(nodes) if deep or len(one) == 1]
+
+    def describe_group(self, path: str, inner: str, drop: Collection[str]) -> Members:
+        """Describe a group and the arrays directly in it; or an array as the only one of a group."""
+        tree, names = Tree(path), split_node(inner, path)
+        what, version = tree.kind(names), tree.version(names)
+        if what is None:
+            raise no_group(path, inner, "there is nothing of that name")
+        if what == "array":
+            name = names[-1] if names else stem(path)
+            info = tree.array(inner if names else None)
+            return Members(path, inner, version, arrays={name: Member.of(info)})
+        nodes = {one[0]: kind for one, kind in sorted(_nodes(tree, names).items()) if len(one) == 1}
+        arrays = {
+            name: _described(tree, (*names, name))
+            for name, kind in nodes.items()
+            if kind == "array" and name not in drop
+        }
+        groups = tuple(name for name, kind in nodes.items() if kind == "group")
+        # Without what NCZarr keeps there for itself.
+        attrs = {k: one for k, one in tree.attrs(names).items() if not k.lower().startswith("_nc")}
+        identity = (f"{os.path.realpath(path)}::/{'/'.join(names)}", 0)
+        return Members(path, inner, version, attrs, arrays, groups, identity=identity)
+
+    def group_attrs(self, path: str, inner: str | None) -> Mapping[str, Any]:
+        """Return the attributes of a group."""
+        tree, names = _group(path, inner)
+        return tree.attrs(names)
+
+    def check_group_writable(self, path: str, inner: str | None) -> None:
+        """Raise `UnsupportedError`."""
+        self.refuse_writing(path)
+
+    def set_group_attrs(
+        self,
+        path: str,
+        inner: str | None,
+        attrs: Mapping[str, Any],
+        drop: Collection[str] | None,
+    ) -> Mapping[str, Any]:
+        """Raise `UnsupportedError`."""
+        self.refuse_writing(path)
+
+    def create_group(
+        self, path: str, inner: str | None, attrs: Mapping[str, Any], replace: bool
+    ) -> None:
+        """Raise `UnsupportedError`."""
+        self.refuse_writing(path)
+
+
+def _group(path: str, inner: str | None) -> tuple[Tree, Names]:
+    tree, names = Tree(path), split_node(inner, path)
+    if tree.kind(names) != "group":
+        where = full_name(path, names)
+        raise FormatError(
+            f"{where!r} is no group; `outcore ls` lists what is there",
+            code="not-a-group",
+            path=where,
+        )
+    return tree, names
+
+
+def _nodes(tree: Tree, names: Names) -> dict[Names, Kind]:
+    """What is below a group, by its path from there."""
+    found: dict[Names, Kind] = {}
+    for node in tree.below(names):
+        below = node[len(names) :]
+        for depth in range(1, len(below)):
+            found.setdefault(below[:depth], "group")
+        if below:
+            found[below] = tree.kind(node) or "array"
+    return found
+
+
+def _described(tree: Tree, names: Names) -> Member:
+    """An array of a group, whether it can be read or not."""
+    where = full_name(tree.path, names)
+    try:
+        return Member.of(tree.array("/" + "/".join(names)))
+    except FormatError as error:
+        return Member(where, (), None, {}, refused=error)
