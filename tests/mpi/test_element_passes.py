@@ -580,6 +580,7 @@ def test_a_rank_that_cannot_tell_passes_fails_on_all_and_they_go_on(
     world, folder, failing, monkeypatch
 ):
     from outcore.arrays.indices.lists.parts import StoredList
+    from outcore.arrays.indices.prepared import PreparedIndices
     from outcore.ranks.collective.lists import passes
 
     victims = set()
@@ -597,7 +598,7 @@ def test_a_rank_that_cannot_tell_passes_fails_on_all_and_they_go_on(
     if failing == "count":
         tamper(StoredList, "count")
     elif failing == "stored":
-        tamper(passes.IndexSchedule, "_spill")
+        tamper(PreparedIndices, "spill")
     else:
         tamper(passes, "cut_ranges")
 

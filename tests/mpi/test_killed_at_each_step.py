@@ -132,8 +132,10 @@ def is_switched(name, found):
     call = CALLS[name]
     if call.old != call.new and call.new != "new":
         first, last = found.index(call.new), len(found) - 1 - found[::-1].index(call.old)
-        # Which rank flushes a file for all is not always the same: a step more or less.
-        assert 3 < first < last + 3 < first + 5, found
+        # Which rank flushes a file for all is not always the same: some steps more or less.
+        files = 4 if name == "convert a group" else 1
+        assert first > 3, found
+        assert -2 - files < last - first < 1 + files, found
 
 
 @pytest.mark.parametrize("name", USUAL)

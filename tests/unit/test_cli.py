@@ -285,7 +285,7 @@ def test_bench_measures_and_keeps_the_figures(capsys, tmp_path):
     figures = run_json(capsys, "bench", tmp_path, "--size", "16MiB", "--slice", "2")
     assert figures["stream"] > 0
     assert figures["gap"] >= 0
-    kept = json.loads((tmp_path / "cache/outcore/arrays/disk.json").read_text())
+    kept = json.loads((tmp_path / "cache/outcore/disk.json").read_text())
     assert [disk["gap"] for disk in kept["disks"]] == [figures["gap"]]
     assert run("bench", tmp_path, "--size", "16MiB", "--slice", "2") == 0
     assert "cheaper to read than to skip" in capsys.readouterr().out

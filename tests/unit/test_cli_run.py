@@ -485,8 +485,8 @@ def test_a_transform_that_was_killed_goes_on(capsys):
     data = np.random.default_rng(4).random((700, 500))
     np.save("big.npy", data)
     killed = (
-        "import os, signal, outcore\n"
-        "outcore.compute.jobs.checkpoints._CHECKPOINT = 0.0\n"
+        "import os, signal, outcore, outcore.compute.jobs.checkpoints as checkpoints\n"
+        "checkpoints._CHECKPOINT = 0.0\n"
         "progress = lambda done, total: done >= 3 and os.kill(os.getpid(), signal.SIGKILL)\n"
         "outcore.fft2('big.npy', out='c.npy', memory='6 MiB', progress=progress)\n"
     )

@@ -236,5 +236,5 @@ def test_a_disk_of_long_requests_is_learned_within_the_first_read_slow(tmp_path)
     # Two trials at most, and the rest in long requests.
     assert tried <= 300
     assert second == known <= 200
-    (kept,) = json.loads((tmp_path / "cache/outcore/arrays/disk.json").read_text())["disks"]
+    (kept,) = json.loads((tmp_path / "cache/outcore/disk.json").read_text())["disks"]
     assert kept["learned"] and kept["latency_ns"] > 1_000_000
