@@ -18,7 +18,7 @@ MUTANTS = [
     ),
     Mutant(
         file=POINTS,
-        before="                    points.check(_CHECKED)  # before any of it is moved\n",
+        before="                    points.check(_CHECKED)  # before any element is moved\n",
         after="                    pass\n",
         killed_by=UNIT + "test_values_are_cast_and_lists_converted_within_the_budget",
         why="of a list with a wrong index the parts before it were written",

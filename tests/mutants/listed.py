@@ -211,7 +211,7 @@ MUTANTS = [
     ),
     Mutant(
         file=STORED,
-        before="                break  # those of the ranks behind it come later\n",
+        before="                break  # indices of later ranks come later\n",
         after="                continue\n",
         killed_by=SCHEDULES + "test_ranges_cover_all_and_fit",
         why="of several ranks that write an element the last value would depend on budgets",

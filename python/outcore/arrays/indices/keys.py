@@ -1,24 +1,24 @@
 """
 Keys with arrays, lists and boolean masks, as a normal form for the core.
 
-Problem. NumPy's advanced indexing mixes index arrays that broadcast, masks of several axes, slices,
-integers and new axes, and has a rule for where the axes of the index arrays go. The core knows one
-thing: lists of int64 along some axes, and a regular section along the others
+Problem: NumPy's advanced indexing mixes index arrays that broadcast, masks of several axes, slices,
+integers and new axes, and has a rule for the position of the axes of the index arrays. The core
+supports one form: lists of int64 along some axes, and a regular section along the others
 (`_core.Array.read_points`).
 
-Idea. `parse` makes `Points` of a key: which axes have lists, the lists as they were given, the regular
-rest, and what the axes of the result are. A result (or a value) in NumPy's shape becomes a view in
-*core order*: first the axes of the points, then the other axes of the array in their order. Lists are
-cut and converted to int64 a part at a time (`Points.lists_of`), so a list of any type, shape or size
-(also a `DiskArray` of integers) needs memory for a part only.
+Approach: `parse` converts a key to `Points`: the axes with lists, the lists as given, the regular rest,
+and the axes of the result. A result (or a value) in NumPy's shape becomes a view in *core order*: first
+the axes of the points, then the other axes of the array in their order. Lists are cut and converted to
+int64 one part at a time (`Points.lists_of`), so a list of any type, shape or size (also a `DiskArray`
+of integers) needs memory for a part only.
 
-Invariants. A key without arrays gives None: basic indexing is the core's own. `Points` moves no
-elements. Arrays that form an outer product (`numpy.ix_`, `oindex`) stay one list per axis, and a mask
-stays one list of flat indices: neither is ever expanded to a list per axis of all points.
+Invariants: a key without arrays gives None: the core itself handles basic indexing. `Points` moves no
+elements. Arrays that form an outer product (`numpy.ix_`, `oindex`) remain one list per axis, and a mask
+remains one list of flat indices: neither is ever expanded to a list per axis of all points.
 
 Source: the rules are those of the NumPy user guide, "Indexing on ndarrays", section "Combining advanced
-and basic indexing"; those of `oindex` and `vindex` are those of NumPy's enhancement proposal 21, as
-zarr and xarray have them.
+and basic indexing"; the rules of `oindex` and `vindex` are those of NumPy's enhancement proposal 21, as
+in zarr and xarray.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from outcore.errors import SectionError, UsageError
 
 __all__ = ["Box", "Kind", "Points", "ResultAxis", "Span", "parse"]
 
-#: How arrays in a key are meant: as in ``a[...]``, ``a.oindex[...]`` or ``a.vindex[...]``.
+#: Meaning of arrays in a key: as in ``a[...]``, ``a.oindex[...]`` or ``a.vindex[...]``.
 Kind = Literal["numpy", "outer", "pointwise"]
-#: What is done with an index outside its axis; the words are those of `numpy.take`.
+#: Treatment of an index outside its axis, as in `numpy.take`.
 Beyond = Literal["raise", "wrap", "clip"]
 _Indices = Any  # numpy.ndarray or DiskArray, of integers
 
@@ -52,7 +52,7 @@ Box = tuple[Span, ...]
 
 
 class ResultAxis(NamedTuple):
-    """One axis of the result: of the points, of the array (perhaps walked downwards), or a new one."""
+    """One axis of the result: of the points, of the array (perhaps reversed), or a new one."""
 
     kind: Literal["point", "array", "new"]
     number: int = 0
@@ -62,30 +62,30 @@ class ResultAxis(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Points:
     """
-    Elements of an array, or blocks of them, chosen by lists of indices.
+    Elements of an array, or blocks of them, selected by lists of indices.
 
     Parameters
     ----------
     path, shape
-        Of the array.
+        Path and shape of the array.
     axes
-        The axes that have indices, ascending.
+        Axes that have indices, ascending.
     lists
-        Of mode ``"points"`` and ``"outer"`` an array of integers for each of these axes, of mode
+        In the modes ``"points"`` and ``"outer"`` an array of integers for each of these axes, in mode
         ``"flat"`` one array that counts the elements along `axes` in C order. Each broadcasts to
         `points`.
     mode
         ``"points"``: point ``i`` has the ``i``-th index of each list. ``"outer"``: all combinations.
     points
-        Shape of the points as the result has them.
+        Shape of the points in the result.
     rest
-        First index, count and step of each axis; those of `axes` say nothing.
+        First index, count and step of each axis; ignored for `axes`.
     result
-        The axes of the result.
+        Axes of the result.
     beyond
-        What is done with an index outside its axis.
+        Treatment of an index outside its axis.
     mask
-        Where the one list of mode ``"flat"`` comes from, if `lists` is not known yet.
+        Origin of the one list of mode ``"flat"``, if `lists` is not known yet.
     """
 
     path: str
@@ -108,22 +108,22 @@ class Points:
 
     @cached_property
     def others(self) -> tuple[int, ...]:
-        """The axes of the array that have no list."""
+        """Axes of the array that have no list."""
         return tuple(d for d in range(len(self.shape)) if d not in self.axes)
 
     @cached_property
     def _kept(self) -> frozenset[int]:
-        """The axes of the array that the result has: no integer drops them."""
+        """Axes of the array that the result has because no integer drops them."""
         return frozenset(axis.number for axis in self.result if axis.kind == "array")
 
     @cached_property
     def core_shape(self) -> tuple[int, ...]:
-        """The points, then the other axes of the array: those with an integer have length 1."""
+        """Shape of the points, then the lengths of the other axes of the array: 1 for an integer."""
         return (*self.points, *(self.rest[d][1] for d in self.others))
 
     @property
     def result_shape(self) -> tuple[int, ...]:
-        """The shape that NumPy gives to the result."""
+        """Shape that NumPy gives to the result."""
         return tuple(self._length(axis) for axis in self.result)
 
     def _length(self, axis: ResultAxis) -> int:
@@ -133,14 +133,14 @@ class Points:
 
     @cached_property
     def _order(self) -> list[int]:
-        """For each axis of the result but new ones its place in core order, without dropped axes."""
+        """Position in core order of each axis of the result except new ones, without dropped axes."""
         place = {d: len(self.points) + k for k, d in enumerate(sorted(self._kept))}
         axes = [axis for axis in self.result if axis.kind != "new"]
         return [axis.number if axis.kind == "point" else place[axis.number] for axis in axes]
 
     @cached_property
     def _integers(self) -> tuple[Any, ...] | None:
-        """For axes in core order: whole, or None where an integer dropped one; None if none did."""
+        """For axes in core order: whole, or None for one dropped by an integer; None if none is."""
         if len(self._kept) == len(self.others):
             return None
         whole = (slice(None),) * len(self.points)
@@ -148,20 +148,20 @@ class Points:
 
     @cached_property
     def _turned(self) -> tuple[Any, ...] | None:
-        """For axes of the result: upwards, downwards, or None where new; None if all go upwards."""
+        """For axes of the result: forwards, reversed, None for a new one; None if all are forwards."""
         if not any(axis.kind == "new" or axis.reversed for axis in self.result):
             return None
         turned = {True: slice(None, None, -1), False: slice(None)}
         return (*(None if a.kind == "new" else turned[a.reversed] for a in self.result), ...)
 
     def to_core(self, result: NDArray[Any]) -> NDArray[Any]:
-        """An array with the axes of the result (or of a part of it), as a view in core order."""
+        """Return an array with the axes of the result (or of a part of it) as a view in core order."""
         if self._turned is not None:
             result = result[tuple(0 if one is None else one for one in self._turned)]
         return self._with_integers(result.transpose(_inverse(self._order)))
 
     def to_result(self, core: NDArray[Any]) -> NDArray[Any]:
-        """An array in core order, as a view with the axes of the result."""
+        """Return an array in core order as a view with the axes of the result."""
         if self._integers is not None:
             core = core[tuple(0 if one is None else one for one in self._integers)]
         result = core.transpose(self._order)
@@ -169,15 +169,15 @@ class Points:
 
     def empty(self, dtype: np.dtype[Any], order: str) -> NDArray[Any]:
         """
-        New memory for a result, as a view in core order.
+        Return new memory for a result, as a view in core order.
 
-        Axes lie in memory as in the result, or, in a file in Fortran order, the other way round. The
-        axes of the points stay together in C order, so that they can be seen as one.
+        The axes in memory have the order of the result or, for a file in Fortran order, the reverse
+        order. The axes of the points stay together in C order, so that they can be viewed as one.
         """
         number, places = len(self.points), self._order
         points = [k for k, place in enumerate(places) if place < number]
         if points and points[-1] - points[0] >= number:
-            places = sorted(places)  # other axes stand between them: the points go first
+            places = sorted(places)  # other axes are between them: the points go first
         if order == "F":
             first = next((k for k, place in enumerate(places) if place < number), 0)
             behind = places[first + number :]
@@ -187,11 +187,11 @@ class Points:
         return self._with_integers(memory.transpose(_inverse(places)))
 
     def _with_integers(self, view: NDArray[Any]) -> NDArray[Any]:
-        """The same with an axis of length 1 for each axis of the array that has an integer."""
+        """Return the view with an axis of length 1 for each axis of the array that has an integer."""
         return view if self._integers is None else view[self._integers]
 
     def result_key(self, box: Box) -> tuple[slice, ...]:
-        """Where a box lies in the result."""
+        """Return the position of a box in the result."""
         place = {d: len(self.points) + k for k, d in enumerate(self.others)}
 
         def span(axis: ResultAxis) -> slice:
@@ -207,23 +207,23 @@ class Points:
     # Parts
 
     def whole(self) -> Box:
-        """All of it."""
+        """Return the box of all elements."""
         return tuple((0, n) for n in self.core_shape)
 
     def listed(self, flat: NDArray[np.int64]) -> Points:
-        """The same with these flat indices, all of the mask's or some."""
+        """Return the same selection with these flat indices, all or some of those of the mask."""
         return replace(self, lists=(flat,), points=(flat.size,), mask=None)
 
     @property
     def per_point(self) -> int:
-        """Bytes of new lists that each point takes; 0 if the core can take the lists as they are."""
+        """Bytes of new lists per point; 0 if the core can use the lists as they are."""
         if self.mode == "outer":
             return 0
         return sum(0 if self._is_ready(one, self.points) else INDEX for one in self.lists)
 
     @property
     def per_access(self) -> int:
-        """Bytes of new lists, however many points there are: those of an outer product."""
+        """Bytes of new lists independent of the number of points: those of an outer product."""
         if self.mode != "outer":
             return 0
         return sum(0 if self._is_ready(one, one.shape) else INDEX * one.size for one in self.lists)
@@ -240,7 +240,7 @@ class Points:
         )
 
     def lists_of(self, box: Box) -> tuple[NDArray[np.int64], ...]:
-        """The lists of the points in a box, as the core takes them."""
+        """Return the lists of the points in a box, as the core takes them."""
         return tuple(self._list_of(k, box) for k in range(len(self.lists)))
 
     def _list_of(self, k: int, box: Box) -> NDArray[np.int64]:
@@ -267,19 +267,19 @@ class Points:
 
     def flat(self, lists: tuple[NDArray[np.int64], ...], *, own: bool = True) -> NDArray[np.int64]:
         """
-        Numbers of the elements along `axes`, in C order.
+        Return the numbers of the elements along `axes`, in C order.
 
         Parameters
         ----------
         lists
-            As `lists_of` gives them for all points, none outside.
+            Lists of all points, as returned by `lists_of`, none out of range.
         own
-            Whether they must be in memory of their own; else they may be the only list itself.
+            Whether the result must be in separate memory; otherwise it may be the only list itself.
 
         Returns
         -------
         numpy.ndarray
-            Of int64, one for each point, none negative.
+            One int64 for each point, none negative.
         """
         lengths = [self.length(k) for k in range(len(lists))]
         alone = self.mode == "flat" or len(lists) == 1
@@ -301,7 +301,7 @@ class Points:
         return np.ascontiguousarray(found)
 
     def rest_of(self, box: Box) -> list[int]:
-        """The regular section of a box, as words."""
+        """Return the regular section of a box, as integers for the core."""
         rest = [list(words) for words in self.rest]
         for d, (first, count) in zip(self.others, box[len(self.points) :], strict=True):
             start, _, step = rest[d]
@@ -334,24 +334,24 @@ class Points:
     # Bounds
 
     def length(self, k: int) -> int:
-        """How many indices list `k` may name."""
+        """Return the number of valid indices of list `k`."""
         if self.mode == "flat":
             return math.prod(self.shape[d] for d in self.axes)
         return self.shape[self.axes[k]]
 
     @property
     def unsigned(self) -> bool:
-        """Whether an index may be too large for the core to see it."""
+        """Return whether an index may be too large for the core's type."""
         return any(one.dtype.kind == "u" and one.dtype.itemsize == INDEX for one in self.lists)
 
     def check(self, most: int, first: int = 0) -> None:
         """
-        Refuse the first index outside its axis, before any element is moved.
+        Raise for the first index outside its axis, before any element is moved.
 
         Parameters
         ----------
         most
-            Indices that are looked at in one step.
+            Number of indices that are checked in one step.
         first
             Position of the first point, if these are a part of a list.
 
@@ -391,7 +391,7 @@ class Points:
 
 
 def _inverse(places: Sequence[int]) -> list[int]:
-    """Where each place is."""
+    """Return the inverse permutation."""
     return sorted(range(len(places)), key=places.__getitem__)
 
 
@@ -399,7 +399,7 @@ def _inverse(places: Sequence[int]) -> list[int]:
 
 
 class _Item(NamedTuple):
-    """What one item of a key is: its word, its value, and how many axes of the array it takes."""
+    """One item of a key: its kind, its value, and the number of axes of the array that it uses."""
 
     word: Literal["slice", "integer", "list", "mask", "flag", "new", "rest"]
     value: Any = None
@@ -413,7 +413,7 @@ def parse(
     key: Any, shape: tuple[int, ...], path: str, held: Held, kind: Kind = "numpy"
 ) -> Points | None:
     """
-    Make the normal form of a key.
+    Return the normal form of a key.
 
     Parameters
     ----------
@@ -421,11 +421,11 @@ def parse(
         Integers, slices, ``...``, ``None``, booleans, and arrays or sequences of integers or booleans;
         arrays may be on disk.
     shape, path
-        Of the array.
+        Shape and path of the array.
     held
-        Counts lists that are made of masks.
+        Reservation that counts lists created from masks.
     kind
-        How arrays are meant.
+        Meaning of arrays in the key.
 
     Returns
     -------
@@ -435,9 +435,10 @@ def parse(
     Raises
     ------
     SectionError
-        Something is no index (``bad-index``), there are too many (``too-many-indices``), a mask does
-        not have the lengths of its axes (``bad-mask``), index arrays do not broadcast (``broadcast``),
-        or an integer is out of range (``index-out-of-bounds``). A field name is a `FancyIndexError`.
+        An item is not an index (``bad-index``), there are too many (``too-many-indices``), a mask does
+        not match the lengths of its axes (``bad-mask``), index arrays cannot be broadcast
+        (``broadcast``), or an integer is out of range (``index-out-of-bounds``). A field name raises
+        `FancyIndexError`.
     """
     items = [_item(one, path) for one in (key if isinstance(key, tuple) else (key,))]
     if not any(item.word in _ARRAYS for item in items):
@@ -459,7 +460,7 @@ def _item(one: Any, path: str) -> _Item:
     if isinstance(one, str | bytes):
         raise _field(path)
     if is_on_disk(one):
-        return _of_array(one, one, path)  # on disk, where it stays
+        return _of_array(one, one, path)  # stays on disk
     if isinstance(one, np.ndarray) or hasattr(one, "__array__"):
         return _of_array(np.asarray(one), one, path)
     if hasattr(one, "__index__"):
@@ -468,7 +469,7 @@ def _item(one: Any, path: str) -> _Item:
         array = np.asarray(one)
     except ValueError as error:
         raise _bad(path, f"a list is no array of indices ({error})") from None
-    # As in NumPy, a sequence without elements has no type of its own.
+    # As in NumPy, an empty sequence has no type.
     return _of_array(array if array.size else array.astype(np.int64), one, path)
 
 
@@ -504,7 +505,7 @@ def _field(path: str) -> SectionError:
 
 
 class _Parser:
-    """The items of one key, on their way to `Points`."""
+    """Conversion of the items of one key to `Points`."""
 
     def __init__(self, shape: tuple[int, ...], path: str, held: Held) -> None:
         self.shape, self.path, self.held = shape, path, held
@@ -512,7 +513,7 @@ class _Parser:
         self.lists: dict[int, _Indices] = {}
 
     def expanded(self, items: list[_Item]) -> list[_Item]:
-        """The items with a slice for each axis that has none."""
+        """Return the items with a slice for each axis that has none."""
         used, ndim = sum(item.axes for item in items), len(self.shape)
         if used > ndim:
             raise SectionError(
@@ -526,12 +527,12 @@ class _Parser:
         if len(dots) > 1:
             raise _bad(self.path, "it can hold '...' only once")
         at = dots[0] if dots else len(items)
-        # Of no axis, '...' stays: it parts the index arrays between which it stands.
+        # A '...' of no axes stays, because it separates index arrays.
         middle = whole or items[at : at + 1]
         return [*items[:at], *middle, *items[at + 1 :]]
 
     def broadcast(self, items: list[_Item], kind: Kind) -> Points:
-        """Index arrays that broadcast against each other, integers and flags among them."""
+        """Convert index arrays that broadcast against each other, including integers and booleans."""
         arrays = [item for item in items if item.word in _ARRAYS]
         alone = len(arrays) == 1 and arrays[0].word == "mask"
         mask: Mask | None = None
@@ -565,7 +566,7 @@ class _Parser:
                     shapes.append(flat.shape)
             axis += item.axes
         points = (mask.count,) if alone and mask is not None else self._common(shapes)
-        # NumPy: the axes of the points are where the index arrays are, if these stand side by side.
+        # NumPy: if the index arrays are adjacent, the axes of the points take their position.
         side_by_side = places[-1] - places[0] < len(places)
         at = first if side_by_side and kind == "numpy" else 0
         result[at:at] = [ResultAxis("point", k) for k in range(len(points))]
@@ -574,7 +575,7 @@ class _Parser:
         return self._made(self._simplified(points), points, result, tuple(sorted(self.lists)))
 
     def outer(self, items: list[_Item]) -> Points:
-        """Each list by itself: an axis of the result for each."""
+        """Convert each list separately: each becomes an axis of the result."""
         arrays = [item for item in items if item.word in _ARRAYS]
         mask: Mask | None = None
         result: list[ResultAxis] = []
@@ -630,7 +631,9 @@ class _Parser:
         )
 
     def _simplified(self, points: tuple[int, ...]) -> str:
-        """Take lists of one index as integers; find out whether the others are an outer product."""
+        """
+        Convert lists of one index to integers; return ``"outer"`` if the others are an outer product.
+        """
         if 0 in points:
             return "points"
         if any(one.size > 1 for one in self.lists.values()):

@@ -1,17 +1,16 @@
 """
-Masks: the places where an array, in memory or on disk, is not zero.
+Masks: the positions of nonzero elements of an array, in memory or on disk.
 
-Problem. ``a[mask]`` needs the indices of the elements that `mask` chooses. The mask may be larger than
-memory, and so may its indices: eight bytes for each element chosen. Idea. The mask is walked in blocks.
-Indices that fit a part of the budget are kept, so the mask is read once. If they do not fit they are
-only counted, and a second walk across the first axis hands them out in windows of a bounded length, in
-C order.
+Problem: ``a[mask]`` needs the indices of the elements that `mask` selects. The mask may be larger than
+memory, and so may its indices: eight bytes for each selected element. Approach: the mask is read in
+blocks. Indices that fit a part of the budget are stored, so the mask is read once. Otherwise they are
+only counted, and a second pass across the first axis returns them in windows of limited length, in C
+order.
 
-Invariants. Indices are flat (they count the elements of the mask in C order), ascending, of type int64.
-What is held of them is counted in the budget (`Held`). A mask is walked within its own budget.
+Invariants: indices are flat (they count the elements of the mask in C order), ascending, of type int64.
+Their memory counts in the budget (`Held`). A mask on disk is read within its own budget.
 
-Source: masks are the boolean arrays of NumPy's advanced indexing; the walk is that of
-`DiskArray.blocks`.
+Source: masks are the boolean arrays of NumPy's advanced indexing; the loop is `DiskArray.blocks`.
 """
 
 from __future__ import annotations
@@ -35,59 +34,60 @@ __all__ = ["INDEX", "Held", "Mask", "nonzero"]
 
 #: Bytes of an index.
 INDEX = 8
-# Elements of a mask that are looked at in one step: their indices stay in the processor's cache.
+# Elements of a mask that are examined in one step: their indices stay in the cache of the processor.
 _STEP = 1 << 16
-# With less memory fewer, down to this.
+# Minimum number of elements in a step if memory is short.
 _SMALLEST = 1 << 8
-# Memory that is not worth counting: the core counts whole pages.
+# Smaller amounts of memory are not counted: the core counts whole pages.
 _PAGE = 4096
-# Of the memory that is free, an access gets one part for indices and values; the core works in the rest.
+# An access uses one part of the free memory (1 / _PARTS) for indices and values; the core uses the
+# rest.
 _PARTS = 3
 
 
 class Held:
     """
-    Memory that an access by indices holds beside the core, counted in the budget until `release`.
+    Memory of an access by indices, outside the core, counted in the budget until `release`.
 
-    It is counted as the memory of a loop over blocks is (`crates/access/src/loops.rs`): it waits for
-    accesses and loops of other threads, and leaves enough to read or write the array.
+    It is counted like the memory of a loop over blocks (`crates/access/src/loops.rs`): it waits for
+    accesses and loops of other threads, and leaves enough memory to read or write the array.
 
     Parameters
     ----------
     core
-        The array that is accessed.
+        Array to access.
     writes
-        Whether it is written.
+        True if the array is written.
     into
-        Another array that is written meanwhile.
+        Another array that is written at the same time.
     """
 
     def __init__(self, core: _core.Array, writes: bool, into: _core.Array | None = None) -> None:
         self._core, self._into = core, core if writes else into
         self._loops: list[_core.Loop] = []
-        #: Bytes held now.
+        #: Bytes that are reserved now.
         self.nbytes = 0
 
     def take(self, wanted: int, least: int | None = None) -> int:
         """
-        Hold `wanted` bytes more, or as many as there is room for, but at least `least`.
+        Reserve `wanted` bytes, or as many as are available, but at least `least`.
 
         Parameters
         ----------
         wanted
-            Bytes.
+            Number of bytes.
         least
-            Bytes without which there is no use in going on; by default all that are wanted.
+            Minimum number of bytes; by default `wanted`.
 
         Returns
         -------
         int
-            Bytes that are held now for this call.
+            Number of bytes that this call has reserved.
 
         Raises
         ------
         BudgetError
-            `least` bytes do not fit the budget beside what the access takes.
+            `least` bytes do not fit the budget in addition to the access.
         """
         if wanted <= _PAGE:
             return wanted
@@ -117,18 +117,18 @@ class Held:
         return granted
 
     def room(self, wanted: int) -> int:
-        """Bytes that could be held now beside the access, at most so many."""
+        """Return the number of bytes, up to `wanted`, that could be reserved besides the access."""
         granted = self.take(max(wanted // _PARTS, _PAGE + 1), least=1)
         self.release()
         return granted * _PARTS
 
     def step(self) -> None:
-        """Tell those who wait that this access goes on."""
+        """Notify waiting threads that this access makes progress."""
         for loop in self._loops:
             loop.step()
 
     def release(self) -> None:
-        """Give everything back."""
+        """Release all memory."""
         while self._loops:
             self._loops.pop().release()
         self.nbytes = 0
@@ -142,14 +142,14 @@ class Held:
 
 class Mask:
     """
-    The indices of the elements of an array that are not zero.
+    The indices of the nonzero elements of an array.
 
     Parameters
     ----------
     source
         A `numpy.ndarray` or a `DiskArray` with at least one axis.
     held
-        Counts the indices that are kept.
+        Reservation that counts stored indices.
     """
 
     def __init__(self, source: NDArray[Any] | DiskArray, held: Held) -> None:
@@ -164,13 +164,13 @@ class Mask:
 
     @cached_property
     def count(self) -> int:
-        """How many elements are chosen; a mask on disk is walked to find that out."""
+        """Number of selected elements; a mask on disk is read to count them."""
         if isinstance(self._source, np.ndarray):
             return int(np.count_nonzero(self._source))
         return self._walk()
 
     def in_memory(self) -> NDArray[np.uint8] | None:
-        """The bytes of a mask that lies in memory in C order; None of others."""
+        """Return the bytes of a mask that is in memory in C order; None for others."""
         source = self._source
         if isinstance(source, np.ndarray) and source.flags.c_contiguous and source.dtype == bool:
             return source.reshape(-1).view(np.uint8)
@@ -178,7 +178,7 @@ class Mask:
 
     def listed(self) -> NDArray[np.int64] | None:
         """
-        All indices, ascending; None if there are too many to hold them.
+        Return all indices, ascending; None if they do not fit memory.
 
         Returns
         -------
@@ -195,11 +195,11 @@ class Mask:
         return self._kept
 
     def _bytes(self) -> int:
-        """What it takes to list the indices of a mask in memory: they, and those of a step."""
+        """Return the memory for listing the indices of a mask in memory, including those of a step."""
         return INDEX * (self.count + min(self.count, _STEP))
 
     def _filled(self) -> NDArray[np.int64]:
-        """All indices of a mask in memory."""
+        """Return all indices of a mask in memory."""
         flat, at = np.empty(self.count, np.int64), 0
         mask = self.in_memory()
         if mask is not None:
@@ -214,12 +214,12 @@ class Mask:
 
     def all(self, axes: int) -> NDArray[np.int64]:
         """
-        All indices, with room for `axes` more lists of the same length.
+        Return all indices, with memory for `axes` more lists of the same length.
 
         Raises
         ------
         BudgetError
-            They do not fit the budget.
+            The indices do not fit the budget.
         """
         count = self.count
         try:
@@ -241,14 +241,14 @@ class Mask:
 
     def windows(self) -> Iterator[NDArray[np.int64]]:
         """
-        Hand out the indices in C order, as many at a time as what `listed` was granted can hold.
+        Yield the indices in C order, as many at a time as fit the memory reserved by `listed`.
 
         Yields
         ------
         numpy.ndarray
             Flat indices, ascending; the next window does not change them.
         """
-        # The caller may hold one while the next one is filled with those of a step.
+        # The caller may keep one window while the next one is filled with the indices of a step.
         most = max(self._room // (3 * INDEX), 1)
         window, filled = np.empty(most, np.int64), 0
         for first, part in self._parts(min(most, _STEP)):
@@ -263,7 +263,7 @@ class Mask:
             yield window[:filled]
 
     def _parts(self, step: int = _STEP) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Stretches of the mask in C order: the number of the first element, and the elements."""
+        """Yield stretches of the mask in C order: the number of the first element, and the elements."""
         source = self._source
         if isinstance(source, np.ndarray):
             yield from _stretches(source, 0, step)
@@ -273,7 +273,7 @@ class Mask:
             yield from _stretches(block, key[0].start * row, step)
 
     def _walk(self) -> int:
-        """Count the indices of a mask on disk; keep them if they fit."""
+        """Count the indices of a mask on disk; store them if they fit."""
         source: Any = self._source
         self._room = self._held.take(2 * INDEX * source.size, least=0)
         lists, count = indices_on_disk(source, self._room // (2 * INDEX))
@@ -284,26 +284,26 @@ class Mask:
 
 def indices_on_disk(array: DiskArray, most: int) -> tuple[list[NDArray[np.int64]] | None, int]:
     """
-    Walk through an array once, in the order of its file.
+    Read an array once, in the order of its file, and list its nonzero elements.
 
     Parameters
     ----------
     array
-        The array on disk, with at least one axis.
+        Array on disk, with at least one axis.
     most
-        Indices that may be kept; half as many more are made on the way.
+        Maximum number of indices to store; half as many more exist temporarily.
 
     Returns
     -------
     lists
-        Flat indices of the elements that are not zero, a list for each stretch of the walk, each
-        ascending; None if they were more than `most`.
+        Flat indices of the nonzero elements, one ascending list for each stretch of the loop; None if
+        there are more than `most`.
     count
-        How many there are.
+        Number of nonzero elements.
     """
     shape, count = array.shape, 0
     lists: list[NDArray[np.int64]] | None = []
-    # What the indices of a step take along each axis is small beside all that may be kept.
+    # The indices of a step along each axis must be small compared with all stored indices.
     step = min(max(most // (4 * len(shape)), _SMALLEST), _STEP)
     for key, block in array.blocks():
         for first, part in _stretches(block, 0, step):
@@ -324,14 +324,14 @@ def indices_on_disk(array: DiskArray, most: int) -> tuple[list[NDArray[np.int64]
 
 
 def nonzero(array: DiskArray) -> tuple[NDArray[np.int64], ...]:
-    """Do the work of `DiskArray.nonzero`."""
+    """Return the result of `DiskArray.nonzero`."""
     if not array.size:
         return tuple(np.empty(0, np.int64) for _ in array.shape)
     each = INDEX * array.ndim
     try:
         lists, count = indices_on_disk(array, array.budget // each)
     except BudgetError as error:
-        # How many there are is not known before all has been read.
+        # The number is unknown before the whole array has been read.
         needed = max(error.needed or 0, array.handle.sufficient_budget(each * array.size))
         raise BudgetError(
             f"{error.message} If no element is zero, their indices take {human(each * array.size)}, so "
@@ -355,19 +355,19 @@ def nonzero(array: DiskArray) -> tuple[NDArray[np.int64], ...]:
 
 
 def _joined(lists: list[NDArray[np.int64]], count: int) -> NDArray[np.int64]:
-    """Lists of different indices as one, ascending; `lists` is emptied meanwhile."""
+    """Join lists of different indices into one ascending list; `lists` is emptied on the way."""
     flat, at = np.empty(count, np.int64), 0
     for number, part in enumerate(lists):
         flat[at : at + part.size] = part
         at += part.size
-        lists[number] = part[:0].copy()  # two copies of all of them might be too much
+        lists[number] = part[:0].copy()  # two copies of all might not fit
     if count and not bool((flat[1:] > flat[:-1]).all()):
         flat.sort()
     return flat
 
 
 def _stretches(block: NDArray[Any], first: int, step: int) -> Iterator[tuple[int, NDArray[Any]]]:
-    """A block in C order, as views if it lies so in memory."""
+    """Yield a block in C order, as views if its memory is in C order."""
     flat = block.reshape(-1) if block.flags.c_contiguous else block.flat
     for low in range(0, block.size, step):
         yield first + low, flat[low : low + step]

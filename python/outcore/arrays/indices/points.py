@@ -1,21 +1,20 @@
 """
-Reads and writes of elements that are chosen by arrays of indices.
+Reads and writes of elements that are selected by arrays of indices.
 
-Problem. `outcore.arrays.indices.keys` says which elements a key means; the core reads and writes lists
-of points. What stands between them needs memory: lists of another type than int64, values of another
-type than the array's, values and results whose axes cannot be seen as one axis of points, indices of a
-mask.
-Idea. Where nothing has to be converted the core gets the caller's own memory, in one call. Otherwise the
-access is cut into boxes of points in C order; of each box the lists and values are converted, and the
-core gets these. Large masks are cut into windows of indices before that.
+Problem: `outcore.arrays.indices.keys` determines the elements of a key; the core reads and writes lists
+of points. The conversions between the two need memory: lists of another type than int64, values of
+another type than the array's, values and results whose axes cannot be viewed as one axis of points,
+indices of a mask. Approach: if nothing must be converted, the core gets the caller's own memory in one
+call. Otherwise the access is cut into boxes of points in C order; for each box the lists and values are
+converted and passed to the core. Before that, large masks are cut into windows of indices.
 
-Invariants. What is converted is counted in the budget (`Held`), and so are the boxes that are cut
-smaller where the core is refused memory beside it. Boxes come in the order of the points, so of several
-values for one element the last one wins. If there is more than one box, all indices are checked before
-the first is moved.
+Invariants: converted data counts in the budget (`Held`); boxes are cut smaller if the core cannot
+reserve memory in addition to it. Boxes are in the order of the points, so if an element occurs several
+times, its last value wins. If there is more than one box, all indices are checked before the first box
+is moved.
 
 Source: Thakur et al., "PASSION Runtime Library for Parallel I/O", section 4.4 (irregular problems);
-what one call of the core does is in `crates/plan/src/points`.
+`crates/plan/src/points` describes one call of the core.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ __all__ = [
     "write_repeated",
 ]
 
-# Indices that are looked at in one step.
+# Number of indices that are checked in one step.
 _CHECKED = 1 << 16
 # Values of fewer bytes are cast before they are broadcast.
 _SMALL = 4096
@@ -69,7 +68,7 @@ def read_key(
     kind: Kind,
     refused: SectionError | None = None,
 ) -> Any:
-    """Read what a key with arrays means; a key without goes to the core, which may have `refused` it."""
+    """Read a key with arrays; a key without arrays goes to the core, or raises `refused`."""
     with Held(array.handle.core, writes=False) as held:
         points = parse(key, array.shape, array.path, held, kind)
         if points is not None:
@@ -82,7 +81,7 @@ def read_key(
 def write_key(
     array: DiskArray, key: Any, value: Any, kind: Kind, refused: SectionError | None = None
 ) -> None:
-    """Write what a key with arrays means; a key without goes to `DiskArray.write`."""
+    """Write to a key with arrays; a key without arrays goes to `DiskArray.write`."""
     array.handle.check_writable("write to")
     with Held(array.handle.core, writes=True) as held:
         points = parse(key, array.shape, array.path, held, kind)
@@ -97,7 +96,7 @@ def write_key(
 def explain_key(
     array: DiskArray, key: Any, writes: bool, kind: Kind, refused: SectionError | None = None
 ) -> Report:
-    """Tell what an access by a key with arrays will do."""
+    """Report what an access by a key with arrays would do."""
     with Held(array.handle.core, writes) as held:
         points = parse(key, array.shape, array.path, held, kind)
         if points is not None:
@@ -117,13 +116,13 @@ def read(array: DiskArray, points: Points, out: NDArray[Any] | None, held: Held)
     Parameters
     ----------
     array
-        Where they are.
+        Array to read.
     points
-        Which ones.
+        Selected elements.
     out
-        Memory of shape ``points.result_shape`` and the array's dtype, or None: new memory.
+        Memory of shape ``points.result_shape`` and the array's dtype; None for new memory.
     held
-        Counts what is converted.
+        Reservation that counts converted data.
 
     Returns
     -------
@@ -137,7 +136,7 @@ def read(array: DiskArray, points: Points, out: NDArray[Any] | None, held: Held)
     else:
         check_out(array, out, points.result_shape)
         result, core = out, points.to_core(out)
-    # Where elements of almost every page are chosen, all pages are read.
+    # If elements of almost every page are selected, all pages are read.
     blocks = sieved_masks.blocks_of(array, points) if core.flags.c_contiguous else None
     if blocks is not None:
         sieved_masks.read(array, points, blocks, core)
@@ -154,13 +153,13 @@ def write(array: DiskArray, points: Points, value: Any, held: Held) -> None:
     Parameters
     ----------
     array
-        Where they are; it is open for writing.
+        Array to write, open for writing.
     points
-        Which ones. Of several values for one element the last one wins.
+        Selected elements. If an element occurs several times, its last value wins.
     value
-        Broadcast and cast as NumPy does; a `DiskArray` has the very shape of the result.
+        Values, broadcast and cast as by NumPy; a `DiskArray` must have exactly the shape of the result.
     held
-        Counts what is converted.
+        Reservation that counts converted data.
     """
     source = _source(array, points, value, held)
     for place, part in _parts(points):
@@ -170,22 +169,22 @@ def write(array: DiskArray, points: Points, value: Any, held: Held) -> None:
 
 def write_repeated(array: DiskArray, points: Points, values: NDArray[Any], held: Held) -> None:
     """
-    Write fewer values than points, one after the other and again from the first on.
+    Write fewer values than points, repeating the values.
 
     Parameters
     ----------
     array, held
         As for `write`.
     points
-        Chosen by one list with one axis.
+        Elements selected by one list with one axis.
     values
-        At least one, with one axis.
+        At least one value, with one axis.
     """
     (indices,) = points.lists
     points.check(_CHECKED)
     each = values.itemsize + INDEX
     room = held.take(each * points.number, least=0) // each
-    # A window ends where the values do, so that the next one begins with the first.
+    # A window ends with the last value, so that the next one begins with the first.
     times = max(room // values.size, 1) * values.size
     window = np.resize(values, points.number if room >= points.number else times)
     for low in range(0, points.number, window.size):
@@ -194,7 +193,7 @@ def write_repeated(array: DiskArray, points: Points, values: NDArray[Any], held:
 
 
 def explain(array: DiskArray, points: Points, writes: bool, held: Held) -> Report:
-    """Tell what reading or writing `points` will do: sums over all calls of the core."""
+    """Report what reading or writing `points` would do, summed over all calls of the core."""
     if writes:
         array.handle.check_writable("write to")
     array.handle.check_open()
@@ -222,7 +221,7 @@ _SUMMED = (
 
 
 def _parts(points: Points) -> Iterator[tuple[slice | None, Points]]:
-    """The points as they are, or those of the windows of a mask, with their places among all points."""
+    """Yield the points, or those of each window of a mask, with their positions among all points."""
     if points.mask is None:
         yield None, points
         return
@@ -237,7 +236,7 @@ def _parts(points: Points) -> Iterator[tuple[slice | None, Points]]:
 
 
 def check_out(array: Any, out: Any, shape: tuple[int, ...]) -> None:
-    """Refuse memory that elements of an array, which has a path and a dtype, cannot be read into."""
+    """Raise if the elements of an array (with a path and a dtype) cannot be read into this memory."""
     path = array.path
     if not isinstance(out, np.ndarray):
         why = f"out= for '{path}' must be a numpy.ndarray"
@@ -260,7 +259,7 @@ def check_out(array: Any, out: Any, shape: tuple[int, ...]) -> None:
 
 
 def _nests(array: NDArray[Any]) -> bool:
-    """Whether each axis steps over all that the axes with smaller strides reach."""
+    """Return whether the stride of each axis exceeds the extent of all axes with smaller strides."""
     reach = array.itemsize
     axes = zip(array.strides, array.shape, strict=True)
     for stride, length in sorted((abs(stride), n) for stride, n in axes if n > 1):
@@ -271,7 +270,7 @@ def _nests(array: NDArray[Any]) -> bool:
 
 
 def _as_points(core: NDArray[Any], number: int) -> NDArray[Any] | None:
-    """An array in core order with its first `number` axes as one, if that needs no copy."""
+    """Return an array in core order with its first `number` axes as one; None if it needs a copy."""
     axes = [(n, s) for n, s in zip(core.shape[:number], core.strides, strict=False) if n > 1]
     if any(outer[1] != inner[0] * inner[1] for outer, inner in itertools.pairwise(axes)):
         return None
@@ -283,7 +282,7 @@ def _as_points(core: NDArray[Any], number: int) -> NDArray[Any] | None:
 
 @dataclass(frozen=True)
 class _Memory:
-    """A value in memory, broadcast, in core order."""
+    """A broadcast value in memory, in core order."""
 
     core: NDArray[Any]
     first: int = 0
@@ -294,22 +293,22 @@ class _Memory:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of an element that are read before it is cast."""
+        """Bytes per element that are read before the cast."""
         return 0
 
     def beginning_at(self, points: Points, first: int) -> _Memory:
-        """The value for these points, which are those from `first` on."""
+        """Return the value for these points, which start at number `first`."""
         return _Memory(self.core[first : first + points.number]) if first else self
 
     def of(self, box: Box) -> NDArray[Any]:
-        """The value for a box."""
+        """Return the value for a box."""
         part: NDArray[Any] = self.core[_key(box)]
         return part
 
 
 @dataclass(frozen=True)
 class _OnDisk:
-    """A value on disk, of the shape of the result."""
+    """A value on disk with the shape of the result."""
 
     array: DiskArray
     points: Points
@@ -347,7 +346,7 @@ def _source(array: DiskArray, points: Points, value: Any, held: Held) -> _Memory
         elif not share_bytes(array.info, value.info):
             return _OnDisk(value, points)
         else:
-            # As NumPy does: all is read before any of it is overwritten.
+            # As in NumPy, read everything before overwriting any of it.
             held.take(value.nbytes)
             value = value[...]
     value = as_values(value, array.dtype)
@@ -369,12 +368,12 @@ def _source(array: DiskArray, points: Points, value: Any, held: Held) -> _Memory
 
 
 def _key(box: Box) -> tuple[Any, ...]:
-    """Where a box lies; without axes it is a view as well, no scalar."""
+    """Return the key of a box; without axes it gives a view, not a scalar."""
     return (*(slice(low, low + count) for low, count in box), ...)
 
 
 def _cast(value: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """As NumPy casts on assignment."""
+    """Cast as in NumPy's assignment."""
     cast = np.empty(value.shape, dtype)
     cast[...] = value
     return cast
@@ -390,11 +389,11 @@ class _Access:
     Parameters
     ----------
     array, points
-        What is accessed.
+        Array to access, and selected elements.
     held
-        Counts what is converted.
+        Reservation that counts converted data.
     writes
-        Whether it is a write.
+        True for a write.
     """
 
     def __init__(self, array: DiskArray, points: Points, held: Held, writes: bool) -> None:
@@ -423,7 +422,7 @@ class _Access:
         """Write all points from `source`."""
         number, dtype = len(self._points.points), self._array.dtype
         casts = source.dtype != dtype
-        # What comes from disk may lie in memory in another order than that of the points.
+        # Values read from disk may be in memory in another order than the points.
         copies = isinstance(source, _OnDisk) or _as_points(source.core, number) is None
 
         def work(box: Box) -> None:
@@ -438,7 +437,7 @@ class _Access:
         self._each(work, source.nbytes + (self._item if casts or copies else 0))
 
     def explain(self) -> list[dict[str, Any]]:
-        """What the calls of the core for all points will do."""
+        """Return the reports of the core's calls for all points."""
         told: list[dict[str, Any]] = []
         points = self._points
 
@@ -460,7 +459,7 @@ class _Access:
             core.read_points(points.axes, lists, points.mode, rest, into)
         else:
             core.read(self._section(box), into[0, ...])
-            into[1:] = into[0]  # of an array without axes, which has one element
+            into[1:] = into[0]  # an array without axes has one element
 
     def _write(self, box: Box, data: NDArray[Any]) -> None:
         points, core = self._points, self._array.handle.core
@@ -471,7 +470,7 @@ class _Access:
             core.write(self._section(box), data[-1, ...])
 
     def _section(self, box: Box) -> tuple[slice, ...]:
-        """The section of a box, where no axis has a list: booleans without axes, arrays without axes."""
+        """Return the section of a box without lists: booleans without axes, arrays without axes."""
         words = self._points.rest_of(box)
         sections = zip(words[::3], words[1::3], words[2::3], strict=True)
         return tuple(slice(start, start + count * step, step) for start, count, step in sections)
@@ -483,9 +482,9 @@ class _Access:
         Parameters
         ----------
         work
-            Converts the lists and values of a box, and calls the core.
+            Function that converts the lists and values of a box, and calls the core.
         per_element
-            Bytes of values that are converted, for each element.
+            Bytes of converted values per element.
         """
         points = self._points
         if not points.number or not self._item:
@@ -512,7 +511,7 @@ class _Access:
                 room = held.take(cost.of(most), min(cost.least, cost.of(most)))
                 most = min(most, cost.elements(room))
                 if most < self._size and not checked:
-                    points.check(_CHECKED)  # before any of it is moved
+                    points.check(_CHECKED)  # before any element is moved
                     checked = True
                 refused = _run(work, points, left, most, held)
             if refused is not None:
@@ -522,7 +521,7 @@ class _Access:
 
 
 def _beside(refused: BudgetError, held: int) -> BudgetError:
-    """The same refusal, with what is held beside the core."""
+    """Return the same error, including the memory reserved outside the core."""
     return BudgetError(
         f"{refused.message} Beside that, {held} bytes of indices and values are converted.",
         code=refused.code,
@@ -533,7 +532,7 @@ def _beside(refused: BudgetError, held: int) -> BudgetError:
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """Bytes that are converted for a point, for an element, and elements of a point."""
+    """Bytes that are converted per point and per element, and elements of a point."""
 
     per_point: int
     per_element: int
@@ -545,11 +544,11 @@ class _Cost:
         return self.per_point + self.per_element
 
     def of(self, elements: int) -> int:
-        """Bytes of a box with so many elements."""
+        """Return the bytes of a box with a number of elements."""
         return -(-elements // self.row) * self.per_point + elements * self.per_element
 
     def elements(self, room: int) -> int:
-        """Elements of the largest box that takes at most so many bytes."""
+        """Return the number of elements of the largest box that takes at most `room` bytes."""
         point = self.of(self.row)
         if not point:
             return sys.maxsize
@@ -562,12 +561,12 @@ def _run(
     work: Callable[[Box], None], points: Points, left: list[Iterator[Box]], most: int, held: Held
 ) -> BudgetError | None:
     """
-    Call `work` for the boxes that are `left`, cut to at most so many elements.
+    Call `work` for the boxes that are `left`, cut to at most `most` elements.
 
     Returns
     -------
     BudgetError or None
-        What refused a box, which is left then, as are those behind it.
+        Error of the first box that did not fit; this box and all later ones remain in `left`.
     """
     while left:
         box = next(left[-1], None)

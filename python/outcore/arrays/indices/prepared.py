@@ -1,12 +1,12 @@
 """
 Indices of one process, prepared for many accesses: `PreparedIndices`.
 
-Problem. A schedule of one process and the schedules of many ranks
+Problem: a schedule of one process and the schedules of many ranks
 (`outcore.ranks.collective.lists.irregular`) need the same things: checked indices, addresses for each
-layout, a scratch file for lists that do not fit memory, values in the order of the core.
-Idea. One object has them; `IndexSchedule` and `CollectiveSchedule` are faces over it.
+layout, a scratch file for lists that do not fit memory, values in the order of the core. Approach: one
+object provides them; `IndexSchedule` and `CollectiveSchedule` are interfaces to it.
 
-Invariants. Lists are in memory, or in a scratch file, or both; `PreparedIndices.in_memory` says whether
+Invariants: lists are in memory, or in a scratch file, or both; `PreparedIndices.in_memory` is True if
 they are in memory.
 """
 
@@ -35,26 +35,28 @@ from outcore.errors import BudgetError, UsageError
 __all__ = ["PreparedIndices", "points_of"]
 
 T = TypeVar("T")
-# Lists are in memory if they take at most this part of the budget: the accesses need the rest.
+# Lists are in memory if they take at most this part of the budget (1 / _IN_MEMORY): the accesses need
+# the rest.
 _IN_MEMORY = 2
-# Below this part of the budget, accesses always have enough memory beside the lists.
+# Below this part of the budget (1 / _SMALL), accesses always have enough memory in addition to the
+# lists.
 _SMALL = 16
 
 
 class PreparedIndices:
     """
-    Elements of an array, chosen by indices, prepared to be read and written many times.
+    Elements of an array, selected by indices, prepared for many reads and writes.
 
     Parameters
     ----------
     array
-        The array for which the indices were checked.
+        Array for which the indices were checked.
     points
-        The elements.
+        Selected elements.
     lists
-        Their lists of indices, in memory or in a scratch file.
+        Lists of their indices, in memory or in a scratch file.
     ready
-        Whether to prepare the access to `array` now. Lists of neighbours are then kept as runs.
+        Whether to prepare the access to `array` now. Lists of neighbours are then stored as runs.
 
     Attributes
     ----------
@@ -65,7 +67,7 @@ class PreparedIndices:
     schedules
         Schedules of the compiled core, one for each layout.
     in_memory
-        Whether the lists are in memory.
+        True if the lists are in memory.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class PreparedIndices:
             self.points = replace(self.points, mode="flat", mask=None)
             self._parts = Parts(self.points, lists)
         elif ready and 2 * self.schedule_for(array).nbytes <= sum(one.size for one in lists):
-            # It takes half a byte for each index: neighbours, whose lists are short as runs, too.
+            # At half a byte per index the list consists of neighbours and is short as runs, too.
             self.kept.compress()
 
     @classmethod
@@ -98,9 +100,9 @@ class PreparedIndices:
         Parameters
         ----------
         array
-            The array.
+            Array to access.
         indices
-            A key with arrays of indices, or a mask.
+            Key with arrays of indices, or a mask.
         """
         try:
             with Held(array.handle.core, writes=False) as held:
@@ -115,7 +117,7 @@ class PreparedIndices:
             return cls(array, points, stored(array, points, held))
 
     def leaves_enough(self) -> bool:
-        """Return whether accesses have enough memory beside the lists; may raise `BudgetError`."""
+        """Return whether accesses have enough memory besides the lists; may raise `BudgetError`."""
         array = self.array
         if self.nbytes <= array.budget // _SMALL:
             return True
@@ -137,7 +139,7 @@ class PreparedIndices:
 
     @property
     def parts(self) -> Parts:
-        """Accesses in parts, with the lists in a scratch file; made at first use."""
+        """Accesses in parts, with the lists in a scratch file; created at first use."""
         if self._parts is None:
             with self.kept as lists, Held(self.array.handle.core, writes=False) as held:
                 points = listed(self.points, lists)
@@ -146,23 +148,23 @@ class PreparedIndices:
 
     @property
     def elements(self) -> int:
-        """Number of elements of the array that the indices may choose from."""
+        """Number of elements of the array from which the indices may select."""
         return elements_of(self.points)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the chosen elements."""
+        """Shape of the selected elements."""
         return self.points.result_shape
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the memory budget that it takes."""
+        """Bytes of the memory budget that the lists and schedules use."""
         schedules = sum(one.nbytes for one in self.schedules)
         return schedules + sum(one.nbytes for one in self._combined) + self.kept.nbytes
 
     @property
     def stored_nbytes(self) -> int | None:
-        """Bytes of its scratch file, or None without one."""
+        """Bytes of the scratch file, or None without one."""
         return None if self._parts is None else self._parts.nbytes
 
     def lists_to_save(self) -> tuple[Any, ...]:
@@ -180,7 +182,7 @@ class PreparedIndices:
         Parameters
         ----------
         of
-            The array; None for that of the indices.
+            Array to access; None for the array of the indices.
         """
         array = self.array if of is None else of
         array.handle.check_open()
@@ -232,14 +234,14 @@ class PreparedIndices:
 
     def if_it_fits(self, make: Callable[[], T]) -> T | None:
         """
-        Return what a function makes, or None if it does not fit memory.
+        Return the result of a function, or None if it does not fit memory.
 
         Elements are then moved in parts. A single element has no parts: `BudgetError`.
 
         Parameters
         ----------
         make
-            The function.
+            Function to call.
         """
         try:
             return make()
@@ -252,14 +254,14 @@ class PreparedIndices:
 
     def read_single(self, array: outcore.DiskArray, values: outcore.DiskArray) -> Any:
         """
-        Return values on disk that have the shape of the schedule, or the only one in memory.
+        Return values on disk with the shape of the schedule; a single value is read into memory.
 
         Parameters
         ----------
         array
-            The array that is written to.
+            Array to write to.
         values
-            The values.
+            Values on disk.
         """
         values.handle.check_open()
         if values.shape == self.shape:
@@ -280,9 +282,9 @@ class PreparedIndices:
         Parameters
         ----------
         values
-            The values.
+            Values in memory.
         array
-            The array that is written to.
+            Array to write to.
         """
         shape = self.points.result_shape
         given = as_values(values, array.dtype)
@@ -298,16 +300,16 @@ class PreparedIndices:
 
     def pack(self, values: NDArray[Any], array: outcore.DiskArray, held: ExitStack) -> NDArray[Any]:
         """
-        Return values in the order of the core: a row for each point, of the array's dtype.
+        Return values in the order of the core: one row per point, with the array's dtype.
 
         Parameters
         ----------
         values
-            In the shape of the schedule.
+            Values in the shape of the schedule.
         array
-            The array that is written to.
+            Array to write to.
         held
-            Releases the memory of a copy, if one is made.
+            Stack that releases the memory of a copy, if one is made.
         """
         core = self.points.to_core(values)
         if core.dtype != array.dtype or not core.flags.c_contiguous:
@@ -318,14 +320,14 @@ class PreparedIndices:
 
     @staticmethod
     def new_packed(core: NDArray[Any], held: ExitStack, dtype: Any = None) -> NDArray[Any]:
-        """Return packed memory of a shape; it counts in the budget until `held` ends."""
+        """Return packed memory of a shape, counted in the budget until `held` ends."""
         dtype = core.dtype if dtype is None else dtype
         nbytes = core.size * dtype.itemsize
         held.enter_context(_core.Reservation("elements in the order of a schedule", nbytes))
         return np.empty(core.shape, dtype)
 
     def as_rows(self, core: NDArray[Any]) -> NDArray[Any]:
-        """Return an array in the order of the core as a row for each point."""
+        """Return an array in the order of the core with one row per point."""
         number = len(self.points.points)
         return core.reshape(math.prod(core.shape[:number]), *core.shape[number:])
 
@@ -334,14 +336,14 @@ def points_of(
     array: outcore.DiskArray, key: Any, held: Held
 ) -> tuple[Points, tuple[NDArray[np.int64], ...]]:
     """
-    The points of a key, with the lists that it has (none of a mask), and all their lists in memory.
+    Return the points of a key with their lists as given (none for a mask), and all lists in memory.
 
     Raises
     ------
     UsageError
         The key has no arrays (``no-indices``).
     SectionError
-        Of the key, or of the first index that is outside.
+        The key is invalid, or an index is out of range.
     """
     points = _parsed(array, key, held)
     given = points.lists

@@ -1,18 +1,19 @@
 """
-Schedules of accesses by indices: made once, used for every variable and time step.
+Schedules of accesses by indices: created once, used for every variable and time step.
 
-Problem. Unstructured codes reach the same elements again and again: ``x[edges]`` for hundreds of arrays
-and thousands of steps. To look at the indices each time (are they inside, where in the file, in which
-order) takes as long as to move the elements.
+Problem: unstructured codes access the same elements repeatedly: ``x[edges]`` for hundreds of arrays and
+thousands of steps. Processing the indices each time (are they in range, their position in the file,
+their order) takes as long as moving the elements.
 
-Idea. `IndexSchedule` keeps what follows from the indices and the layout alone, in the core: addresses,
-ordered by the windows or chunks of the file in which they lie. `gather` and `scatter` are then only
-I/O, on any array of the same shape. Where several values for one element are combined, the elements are
-listed once more, each of them once, with the place of each value in that list. What does not fit memory
-(the list, the values, or the result) is done in parts (`outcore.arrays.indices.lists.parts`).
+Approach: `IndexSchedule` stores everything that follows from the indices and the layout alone, in the
+core: addresses, ordered by the windows or chunks of the file that contain them. `gather` and `scatter`
+are then only I/O, on any array of the same shape. If several values for one element are combined, the
+elements are listed once more without duplicates, with the position of each value in that list. If the
+list, the values or the result do not fit memory, the access is done in parts
+(`outcore.arrays.indices.lists.parts`).
 
-Invariants. Values are combined in the order of the list, beginning with what the array has, so sums of
-floating-point numbers have the same bits whatever the budget or the layout.
+Invariants: values are combined in the order of the list, starting with the element of the array, so
+sums of floating-point numbers have the same bits whatever the budget or the layout.
 
 Source: the *schedule* of No and Choudhary, "Techniques to provide run-time support for solving
 irregular problems", section 3.1.1; ``PASSION_oc_gen_schedule``, ``oc_gather`` and ``oc_scatter`` of
@@ -40,35 +41,38 @@ from outcore.formats.layout import share_bytes
 
 __all__ = ["COMBINES", "Combine", "IndexSchedule", "function_of"]
 
-#: What becomes of several values for one element.
+#: Treatment of several values for one element.
 Combine = Literal["last", "add", "multiply", "min", "max"]
-#: The functions that combine an element with a value.
+#: Functions that combine an element with a value.
 COMBINES: dict[str, np.ufunc] = {
     "add": np.add,
     "multiply": np.multiply,
     "min": np.minimum,
     "max": np.maximum,
 }
-# Values and results on disk are brought to memory whole if they take at most this part of it.
+# Values and results on disk are moved to memory whole if they take at most this part of it (1 /
+# _WHOLE).
 _WHOLE = 4
 
 
 class IndexSchedule(StaysInProcess):
     """
-    Elements of an array, chosen by indices, made ready to be read and written many times.
+    Elements of an array, selected by indices, prepared for many reads and writes.
 
-    Made by `DiskArray.schedule`, or by `IndexSchedule.open` of one that was saved.
+    A schedule is created by `DiskArray.schedule`, or opened from a file by `IndexSchedule.open`.
 
     Notes
     -----
-    It takes up to 16 bytes of the memory budget for each index, for each layout with which it is used;
-    of neighbours that lie one behind the other in the file and in the result, 20 for each run of them;
-    combining takes 16 more for each index. A list that had to be made (of a mask, or of another type)
-    is kept besides, as runs where they are shorter. While it is made, it takes a quarter of the budget
-    at most beside what it keeps. Where all that is more than half of the budget, indices are kept in a
-    scratch file instead (``OUTCORE_SCRATCH``, or beside the array): 8 bytes for each, and 16 for each
-    size of chunks with which it is used. `gather` and `scatter` then go through the array once, a range
-    of elements at a time. The file has no name: it goes away with the schedule, or with the process.
+    Memory: a schedule takes up to 16 bytes of the memory budget for each index, for each layout with
+    which it is used. For neighbours that are adjacent in the file and in the result, it takes 20 bytes
+    for each run of them. Combining takes 16 more for each index. A list that had to be created (from a
+    mask, or from another type) is stored in addition, as runs if they are shorter. Creating a schedule
+    takes at most a quarter of the budget in addition to what it stores.
+
+    If all of that exceeds half of the budget, the indices are stored in a scratch file instead (in
+    ``OUTCORE_SCRATCH``, or next to the array): 8 bytes for each, and 16 for each size of chunks with
+    which it is used. `gather` and `scatter` then go through the array once, one range of elements at a
+    time. The file has no name and disappears with the schedule, or with the process.
 
     Examples
     --------
@@ -89,7 +93,7 @@ class IndexSchedule(StaysInProcess):
 
     @property
     def in_memory(self) -> bool:
-        """Whether the lists of indices are in memory."""
+        """True if the lists of indices are in memory."""
         return self._prepared.in_memory
 
     @property
@@ -99,12 +103,12 @@ class IndexSchedule(StaysInProcess):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the memory budget that it takes."""
+        """Bytes of the memory budget that the schedule uses."""
         return self._prepared.nbytes
 
     @property
     def stored_nbytes(self) -> int:
-        """Bytes that it takes on disk, in a scratch file."""
+        """Bytes that the schedule uses on disk, in a scratch file."""
         return self._prepared.stored_nbytes or 0
 
     def __repr__(self) -> str:
@@ -116,17 +120,17 @@ class IndexSchedule(StaysInProcess):
 
     def gather(self, out: Any = None, *, of: outcore.DiskArray | None = None) -> Any:
         """
-        Read the elements.
+        Read the selected elements.
 
         Parameters
         ----------
         out
-            Array to fill, of shape `shape` and the dtype of the array that is read: in memory (packed,
-            in C order, points first, it is filled without a copy), or a `DiskArray` that is open for
-            writing.
+            Array to fill, with the `shape` of the schedule and the dtype of the array that is read: in
+            memory (filled without a copy if it is packed, in C order, with the points first), or a
+            `DiskArray` that is open for writing.
         of
-            The array to read, of the shape of that for which the schedule was made; by default that
-            one.
+            Array to read, with the shape of the array for which the schedule was created; by default
+            that array.
 
         Returns
         -------
@@ -136,7 +140,8 @@ class IndexSchedule(StaysInProcess):
         Raises
         ------
         UsageError
-            Another shape (``schedule-shape``), `out` does not match, or the array is closed.
+            The array has another shape (``schedule-shape``), `out` does not match, or the array is
+            closed.
         BudgetError
             A buffer does not fit the memory budget.
 
@@ -177,7 +182,7 @@ class IndexSchedule(StaysInProcess):
     def _gather_to_disk(self, array: outcore.DiskArray, out: outcore.DiskArray) -> None:
         points = self._prepared.points
         check_disk_out(array, out, points.result_shape)
-        # As NumPy does: all is read before any of it is overwritten.
+        # As in NumPy, read everything before overwriting any of it.
         shares = share_bytes(array.info, out.info)
         with Held(array.handle.core, writes=False) as held:
             if self._is_read_whole(out, held, must=shares):
@@ -188,7 +193,7 @@ class IndexSchedule(StaysInProcess):
             out.flush()
 
     def _is_read_whole(self, data: outcore.DiskArray, held: Held, *, must: bool) -> bool:
-        """Whether values, or a result, on disk are brought to memory whole; `must`: or refused."""
+        """Return whether values or a result on disk fit in memory whole; with `must`, raise if not."""
         if must or not self._prepared.points.axes:
             held.take(data.nbytes)
             return True
@@ -204,30 +209,30 @@ class IndexSchedule(StaysInProcess):
         self, values: ArrayLike, combine: Combine = "last", *, of: outcore.DiskArray | None = None
     ) -> None:
         """
-        Write values to the elements.
+        Write values to the selected elements.
 
         Parameters
         ----------
         values
-            Broadcast to `shape`, and cast to the dtype of the array, as NumPy does on assignment. Those
-            of a `DiskArray`, of this very shape, are read a part at a time.
+            Values, broadcast to `shape` and cast to the dtype of the array as NumPy does on assignment.
+            A `DiskArray` must have exactly this shape and is read one part at a time.
         combine
-            What becomes of several values for one element, and of what the array has there: ``"last"``
-            replaces it, the others (``"add"``, ``"multiply"``, ``"min"``, ``"max"``) combine it with
-            the values one after another, in the order of the indices.
+            Treatment of several values for one element, and of the existing element: ``"last"``
+            replaces it by the last value; ``"add"``, ``"multiply"``, ``"min"`` and ``"max"`` combine it
+            with the values one after another, in the order of the indices.
         of
             As for `gather`; it must be open for writing.
 
         Raises
         ------
         UsageError
-            As for `gather`; `values` do not broadcast.
+            As for `gather`; or `values` cannot be broadcast.
 
         Notes
         -----
-        To combine, the elements are read, and written again: what others write to them meanwhile is
-        lost. They take memory of the budget meanwhile, and so do values that have to be cast or put in
-        order, which are copied; where a copy does not fit, values are taken a part at a time.
+        To combine values, the elements are read and written again: writes by others in between are
+        lost. During the call the elements use memory of the budget, and so do copies of values that
+        must be cast or reordered. If a copy does not fit, values are processed one part at a time.
 
         Examples
         --------
@@ -275,13 +280,13 @@ class IndexSchedule(StaysInProcess):
 
     def save(self, path: str | Path) -> None:
         """
-        Save the schedule, to be used in another process, or on another number of ranks.
+        Save the schedule for use in another process, or on another number of ranks.
 
         Parameters
         ----------
         path
-            A new file, or one that is replaced, in NumPy's ``.npz`` format: the indices, as runs (first
-            index and length) where that is shorter, and what they mean, as JSON.
+            Path of a file, created or replaced, in NumPy's ``.npz`` format: the indices, as runs (first
+            index and length) if that is shorter, and their meaning as JSON.
 
         Examples
         --------
@@ -297,28 +302,28 @@ class IndexSchedule(StaysInProcess):
     @classmethod
     def open(cls, path: str | Path, array: outcore.DiskArray) -> IndexSchedule:
         """
-        Open a schedule that was saved, for an array.
+        Open a saved schedule for an array.
 
         Parameters
         ----------
         path
-            Of the file.
+            Path of the file.
         array
-            Of the shape for which the schedule was made.
+            Array with the shape for which the schedule was created.
 
         Raises
         ------
         FormatError
-            The file is no schedule (``bad-schedule``).
+            The file is not a schedule (``bad-schedule``).
         StorageError
-            It cannot be read.
+            The file cannot be read.
         UsageError
             The array has another shape.
 
         Returns
         -------
         IndexSchedule
-            As `DiskArray.schedule` of the same indices makes it.
+            Equal to the result of `DiskArray.schedule` for the same indices.
 
         Examples
         --------
@@ -348,7 +353,7 @@ class IndexSchedule(StaysInProcess):
 
 
 def function_of(combine: str) -> np.ufunc | None:
-    """The function of a word; None for ``"last"``."""
+    """Return the function for a value of `combine`; None for ``"last"``."""
     if combine == "last":
         return None
     if combine not in COMBINES:

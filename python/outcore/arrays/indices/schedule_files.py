@@ -1,13 +1,13 @@
 """
-Files of schedules: the indices, as runs where that is shorter, and what they mean.
+Files of schedules: the indices, as runs if that is shorter, and their meaning.
 
-Problem. A schedule is saved once and opened by other processes, and its lists may be larger than the
-memory of either. Idea. The file is NumPy's ``.npz``: a zip file of ``.npy`` members, stored as they
-are. Members are written and read a part at a time, so a list needs memory for a part only.
+Problem: a schedule is saved once and opened by other processes, and its lists may be larger than the
+memory of either. Approach: the file is NumPy's ``.npz``: a zip file of uncompressed ``.npy`` members.
+Members are written and read one part at a time, so a list needs memory for a part only.
 
-Invariants. A file is complete or not there (`durable.create_file`). What a file says is checked before
-it is believed: numbers of indices against the shape, runs against their number, indices against the
-array.
+Invariants: a file is complete or does not exist (`durable.create_file`). Everything in a file is
+validated before it is used: numbers of indices against the shape, runs against their number, indices
+against the array.
 """
 
 from __future__ import annotations
@@ -50,19 +50,20 @@ __all__ = ["opened", "write"]
 List = NDArray[np.int64]
 
 _VERSION = 1
-# Two for the list of each axis, and what they mean.
+# Two members for the list of each axis, and one for their meaning.
 _MOST_MEMBERS = 2 * 64 + 1
-# Indices that are looked at, written or read in one step.
+# Number of indices that are checked, written or read in one step.
 _STEP = 1 << 16
-# Lengths are below.
+# Upper bound of lengths.
 _MOST = 1 << 63
-# What reading a file raises that is damaged.
-# Bytes of a header of NumPy, which parses a long one for minutes; that of a list takes 118.
+# Errors raised by reading a damaged file.
+# Maximum bytes of a NumPy header, which NumPy parses for minutes if it is long; that of a list takes
+# 118.
 _LONGEST_HEADER = 256
 _DAMAGED = (
     *(ValueError, LookupError, TypeError, ArithmeticError, EOFError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
-    # Of headers of members, which NumPy parses as text.
+    # From the headers of members, which NumPy parses as text.
     *(tokenize.TokenError, SyntaxError, MemoryError),
 )
 
@@ -74,11 +75,11 @@ def write(path: str | Path, points: Points, lists: tuple[List | Runs | StoredLis
     Parameters
     ----------
     path
-        New, or replaced in one step.
+        Path of the file, created or replaced atomically.
     points
-        What the lists mean.
+        Meaning of the lists.
     lists
-        Of int64, or runs of them.
+        Lists of int64, or their runs.
     """
     said = {
         "version": _VERSION,
@@ -139,9 +140,7 @@ def _write_member(
 
 
 def each_run(parts: Iterator[List]) -> Iterator[tuple[List, List]]:
-    """The runs of a list that comes in parts, some of them at a time; they do not end where a part
-    does.
-    """
+    """Yield the runs of a list given in parts, some at a time; a run may continue across parts."""
     first = length = 0
     for part in parts:
         starts, lengths = runs_of(part)
@@ -165,7 +164,7 @@ class ScheduleFile:
     Parameters
     ----------
     archive
-        The zip file.
+        Zip file.
     near
         Path of the array for which it is opened.
     """
@@ -178,7 +177,7 @@ class ScheduleFile:
             raise ValueError(f"its version is {said['version']!r}, not {_VERSION}")
         named = (f"{word}{k}.npy" for k in range(64) for word in ("indices", "starts"))
         self._number = sum(name in self._names for name in named)
-        #: What is chosen, without lists.
+        #: Selected elements, without lists.
         self.points = _points_of(said, near)
         lengths, points = [self._length(k) for k in range(self._number)], self.points
         outer = points.mode == "outer"
@@ -190,9 +189,7 @@ class ScheduleFile:
             raise ValueError(f"lists of {lengths} indices for points of shape {points.points}")
 
     def in_memory(self) -> tuple[List, ...]:
-        """All lists in memory, which are counted while they are read; `BudgetError` if they do not
-        fit.
-        """
+        """Return all lists in memory, counted while they are read; `BudgetError` if they do not fit."""
         lengths, lists = [self._length(k) for k in range(self._number)], []
         with _core.Reservation("the indices of a schedule", 2 * INDEX * sum(lengths)):
             for k, length in enumerate(lengths):
@@ -204,7 +201,7 @@ class ScheduleFile:
         return tuple(lists)
 
     def stored(self, array: DiskArray, held: Held) -> StoredList:
-        """The list as numbers of elements in a scratch file."""
+        """Return the list as numbers of elements in a scratch file."""
         points = self.points
         if points.mode == "outer":
             return stored(array, listed(points, self.in_memory()), held)
@@ -229,19 +226,20 @@ class ScheduleFile:
         return kept
 
     def _check_sums(self) -> None:
-        """Refuse a damaged file: what it says may be anything."""
+        """Raise if the checksums show a damaged file, whose contents may be anything."""
         damaged = self._archive.testzip()
         if damaged is not None:
             raise ValueError(f"{damaged} is damaged")
 
     def _length(self, k: int) -> int:
-        """How many indices a list has."""
+        """Return the number of indices of a list."""
         if f"indices{k}.npy" in self._names:
             with self._member(f"indices{k}") as (_, number):
                 return number
         with self._member(f"lengths{k}") as (stream, number):
             total = 0
-            # Of one run all indices differ, and each element has two: one is negative.
+            # The indices of one run are distinct, and each element has two indices, one of them
+            # negative.
             most = min(self.points.number, 2 * self.points.length(k))
             for part in _pieces(stream, number):
                 if part.size and not 1 <= int(part.min()) <= int(part.max()) <= most:
@@ -250,7 +248,7 @@ class ScheduleFile:
             return total
 
     def _parts(self, k: int, most: int) -> Iterator[List]:
-        """The indices of a list, at most so many at a time."""
+        """Yield the indices of a list, at most `most` at a time."""
         if f"indices{k}.npy" in self._names:
             with self._member(f"indices{k}") as (stream, number):
                 for part in _pieces(stream, number):
@@ -268,7 +266,7 @@ class ScheduleFile:
 
     @contextlib.contextmanager
     def _member(self, name: str, dtype: Any = np.int64) -> Iterator[tuple[IO[bytes], int]]:
-        """A member that has one axis: what is left of it, and its length."""
+        """Open a member with one axis; yield the stream of its data, and its length."""
         with self._archive.open(f"{name}.npy") as stream:
             version = np.lib.format.read_magic(stream)
             read: Callable[..., Any] = (
@@ -283,7 +281,7 @@ class ScheduleFile:
 
 
 def _points_of(said: Any, near: str) -> Points:
-    """What a file says is chosen, without lists; raises if its words contradict each other."""
+    """Return the selected elements of a file, without lists; raise if its values are inconsistent."""
     shape, axes, points = (
         tuple(map(operator.index, said[name])) for name in ("shape", "axes", "points")
     )
@@ -316,7 +314,7 @@ def _points_of(said: Any, near: str) -> Points:
 
 
 def _pieces(stream: IO[bytes], number: int) -> Iterator[List]:
-    """So many numbers, a part at a time."""
+    """Yield the given number of integers, one part at a time."""
     while number:
         data = stream.read(min(number, _STEP) * INDEX)
         if len(data) != min(number, _STEP) * INDEX:
@@ -326,7 +324,7 @@ def _pieces(stream: IO[bytes], number: int) -> Iterator[List]:
 
 
 def _expanded(starts: List, lengths: List, most: int) -> Iterator[List]:
-    """The indices of runs, at most so many at a time."""
+    """Yield the indices of runs, at most `most` at a time."""
     ends = np.cumsum(lengths)
     begins = ends - lengths
     for low in range(0, int(ends[-1]) if ends.size else 0, most):
@@ -337,7 +335,7 @@ def _expanded(starts: List, lengths: List, most: int) -> Iterator[List]:
 
 
 def _of_length(parts: Iterator[List], length: int) -> Iterator[List]:
-    """The same indices in parts of equal length, but for the last."""
+    """Yield the same indices in parts of equal length, except for the last."""
     kept: list[List] = []
     size = 0
     for part in parts:
@@ -360,9 +358,9 @@ def opened(path: str | Path, near: str) -> Iterator[ScheduleFile]:
     Raises
     ------
     FormatError
-        It is no schedule, or is damaged (``bad-schedule``); also while it is read.
+        The file is not a schedule, or is damaged (``bad-schedule``); also raised while it is read.
     StorageError
-        The system said no (``not-found`` and others).
+        An operating system call failed (``not-found`` and others).
     """
     name = one_name(path)
     try:
@@ -370,12 +368,12 @@ def opened(path: str | Path, near: str) -> Iterator[ScheduleFile]:
             durable.os_errors("reading the schedule", name),
             open(name, "rb") as stream,
         ):
-            # `zipfile` takes memory for each member, outside of the budget.
+            # `zipfile` uses memory for each member, outside of the budget.
             read_directory(stream.fileno(), os.fstat(stream.fileno()).st_size, _MOST_MEMBERS)
             with zipfile.ZipFile(stream) as archive:
                 yield ScheduleFile(archive, near)
     except (*_DAMAGED, OutcoreError) as error:
-        # A zip file that says that a member begins at no place.
+        # A zip file with an invalid offset of a member.
         seeks = isinstance(error, StorageError) and error.errno == errno.EINVAL
         if isinstance(error, OutcoreError) and not seeks:
             raise

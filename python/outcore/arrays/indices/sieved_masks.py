@@ -1,13 +1,15 @@
 """
-Masks that choose elements of almost every page: blocks are read, and elements taken out of them.
+Masks that select elements of almost every page: blocks are read, and elements extracted from them.
 
-Problem. The indices of a mask take eight bytes for each element chosen, as much again for its address,
-and a look at the pages that they touch. If that is almost every page, nothing is saved by it: all of
-the array comes from the disk in any case. Idea. Data sieving: blocks of the array are read as sections,
-the next one while the elements of this one are taken by the bits of the mask (`take_masked`).
+Problem: the indices of a mask take eight bytes for each selected element and as much again for its
+address, and the touched pages must be determined. If these are almost all pages, this saves nothing:
+the whole array is read from disk in any case. Approach: data sieving. Blocks of the array are read as
+sections, the next one while the elements of this one are extracted according to the mask
+(`take_masked`).
 
-Invariants. Only masks in memory, one byte an element in C order, of the shape of the array are taken so,
-and only if no chunk is decoded twice. Memory for blocks is that of `DiskArray.blocks`.
+Invariants: only masks in memory, with one byte per element in C order and the shape of the array, are
+handled this way, and only if no chunk is decoded twice. The memory for blocks is that of
+`DiskArray.blocks`.
 
 Source: Thakur, Bordawekar and Choudhary, "Compiler and Runtime Support for Out-of-Core HPF Programs"
 (data sieving), here for masks of NumPy's indexing.
@@ -32,28 +34,28 @@ if TYPE_CHECKING:
 __all__ = ["blocks_of", "explain", "read"]
 
 _PAGE = 4096
-# Smaller arrays are read through indices at no cost that counts.
+# Smaller arrays are read by indices at negligible cost.
 _SMALL = 1 << 20
-# The share of pages that are touched, from which on all are read.
+# Fraction of touched pages from which on all pages are read.
 _SHARE = 0.75
 _ITEMS = (1, 2, 4, 8, 16)
 
 
 def blocks_of(array: DiskArray, points: Points) -> Blocks | None:
     """
-    A loop over the blocks of the array, if the elements of `points` are to be taken out of these.
+    Return a loop over the blocks of the array, if the elements should be extracted from blocks.
 
     Parameters
     ----------
     array
-        Where they are.
+        Array to read.
     points
-        Which ones.
+        Selected elements.
 
     Returns
     -------
     Blocks or None
-        None if their indices are listed.
+        None if the elements should be read by their indices.
     """
     mask = points.mask.in_memory() if points.mask is not None else None
     item = array.dtype.itemsize
@@ -63,7 +65,7 @@ def blocks_of(array: DiskArray, points: Points) -> Blocks | None:
         return None
     unit = _PAGE // item
     pages = -(-mask.size // unit)
-    # To count the pages that are touched takes a moment, which few elements are not worth.
+    # Counting the touched pages is not worth its time for few elements.
     if points.number < _SHARE * pages:
         return None
     if _core.mask_extent(mask, unit)[1] < _SHARE * pages:
@@ -80,19 +82,19 @@ def blocks_of(array: DiskArray, points: Points) -> Blocks | None:
 
 def read(array: DiskArray, points: Points, blocks: Blocks, out: NDArray[Any]) -> None:
     """
-    Read the elements of `points` out of blocks.
+    Read the elements of `points` from blocks.
 
     Parameters
     ----------
     array, points, blocks
-        As for `blocks_of`, and what it gave.
+        As for `blocks_of`, and its result.
     out
-        Memory for the elements, one after the other.
+        Contiguous memory for the elements.
 
     Raises
     ------
     UsageError
-        The mask chooses more elements than before, or fewer (``bad-index``).
+        The number of elements that the mask selects has changed (``bad-index``).
     """
     mask: Any = points.mask and points.mask.in_memory()
     item = array.dtype.itemsize
@@ -116,7 +118,7 @@ def read(array: DiskArray, points: Points, blocks: Blocks, out: NDArray[Any]) ->
 
 def explain(array: DiskArray, points: Points, blocks: Blocks) -> list[dict[str, Any]]:
     """
-    Tell what `read` will do, for each block; the loop ends.
+    Report what `read` would do, for each block; ends the loop.
 
     Parameters
     ----------
@@ -126,7 +128,7 @@ def explain(array: DiskArray, points: Points, blocks: Blocks) -> list[dict[str, 
     Returns
     -------
     list of dict
-        What the core tells of each block, with what all of them hold together.
+        Report of the core for each block, with the memory of all blocks.
     """
     report = blocks.report
     blocks.close()

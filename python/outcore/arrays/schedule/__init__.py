@@ -1,8 +1,9 @@
 """
-Schedules: computations over arrays on disk, as values, and the executor that runs them.
+Schedules: computations over arrays on disk as values, and the executor that runs them.
 
-`value` is what a schedule says, `check` proves that it may be run, `run` runs it, `divide` shares it out
-among ranks. Algorithms are functions that return a schedule; nothing here knows any of them.
+`value` defines a schedule, `check` proves that it can be run, `run` executes it, `divide` distributes
+it over ranks. Algorithms are functions that return a schedule; nothing here depends on a particular
+algorithm.
 """
 
 from outcore.arrays.schedule.check import Broken, check

@@ -1,13 +1,13 @@
 """
 Checks of a schedule, step by step, before anything is read.
 
-Problem. A schedule that reads what is not yet written, or stores a part of an array twice, gives wrong
-elements without a word; one whose buffers do not hold its blocks breaks its promise of memory.
-Idea. Everything a run relies on is decided by the steps alone. They are walked once, in order, with what
-is stored of each array as a list of boxes.
+Problem: a schedule that reads elements before they are written, or stores a part of an array twice,
+gives wrong elements without an error; one whose buffers are too small for its blocks exceeds its
+memory. Approach: everything that a run relies on is determined by the steps alone. The check visits the
+steps once, in order, and records the stored part of each array as a list of boxes.
 
-Invariants. What passes here can be run by any executor that keeps to `Step.after`, whatever it reads
-ahead.
+Invariants: a schedule that passes can be run by any executor that respects `Step.after`, however far it
+reads ahead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Box = tuple[tuple[int, int], ...]
 
 
 class Broken(Exception):
-    """A schedule that must not be run: a defect of whoever made it."""
+    """Error for a schedule that must not be run: a bug in the code that created it."""
 
 
 def check(
@@ -38,20 +38,20 @@ def check(
     again: bool = False,
 ) -> None:
     """
-    Walk over all steps of a schedule; raise if one breaks a rule.
+    Visit all steps of a schedule; raise an error if one breaks a rule.
 
     Parameters
     ----------
     schedule
-        The schedule.
+        Schedule to check.
     shapes
-        Of its arrays.
+        Shapes of its arrays.
     results
-        Numbers of the arrays whose elements are undefined before the first step; each of these must be
-        stored whole.
+        Numbers of the arrays whose elements are undefined before the first step; each must be stored
+        completely.
     again
-        Whoever goes on after a kill does steps again that were done, so nothing is stored over what the
-        schedule finds at its beginning and loads.
+        True if a resumed run repeats finished steps: a section that the schedule loads in its initial
+        state must then never be overwritten.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def check(
 
 
 class _Boxes:
-    """Boxes of one array, each with a number; another one is compared with all of them at once."""
+    """Numbered boxes of one array, compared with another box in one operation."""
 
     def __init__(self, ndim: int) -> None:
         self._ends = np.empty((2, 8, ndim), np.int64)
@@ -82,7 +82,7 @@ class _Boxes:
         return int((high - low).prod(axis=1).sum())
 
     def common(self, box: Box) -> NDArray[np.int64]:
-        """Of each, how many elements it has in common with another box."""
+        """Return for each box the number of elements that it shares with another box."""
         low, high = np.reshape(box, (-1, 2)).T
         lows, highs = self._ends[:, : self._count]
         along = np.maximum(np.minimum(highs, high) - np.maximum(lows, low), 0)
@@ -94,7 +94,7 @@ class _Boxes:
         return found
 
     def take(self, chosen: NDArray[np.bool_]) -> list[tuple[Box, int]]:
-        """Those that are chosen, which go out."""
+        """Remove and return the selected boxes."""
         low, high = self._ends[:, : self._count][:, chosen].tolist()
         boxes = [tuple(zip(*ends, strict=True)) for ends in zip(low, high, strict=True)]
         taken = list(zip(boxes, self.numbers(chosen), strict=True))
@@ -110,9 +110,10 @@ class _Walk:
         self, schedule: Schedule, shapes: Sequence[Shape], results: set[int], *, again: bool
     ) -> None:
         self.schedule, self.shapes, self.results, self.again = schedule, shapes, results, again
-        #: Of each array: sections that were loaded as they were at the beginning, in part at least.
+        #: For each array, sections that were loaded at least partly in their initial state.
         self.found = [_Boxes(len(shape)) for shape in shapes]
-        #: Of each array: sections that were stored, with the numbers of the last steps that did.
+        #: For each array, sections that were stored, with the numbers of the last steps that stored
+        #: them.
         self.stored = [_Boxes(len(shape)) for shape in shapes]
         self.kept: dict[int, Shape] = {}
         self.number = 0
@@ -228,7 +229,7 @@ class _Walk:
             raise self.broken(f"a section of {size} does not fit its place in a block")
 
     def is_written(self, load: Load, step: Step) -> None:
-        """What it reads is there, and stays as it is until it was read."""
+        """Check that the section of a load is stored, and does not change until it is read."""
         wanted, stored = box_of(load.section), self.stored[load.array]
         common = stored.common(wanted)
         for number in stored.numbers(common > 0):
@@ -247,7 +248,7 @@ class _Walk:
                 "done again"
             )
         stored = self.stored[array]
-        # Kept disjoint: what is stored again goes out of the older boxes.
+        # Keep boxes disjoint: remove a section that is stored again from older boxes.
         for other, number in stored.take(stored.common(box) > 0):
             if number >= step.after:
                 raise self.broken(
@@ -271,7 +272,7 @@ def _lies_in(section: Section, shape: Shape) -> bool:
 
 
 def _names(section: Section, shape: Shape) -> bool:
-    """Whether all indices of a section, which may have steps, are those of an array."""
+    """Return whether all indices of a section, which may have steps, are valid for an array."""
     return len(section) == len(shape) and all(
         low == high or 0 <= low < high <= n
         for (low, high), n in zip(box_of(section), shape, strict=True)
@@ -279,7 +280,7 @@ def _names(section: Section, shape: Shape) -> bool:
 
 
 def _divides(shape: Shape, finer: Shape) -> bool:
-    """Whether each axis of `shape` is some axes of `finer` in a row, those of length 1 left out."""
+    """Return whether each axis of `shape` divides into axes of `finer` in order, ignoring length 1."""
     rest = list(finer)
     for n in shape:
         if n == 1:
@@ -293,7 +294,7 @@ def _divides(shape: Shape, finer: Shape) -> bool:
 
 
 def box_of(section: Section) -> Box:
-    """The ends of a section, as a value: its first index along each axis, and the one past its last."""
+    """Return the ends of a section: its first index along each axis, and one past its last."""
     return tuple(
         (part.start, part.stop) if part.step is None else _ends(part, count)
         for part, count in zip(section, lengths(section), strict=True)
@@ -306,7 +307,7 @@ def _ends(part: slice, count: int) -> tuple[int, int]:
 
 
 def meet(a: Box, b: Box) -> int:
-    """Elements that two boxes have in common."""
+    """Return the number of common elements of two boxes."""
     pairs = zip(a, b, strict=True)
     return math.prod(max(0, min(x[1], y[1]) - max(x[0], y[0])) for x, y in pairs)
 
@@ -316,7 +317,7 @@ def _volume(box: Box) -> int:
 
 
 def _without(box: Box, hole: Box) -> Iterable[Box]:
-    """The rest of a box around a hole that it meets, as disjoint boxes."""
+    """Return the rest of a box around an intersecting hole, as disjoint boxes."""
     rest = list(box)
     for axis, ((low, high), (start, stop)) in enumerate(zip(box, hole, strict=True)):
         if low < start:

@@ -1,18 +1,18 @@
 """
 The steps of a schedule, divided among ranks.
 
-Problem. Ranks share the steps of a schedule; some steps need what others have kept in memory, and some
-what others have stored.
-Idea. Steps that continue each other are one chain, and belong to one rank. Chains of which none waits
-for another one make a round: each rank has neighbouring chains of about the same weight, so that what
-it reads and writes lies together. After a round the ranks synchronise.
+Problem: ranks share the steps of a schedule; some steps need blocks that others have kept in memory,
+and some need sections that others have stored. Approach: steps that continue each other form a chain,
+and belong to one rank. Chains that do not wait for each other form a round: each rank gets neighbouring
+chains of about the same total weight, so that its reads and writes are contiguous. The ranks
+synchronise after each round.
 
-Invariants. Equal schedules, numbers of ranks and weights give equal divisions, so each rank finds its
-own part without a message. Each step belongs to one rank of one round. A step of a round waits only for
-steps of earlier rounds and of its own chain.
+Invariants: equal schedules, numbers of ranks and weights give equal divisions, so each rank finds its
+own part without communication. Each step belongs to one rank of one round. A step of a round waits only
+for steps of earlier rounds and of its own chain.
 
-Reference: PASSION, section 4.1: the local and the global placement model differ in who may read what;
-here all ranks may, and the division says who does.
+Reference: PASSION, section 4.1: the local and the global placement model differ in which ranks may read
+which data; here all ranks may read all data, and the division assigns the reads.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def divided(
     schedule: Schedule, ranks: int, weigh: Callable[[Step], float]
 ) -> Iterator[tuple[range, ...]]:
     """
-    Divide a schedule.
+    Divide a schedule among ranks.
 
     Parameters
     ----------
     schedule
-        The schedule.
+        Schedule to divide.
     ranks
-        Among how many.
+        Number of ranks.
     weigh
-        What a step takes, in any unit.
+        Function that returns the cost of a step, in any unit.
 
     Yields
     ------
@@ -54,14 +54,14 @@ def divided(
 def _rounds(
     schedule: Schedule, weigh: Callable[[Step], float]
 ) -> Iterator[tuple[array[int], array[float]]]:
-    """Of each round: where its chains begin and where the last one ends; and what each weighs."""
-    # Arrays, as there may be more chains than there is memory for objects.
+    """Yield for each round the starts of its chains and the end of the last one, and their weights."""
+    # Arrays, because objects for very many chains may not fit in memory.
     begins, weights = array("q"), array("d")
     begin, weight, waits = 0, 0.0, 0
     for number in range(schedule.steps + 1):
         step = schedule.step(number) if number < schedule.steps else None
         if number and (step is None or not step.is_chained):
-            # What is in the chain itself its own rank has stored.
+            # Sections of the chain itself are stored by its own rank.
             if begins and min(waits, begin) > begins[0]:
                 begins.append(begin)
                 yield begins, weights
@@ -78,7 +78,7 @@ def _rounds(
 
 
 def _parts(begins: array[int], weights: array[float], ranks: int) -> tuple[range, ...]:
-    """Neighbouring chains for each rank: those whose middles lie in its part of the weight."""
+    """Return neighbouring chains for each rank: those whose middles are in its share of the weight."""
     ends = list(accumulate(weights))
     total = ends[-1]
     if not total > 0:

@@ -1,14 +1,14 @@
 """
-Where the blocks of a run are in memory.
+Memory of the blocks of a run.
 
-Problem. A direct read ends where it is wanted, and a direct write begins there, only if memory lies in
-its pages as the file does; else all of it is copied. And small pages cost a fault each, and the disk an
-entry each.
-Idea. A copy of a buffer has a page more than its blocks: a block begins at the byte of a page at which
-what is loaded into it does in the file, or else what is stored. Large copies are in huge pages.
+Problem: a direct read ends at its destination, and a direct write starts there, only if the memory is
+aligned with pages like the file; otherwise all of it is copied. In addition, small pages cost one fault
+each, and one entry each in requests to the disk. Approach: a copy of a buffer is one page longer than
+its blocks. A block begins at the same byte of a page as the section that is loaded into it does in the
+file, or else the section that is stored. Large copies use huge pages.
 
-Invariants. All bytes are reserved before any is taken, and go back to the system at the end. Blocks
-begin at multiples of 16 bytes, and of their elements.
+Invariants: all bytes are reserved before any is used, and are returned to the system at the end. Blocks
+begin at multiples of 16 bytes, and of their element size.
 
 Reference: docs/design/0017.
 """
@@ -32,9 +32,9 @@ __all__ = ["Pages", "lead"]
 
 _PAGE = 4096
 _HUGE = 2 * 2**20
-# Copies below that have no page more: the core reads shorter runs by another way.
+# Smaller copies have no additional page: the core reads shorter runs with another method.
 _LED = 2**18
-# Blocks begin at multiples of so many bytes: elements of all types may.
+# Alignment of blocks in bytes, sufficient for elements of all types.
 _ALIGN = 16
 
 
@@ -42,8 +42,8 @@ class Pages:
     """
     The copies of all buffers of a schedule.
 
-    Outside the heap, so that they go back to the system at once; in huge pages if the system has them,
-    which direct reads and writes are several times faster with.
+    They are outside the heap, so that they return to the system immediately, and in huge pages if the
+    system has them, which makes direct reads and writes several times faster.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -51,28 +51,28 @@ class Pages:
         more = sum(b.copies * _PAGE for b in buffers if _is_led(b))
         self._reserved = _core.Reservation(schedule.name, schedule.held + more)
         self._free = [deque(range(b.copies)) for b in buffers]
-        # An array over a mapping keeps it open, one that `numpy.ndarray` makes of it would not.
+        # An array created over a mapping keeps it open; one created by `numpy.ndarray` would not.
         self._bytes = [
             [_pages(_each(b) + _PAGE * _is_led(b)) for _ in range(b.copies)] for b in buffers
         ]
 
     def has(self, buffer: int, copies: int = 1) -> bool:
-        """Whether so many copies of a buffer are free."""
+        """Return whether this number of copies of a buffer is free."""
         return len(self._free[buffer]) >= copies
 
     def take(self, buffer: int, lead: int = 0) -> tuple[int, int]:
-        """A free copy: its number, and where its block begins."""
+        """Return a free copy: its number, and the offset of its block."""
         if self._buffers[buffer].kept:
             return 0, 0
         return self._free[buffer].popleft(), lead if _is_led(self._buffers[buffer]) else 0
 
     def give(self, buffer: int, copy: tuple[int, int]) -> None:
-        """A copy is free again."""
+        """Mark a copy as free."""
         if not self._buffers[buffer].kept:
             self._free[buffer].append(copy[0])
 
     def view(self, block: Block, copy: tuple[int, int]) -> NDArray[Any]:
-        """A block in a copy."""
+        """Return a block in a copy."""
         buffer, (number, begin) = self._buffers[block.buffer], copy
         order: Literal["C", "F"] = "F" if buffer.order == "F" else "C"
         if not math.prod(block.shape):
@@ -81,23 +81,23 @@ class Pages:
         return np.ndarray(block.shape, buffer.dtype, memory, begin, order=order)
 
     def close(self) -> None:
-        """Release it. What somebody still looks at, in a traceback say, goes with the view."""
+        """Release the memory; parts that are still referenced (by a traceback, say) follow later."""
         self._bytes.clear()
         self._reserved.release()
 
 
 def lead(load: Load, block: Block, buffer: Buffer, array: Any) -> int:
     """
-    Where in a page a block should begin, so that what is loaded (or stored) lies there as in the file.
+    Return the byte of a page at which a block should begin, to match the section in the file.
 
     Parameters
     ----------
     load
-        The load, or the store.
+        Load or store of the section.
     block, buffer
-        Its block, and the buffer of that.
+        Block of the load, and its buffer.
     array
-        What it reads, or writes.
+        Array that is read or written.
     """
     there = _begin(array, load.section)
     if there is None or not _is_led(buffer):
@@ -112,7 +112,7 @@ def lead(load: Load, block: Block, buffer: Buffer, array: Any) -> int:
 
 
 def _begin(array: Any, section: Section) -> int | None:
-    """Byte of its file at which a section begins, if that is found by arithmetic."""
+    """Return the byte of the file at which a section begins, if arithmetic determines it."""
     layout = getattr(getattr(array, "info", None), "layout", None)
     if not isinstance(layout, Strided) or len(layout.parts) != 1:
         return None
@@ -131,12 +131,12 @@ def _is_led(buffer: Buffer) -> bool:
 
 
 def _pages(nbytes: int) -> NDArray[np.uint8]:
-    # Private: memory that forked processes share, Python's default, has no huge pages.
+    # Private: Python's default, memory shared with forked processes, has no huge pages.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     if nbytes < _HUGE:
         return np.frombuffer(mmap.mmap(-1, max(nbytes, 1), flags=flags), np.uint8)
-    # A huge page begins at a multiple of its size. What is before the first is never touched, and the
-    # last bytes are in small pages, so that no more is taken than was reserved.
+    # A huge page begins at a multiple of its size. Memory before the first one is never touched, and
+    # the last bytes are in small pages, so that no more is used than was reserved.
     memory = mmap.mmap(-1, nbytes + _HUGE, flags=flags)
     whole = np.frombuffer(memory, np.uint8)
     skipped = -whole.ctypes.data % _HUGE

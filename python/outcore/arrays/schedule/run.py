@@ -1,17 +1,16 @@
 """
-The executor of schedules: loads ahead, computes, stores behind.
+The executor of schedules: loads ahead, computes, and stores in the background.
 
-Problem. A disk that waits for the next request, and a processor that waits for the disk, are both
-wasted; and every algorithm would have to see to that, and to its buffers, by itself.
-Idea. Steps are begun in order: their loads start as soon as there is a free copy of each buffer that
-they name. Kernels run in order, on the caller's thread, while the next steps load and the last ones
-store; where ranks read together, which takes the caller's thread, on one beside it. Whoever drives a
-run does so step by step (`Run.advance`), so that several can be under way, and can stop between any
-two.
+Problem: a disk waits for the next request, or a processor waits for the disk, unless every algorithm
+manages overlap and buffers by itself. Approach: steps begin in order: the loads of a step start as soon
+as each of its buffers has a free copy. Kernels run in order on the caller's thread, while the next
+steps load and the last ones store. If ranks read together, which needs the caller's thread, the kernel
+runs on another thread. The caller drives a run step by step (`Run.advance`), so several runs can be in
+progress, and each can stop between any two steps.
 
-Invariants. A block is touched by one of load, kernel and store at a time, and its memory outlives the
-requests that use it, whatever fails. A step loads when all that it waits for is stored. Steps are
-reported as stored in order.
+Invariants: only one of load, kernel and store accesses a block at a time, and its memory outlives the
+requests that use it, whatever fails. A step loads after everything that it waits for has been stored.
+Steps are reported as stored in order.
 """
 
 from __future__ import annotations
@@ -37,44 +36,44 @@ __all__ = ["OnDisk", "Run", "Together", "left"]
 
 
 class OnDisk(Protocol):
-    """What a schedule needs of an array."""
+    """Interface of an array that a schedule needs."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of its elements."""
+        """Dtype of the elements."""
 
     def iread(self, key: Section, *, out: NDArray[Any]) -> IORequest[Any]:
-        """Start to read a section."""
+        """Start reading a section."""
 
     def iwrite(self, key: Section, value: NDArray[Any]) -> IORequest[None]:
-        """Start to write a section."""
+        """Start writing a section."""
 
 
-#: Reads sections of arrays, by number, into their places.
+#: Function that reads sections of arrays, given by number, into their destinations.
 Together = Callable[[Sequence[tuple[int, Section, NDArray[Any]]]], object]
 
 
 class Memory(Protocol):
-    """Where the blocks of a run are; a copy is whatever `take` says."""
+    """Memory of the blocks of a run; `take` determines the type of a copy."""
 
     def has(self, buffer: int, copies: int = 1) -> bool:
-        """Whether so many copies of a buffer are free."""
+        """Return whether this number of copies of a buffer is free."""
 
     def take(self, buffer: int, lead: int = 0) -> Any:
-        """A free copy; its block should begin at byte `lead` of a page."""
+        """Return a free copy, whose block should begin at byte `lead` of a page."""
 
     def give(self, buffer: int, copy: Any) -> None:
-        """A copy is free again."""
+        """Mark a copy as free."""
 
     def view(self, block: Block, copy: Any) -> NDArray[Any]:
-        """A block in a copy."""
+        """Return a block in a copy."""
 
     def close(self) -> None:
-        """Nothing touches any of it any more."""
+        """Release the memory, which is no longer in use."""
 
 
 class _Live:
-    """A step that has begun, and the copy that it has of each of its buffers."""
+    """A step that has begun, and its copies of its buffers."""
 
     def __init__(self, due: Due, memory: Memory) -> None:
         self.number, self.step, self.leads_in = due.number, due.step, due.leads_in
@@ -83,21 +82,21 @@ class _Live:
         self.stores: list[IORequest[None]] = []
         self.loaded = step.loaded
         self.stored = {store.block for store in step.stores}
-        #: Where in a page blocks begin that are loaded or stored.
+        #: Byte of a page at which each block begins that is loaded or stored.
         self.leads: dict[int, int] = {}
         self._copies: list[Any] = [None] * len(step.blocks)
 
     def take(self, blocks: Iterable[int]) -> None:
-        """Take a copy for these blocks."""
+        """Take a copy for each of these blocks."""
         for n in blocks:
             self._copies[n] = self._memory.take(self.step.blocks[n].buffer, self.leads.get(n, 0))
 
     def view(self, block: int) -> NDArray[Any]:
-        """The memory of a block."""
+        """Return the memory of a block."""
         return self._memory.view(self.step.blocks[block], self._copies[block])
 
     def give_back(self, *, stored: bool) -> None:
-        """Copies that nobody uses any more: all if it is stored, else those that are not."""
+        """Release unused copies: all if the step is stored, else those that are not being stored."""
         for n, copy in enumerate(self._copies):
             if copy is not None and (stored or n not in self.stored):
                 self._memory.give(self.step.blocks[n].buffer, copy)
@@ -109,38 +108,38 @@ class _Live:
         return [n for n, copy in enumerate(self._copies) if copy is None]
 
     def wants(self, buffer: int) -> int:
-        """How many copies of a buffer it has still to take."""
+        """Return the number of copies of a buffer that the step must still take."""
         return sum(self.step.blocks[n].buffer == buffer for n in self.missing)
 
 
 class Run:
     """
-    A schedule under way.
+    Execution of a schedule.
 
     Parameters
     ----------
     schedule
-        What to do. It should have passed `check`.
+        Schedule, which should have passed `check`.
     arrays
-        Its arrays, in its order.
+        Arrays of the schedule, in its order.
     done
-        Numbers of steps that are not done again, unless one that is not done, and that needs what they
-        have kept, follows them; how many are, `left` tells.
+        Numbers of finished steps. They are not repeated, unless a later unfinished step needs what they
+        have kept; `left` determines these.
     stored
-        Called with the number of each step that was handed to the system whole, in order, on the
-        thread that drives the run.
+        Function called with the number of each step that was completely handed to the system, in order,
+        on the thread that drives the run.
     steps
-        The part of the schedule that is done here, with its beginning at one that continues none. By
-        default all of it.
+        Part of the schedule to execute, starting at a step that does not continue another. By default
+        all steps.
     together
-        Reads sections of the arrays that are `Schedule.common`: called once for each step, with array,
-        section and place of each. By default they are read like others.
+        Function that reads sections of the arrays in `Schedule.common`, called once for each step with
+        the array, section and destination of each. By default they are read like others.
     memory
-        Where blocks are, if the caller has taken memory for them. By default it is taken here.
+        Memory of the blocks, if the caller has allocated it. By default the run allocates it.
 
     Notes
     -----
-    All memory of blocks is taken at the beginning (`BudgetError`), and given back by leaving the
+    All memory of blocks is allocated at the beginning (`BudgetError`) and released at the end of the
     ``with`` block, which waits for stores and stops loads.
     """
 
@@ -165,7 +164,7 @@ class Run:
         self._memory = Pages(schedule) if memory is None else memory
 
     def advance(self) -> int | None:
-        """Do the next step, but for waiting until it is stored; its number, None if there is none."""
+        """Execute the next step without waiting for its stores; return its number, None at the end."""
         blocks = self.load()
         if blocks is None or self._current is None:
             return None
@@ -183,14 +182,14 @@ class Run:
 
     def _beside(self, kernel: Callable[[], None]) -> None:
         """Run a kernel on another thread, while this one reads with other ranks for the next step."""
-        # Messages are for this thread: MPI may allow no other. What fails here waits for the kernel.
+        # This thread communicates: MPI may allow no other. A failure here waits for the kernel.
         with ThreadPoolExecutor(1, "outcore-kernel") as other:
             under_way = other.submit(copy_context().run, kernel)
             self._begin_loads()
         under_way.result()
 
     def load(self) -> list[NDArray[Any]] | None:
-        """The blocks of the next step, loaded, for whoever computes with them; None if there is none."""
+        """Return the loaded blocks of the next step for the caller's computation; None at the end."""
         while not self._loading:
             self._begin_loads()
             if self._loading:
@@ -215,11 +214,11 @@ class Run:
         return [live.view(n) for n in range(len(live.step.blocks))]
 
     def _reuses(self) -> bool:
-        """Whether the next step takes something of the present one."""
+        """Return whether the next step reuses blocks of the current one."""
         return self._next is not None and bool(self._next.step.reuses)
 
     def store(self) -> None:
-        """What was computed with the blocks of `load` is stored, in the background."""
+        """Store the results of computing with the blocks of `load`, in the background."""
         live = self._current
         assert live is not None, "store() without load()"
         while len(self._storing) >= self.schedule.writing:
@@ -233,7 +232,7 @@ class Run:
         self._begin_loads()
 
     def finish(self) -> None:
-        """Do what is left of the schedule, and wait until all of it is stored."""
+        """Execute the rest of the schedule, and wait until all of it is stored."""
         while self.advance() is not None:
             pass
         while self._storing:
@@ -248,7 +247,7 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # The memory belongs to the requests until these are over.
+        # The memory belongs to the requests until they end.
         begun = [*self._loading, *([self._current] if self._current else []), *self._storing]
         for live in begun:
             for load in live.loads:
@@ -259,7 +258,7 @@ class Run:
         self._memory.close()
 
     def _begin_loads(self) -> None:
-        # What is stored by now gives back its memory, though nobody has to wait for it yet.
+        # Finished stores release their memory, although no step waits for it yet.
         while self._storing and all(store.done for store in self._storing[0].stores):
             self._retire()
         while self._next is not None and len(self._loading) < self.schedule.reading:
@@ -284,8 +283,8 @@ class Run:
                 self._together(common)
 
     def _leads(self, step: Step) -> dict[int, int]:
-        """Where in a page each block should begin: as its first load in the file, or its first store."""
-        # Where axes are permuted everything is copied, wherever it lies.
+        """Return the byte of a page at which each block should begin, from its first load or store."""
+        # If axes are permuted, everything is copied, whatever its alignment.
         plain = [one for one in (*step.loads, *step.stores) if one.axes is None]
         firsts = {one.block: one for one in reversed(plain)}
         buffers = self.schedule.buffers
@@ -297,7 +296,7 @@ class Run:
     def _place(self, load: Load, live: _Live) -> NDArray[Any]:
         array, place = self._arrays[load.array], load.place(live.view(load.block))
         if array.dtype != place.dtype and array.dtype.newbyteorder("=") == place.dtype:
-            # As it is in the file, for now.
+            # In the byte order of the file, for now.
             place = place.view(array.dtype)
         return place
 
@@ -307,7 +306,7 @@ class Run:
             place.byteswap(inplace=True)
 
     def _may_load(self, live: _Live) -> bool:
-        """Whether all that it waits for is stored, and there is memory to load into."""
+        """Return whether the steps that the step waits for are stored, and memory for loads is free."""
         current = [self._current] if self._current else []
         before = [*self._storing, *current, *self._loading]
         if before and before[0].number < live.step.after:
@@ -320,17 +319,17 @@ class Run:
                     f"{self.schedule.name}: step {live.number} takes of one that is left out"
                 )
         return all(
-            # What is kept changes when nobody has to work with it any more.
+            # A kept block may change only when no step uses it any more.
             not self._is_stored_from(number)
             and not any(_has(one, number) for one in (*current, *self._loading))
             if buffer.kept
-            # Nor is memory taken that a step before it will want.
+            # Do not take memory that an earlier step will need.
             else self._memory.has(number, 1 + sum(one.wants(number) for one in self._loading))
             for number, buffer in self._buffers(live, live.loaded)
         )
 
     def _may_compute(self, live: _Live) -> bool:
-        """Whether there is memory for what is computed, and none of it is still being stored."""
+        """Return whether there is memory for the results, none of which is still being stored."""
         return all(
             not self._is_stored_from(number)
             if buffer.kept
@@ -368,16 +367,17 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Due:
     """
-    A step that a run has to do.
+    A step that a run must execute.
 
     Parameters
     ----------
     number
-        Its number in the schedule.
+        Number of the step in the schedule.
     step
         The step.
     leads_in
-        It was done before, and is repeated for what it leaves in memory; it stores nothing.
+        True if the step is finished and is repeated only for what it leaves in memory; it stores
+        nothing.
     """
 
     number: int
@@ -386,8 +386,8 @@ class Due:
 
 
 def left(schedule: Schedule, done: Container[int], steps: range) -> Iterator[Due]:
-    """The steps that are to be done, and those of them that are done again."""
-    # One by one: there may be more steps than there is memory for a list of them.
+    """Yield the steps to execute, including finished steps that must be repeated."""
+    # One at a time, because a list of very many steps may not fit in memory.
     if schedule.restart is not None:
         return _left_with_restart(schedule, schedule.restart, done, steps)
     return _left_by_chains(schedule, done, steps)
@@ -399,7 +399,7 @@ def _left_with_restart(
     done: Container[int],
     steps: range,
 ) -> Iterator[Due]:
-    """Each step that is not done; what the step before it would have left in memory is made again."""
+    """Yield each unfinished step, after steps that restore what its predecessor leaves in memory."""
     before_is_run = False
     for number in steps:
         if number in done:
@@ -417,7 +417,7 @@ def _left_with_restart(
 
 
 def _left_by_chains(schedule: Schedule, done: Container[int], steps: range) -> Iterator[Due]:
-    """In full, each chain of steps of which one is not done."""
+    """Yield completely each chain of steps that has an unfinished step."""
     begin, complete = steps.start, True
     for number in steps:
         step = schedule.step(number)

@@ -1,21 +1,20 @@
 """
 Tile shapes and loop orders of loop nests, by search.
 
-Problem. A computation over arrays that do not fit in memory is a nest of loops over tiles. How large the
-tiles are along each axis, and which loop is inside which, decides how often an array is read, in which
-runs, and what stays in memory; rules of thumb are wrong by a factor of ten where extents, chunks or
-memory are unusual.
-Idea. What a nest needs of memory and moves, in how many requests, follows from its extents, its tile and
-its order by arithmetic. Points of a grid (tiles that divide an axis evenly, and end at edges of
-chunks) are all looked at, coarsely, and the best of them is improved along three axes at a time.
+Problem: a computation over arrays that do not fit in memory is a nest of loops over tiles. The length
+of the tiles along each axis and the nesting of the loops determine how often an array is read, in which
+runs, and which blocks stay in memory. Rules of thumb are wrong by a factor of ten if extents, chunks or
+memory are unusual. Approach: the memory, bytes and requests of a nest follow from its extents, its tile
+and its order by arithmetic. All points of a coarse grid (tiles that divide an axis evenly, and end at
+edges of chunks) are evaluated, and the best is improved along three axes at a time.
 
-A block of an array is loaded anew whenever a loop advances that is at or outside of the innermost loop
-that indexes the array. If there are loops inside of that one the block is *kept* while they run, in one
-copy, and nothing is computed while it changes; else it is *streamed*, and the next one is loaded while
-the kernel works on this one.
+A block of an array is loaded again whenever a loop advances that is at or outside of the innermost loop
+that indexes the array. If there are loops inside that one, the block is *kept* while they run, in one
+copy, and nothing is computed while it changes. Otherwise it is *streamed*: the next block is loaded
+while the kernel works on this one.
 
-Invariants. Pure: equal nests give equal solutions, which is what lets an interrupted job go on. A
-solution takes at most the memory it was given.
+Invariants: pure, so equal nests give equal solutions and an interrupted job can resume. A solution uses
+at most the given memory.
 
 Reference: Thakur, Bordawekar, Choudhary, Ponnusamy, Singh, "PASSION Runtime Library for Parallel I/O",
 sections 4.1 to 4.3 (slabs, reuse, prefetch), where tiles are slabs of fixed orders.
@@ -35,15 +34,15 @@ from outcore.base import assumed_costs
 
 __all__ = ["Nest", "Operand", "Solution", "Speed", "solve"]
 
-# A run costs part of a page at each of its ends: headers leave no file aligned to pages.
+# A run costs part of a page at each of its ends, because headers shift data off page boundaries.
 _PAGE = 4096
-# Points of the coarse grid, for each order.
+# Number of points of the coarse grid for each order.
 _POINTS = 4096
-# Up to so long an axis, every length of a tile is tried.
+# Up to this length of an axis, every length of a tile is tried.
 _SHORT = 24
-# Candidates of an axis are this much apart.
+# Ratio of successive candidates of an axis.
 _APART = 2**0.25
-# From a point, so many axes change together, each by so many candidates up or down.
+# Number of axes that change together from a point, and the distances in candidates, up or down.
 _TOGETHER, _NEAR = 3, (1, 2, 4, 8, 16)
 
 _Points = NDArray[np.int64]
@@ -58,20 +57,21 @@ class Operand:
     Parameters
     ----------
     axes
-        The loops that index it, in the order in which it is stored: the last one runs fastest.
+        Loops that index it, in storage order: the last one varies fastest.
     width
-        Bytes of an element where it is stored; 0 if it is in memory.
+        Bytes of a stored element; 0 if the array is in memory.
     streamed, kept
-        Bytes of memory for each element of a block, all copies together, where the next block is loaded
-        (or the last one stored) while the kernel runs, and where the block stays for several steps.
+        Bytes of memory per element of a block, all copies together: if the next block is loaded (or the
+        last one stored) while the kernel runs, and if the block stays for several steps.
     result
-        It is stored; and loaded again if a loop that does not index it is outside of one that does.
+        True if the array is stored; it is also loaded again if a loop that does not index it is outside
+        of one that does.
     halo
-        Elements that a block has beyond its tile, for each of `axes`; () if there are none.
+        Number of elements that a block has beyond its tile, for each of `axes`; () if there are none.
     chunks
-        Lengths of its chunks, for each of `axes`; None if it is stored whole.
+        Lengths of its chunks, for each of `axes`; None if it is stored contiguously.
     whole
-        Any part of a chunk costs all of it.
+        True if accessing any part of a chunk costs the whole chunk.
     """
 
     axes: tuple[int, ...]
@@ -92,17 +92,17 @@ class Nest:
     Parameters
     ----------
     extents
-        Of the axes.
+        Lengths of the axes.
     operands
-        The arrays.
+        Arrays of the nest.
     orders
-        Orders of the loops that may be chosen, outermost first; () means all.
+        Allowed orders of the loops, outermost first; () means all.
     uncut
-        Axes whose tile is all of them.
+        Axes whose tile is the whole axis.
     operations
-        Of the kernel, for each combination of indices.
+        Operations of the kernel for each combination of indices.
     most
-        The longest tile along each axis; () means the extents. An axis that is uncut has no limit.
+        Maximum length of a tile along each axis; () means the extents. An uncut axis has no limit.
     """
 
     extents: tuple[int, ...]
@@ -116,14 +116,14 @@ class Nest:
 @dataclass(frozen=True, slots=True)
 class Speed:
     """
-    What tiles are compared with.
+    Rates for comparing tiles.
 
     Parameters
     ----------
     latency, rate
-        Seconds of one more request, and bytes per second, of the disk.
+        Seconds of one additional request, and bytes per second, of the disk.
     operations
-        In a second, of the kernel on large blocks.
+        Operations per second of the kernel on large blocks.
     memory
         Bytes of blocks per second that a kernel passes through the caches.
     """
@@ -142,17 +142,17 @@ class Solution:
     Parameters
     ----------
     tile
-        Its length along each axis.
+        Length of the tile along each axis.
     order
-        Of the loops, outermost first.
+        Order of the loops, outermost first.
     kept
         For each operand, whether its blocks stay in memory for several steps.
     memory
         Bytes of all blocks.
     nbytes, requests
-        What is moved.
+        Bytes and requests that are moved.
     seconds
-        By the speed it was solved for.
+        Time at the speed for which it was solved.
     """
 
     tile: tuple[int, ...]
@@ -166,21 +166,21 @@ class Solution:
 
 def solve(nest: Nest, room: int, speed: Speed) -> Solution | int:
     """
-    The tile and the order that take least time.
+    Return the tile and the order with the least time.
 
     Parameters
     ----------
     nest
-        What is to be done. All extents are 1 at least.
+        Loop nest. All extents are at least 1.
     room
         Bytes of memory for blocks.
     speed
-        Of disk and kernel.
+        Rates of disk and kernel.
 
     Returns
     -------
     Solution or int
-        Bytes of memory with which there is a solution, if there is none.
+        Solution; if there is none, the bytes of memory with which there is one.
 
     Examples
     --------
@@ -209,18 +209,18 @@ def solve(nest: Nest, room: int, speed: Speed) -> Solution | int:
 
 
 class _Search:
-    """Points of one order."""
+    """Search over the points of one order."""
 
     def __init__(self, nest: Nest, order: tuple[int, ...], room: int, speed: Speed) -> None:
         self.nest, self.order, self.room, self.speed = nest, order, room, speed
 
     def look(self, points: _Points) -> tuple[_Numbers, _Numbers]:
-        """Seconds (infinite where there is no room) and memory of each point."""
+        """Return seconds (infinite where memory is too small) and memory of each point."""
         figures = _Figures(self.nest, self.order, self.speed, points)
         return np.where(figures.memory <= self.room, figures.seconds, np.inf), figures.memory
 
     def improved(self, point: _Points, lists: Sequence[list[int]]) -> Solution:
-        """From a point that fits to one that no change along a few axes makes better."""
+        """Improve a point that fits until no change along a few axes makes it better."""
         point, best = point.copy(), float(self.look(point[None])[0][0])
         cut = [axis for axis, one in enumerate(lists) if len(one) > 1]
         moves = list(combinations(cut, min(len(cut), _TOGETHER))) if cut else []
@@ -251,7 +251,7 @@ class _Search:
 
 
 class _Figures:
-    """What is known of points, by arithmetic."""
+    """Costs of points, by arithmetic."""
 
     def __init__(self, nest: Nest, order: tuple[int, ...], speed: Speed, points: _Points) -> None:
         self.nest, self.order, self.speed = nest, order, speed
@@ -272,7 +272,7 @@ class _Figures:
         self.seconds = longer + assumed_costs.SHARED_TIME * shorter + self.alone
 
     def operand(self, one: Operand) -> _Numbers:
-        """Add what one array needs; bytes of its blocks that a step touches."""
+        """Add the costs of one array; return the bytes of its blocks that a step touches."""
         trips, kept = self.trips(one)
         halo = one.halo or (0,) * len(one.axes)
         block = self.ones()
@@ -283,19 +283,20 @@ class _Figures:
         self.memory += block * np.where(few, one.kept, one.streamed)
         distinct = math.prod((self.counts[axis] for axis in one.axes), start=self.ones())
         nbytes, requests = self.sweep(one, halo)
-        # Loaded before it is stored, where it is not complete.
+        # An incomplete result is loaded before it is stored.
         sweeps = 2 * trips / distinct - 1 if one.result else trips / distinct
         nbytes, requests = nbytes * sweeps, requests * sweeps
         self.nbytes += nbytes
         self.requests += requests
         seconds = nbytes / self.speed.rate + requests * self.speed.latency
-        # What is kept changes, and the first block is loaded (the last one stored), while nothing runs.
+        # Nothing runs while a kept block changes, while the first block is loaded, and while the last
+        # is stored.
         self.alone += np.where(few, seconds, seconds / trips)
         self.beside += np.where(few, 0.0, seconds - seconds / trips)
         return block * max(one.width, 1)
 
     def trips(self, one: Operand) -> tuple[_Numbers, NDArray[np.bool_]]:
-        """How often a block is loaded or stored, and whether it is kept for several steps."""
+        """Return how often a block is loaded or stored, and whether it is kept for several steps."""
         trips, seen = self.ones(), self.ones() < 0
         kept = seen.copy()
         for axis in reversed(self.order):
@@ -308,14 +309,14 @@ class _Figures:
         return trips, kept
 
     def sweep(self, one: Operand, halo: Sequence[int]) -> tuple[_Numbers, _Numbers]:
-        """Bytes and requests of all blocks once."""
+        """Return bytes and requests of all blocks once."""
         if not one.width:
             return 0 * self.ones(), 0 * self.ones()
         if one.whole and one.chunks is not None:
             return self.chunk_sweep(one, one.chunks, halo)
         elements, run = self.ones(), self.ones()
         whole = self.ones() > 0
-        # While axes from the fastest on are whole, runs go on.
+        # Runs extend over axes that are whole, starting with the fastest.
         for n in reversed(range(len(one.axes))):
             axis = one.axes[n]
             extent = self.nest.extents[axis]
@@ -325,19 +326,19 @@ class _Figures:
             run = run * np.where(whole, np.minimum(tile, full), 1.0)
             whole &= tile >= full
         runs = elements / run
-        # In pages, where they are cut.
+        # Count whole pages where runs are cut.
         length = run * one.width
-        # Requests are for whole pages; those at both ends of what is stored are loaded and stored.
+        # Requests are for whole pages; the pages at both ends of a stored run are loaded and stored.
         more = 4 * _PAGE if one.result else _PAGE
         cut = np.where(whole, length, length + more)
         listed = runs * cut / self.speed.rate + runs * self.speed.latency
-        # Or all that lies between the first and the last run of a row of blocks.
+        # Or everything between the first and the last run of a row of blocks.
         spanned = self.spanned(one) * elements * one.width
         sieved = (spanned / self.speed.rate < listed) & (not one.result)
         return np.where(sieved, spanned, runs * cut), np.where(sieved, spanned / 2**20 + 1, runs)
 
     def spanned(self, one: Operand) -> _Numbers:
-        """How much more is read if the gaps between runs are read along."""
+        """Return the factor by which reads grow if the gaps between runs are read."""
         factor, whole = self.ones(), self.ones() > 0
         for n in reversed(range(len(one.axes))):
             extent = self.nest.extents[one.axes[n]]
@@ -353,13 +354,13 @@ class _Figures:
         for axis, chunk, more in zip(one.axes, chunks, halo, strict=True):
             extent, tile, count = self.nest.extents[axis], self.tiles[axis], self.counts[axis]
             both = np.lcm(tile.astype(np.int64), chunk)
-            # Each edge of a tile that is none of a chunk cuts one in two.
+            # Each edge of a tile that is not an edge of a chunk cuts a chunk in two.
             here = math.ceil(extent / chunk) + (count - 1) - (extent - 1) // both
             here = here + (count - 1) * (math.ceil(more / chunk) + 1 if more else 0)
             touched = touched * here
             elements = elements * np.minimum(here * chunk, extent + (here - 1) * chunk)
             cut |= count - 1 > (extent - 1) // both
-        # Part of a chunk is stored by loading it, changing it and storing it.
+        # A part of a chunk is stored by loading, changing and storing the chunk.
         twice = np.where(cut & one.result, 2.0, 1.0)
         return twice * elements * one.width, twice * touched
 
@@ -368,7 +369,7 @@ class _Figures:
 
 
 def _candidates(nest: Nest, axis: int) -> list[int]:
-    """Lengths of tiles along an axis: they divide it evenly, and end at edges of chunks."""
+    """Return lengths of tiles along an axis that divide it evenly, or end at edges of chunks."""
     extent = nest.extents[axis]
     if axis in nest.uncut:
         return [extent]
@@ -392,7 +393,7 @@ def _candidates(nest: Nest, axis: int) -> list[int]:
 
 
 def _grains(nest: Nest, axis: int) -> list[int]:
-    """Distances of edges that tiles should end at."""
+    """Return the distances of preferred edges of tiles."""
     extent, found = nest.extents[axis], []
     for one in nest.operands:
         if axis not in one.axes or not one.width:
@@ -404,7 +405,7 @@ def _grains(nest: Nest, axis: int) -> list[int]:
 
 
 def _thinned(lists: Sequence[list[int]]) -> list[list[int]]:
-    """Fewer of each list, evenly spread, so that their product is no larger than `_POINTS`."""
+    """Reduce each list, evenly spread, so that their product is at most `_POINTS`."""
     most = max(map(len, lists), default=1)
     while math.prod(min(len(one), most) for one in lists) > _POINTS and most > 2:
         most -= 1
@@ -418,7 +419,7 @@ def _spread(values: list[int], most: int) -> list[int]:
 
 
 def _near(values: list[int], value: int) -> list[int]:
-    """A value of a list and its neighbours, and the ends."""
+    """Return a value of a list, its neighbours, and the ends."""
     at = values.index(value)
     places = {at, *(at + step for step in _NEAR), *(at - step for step in _NEAR)}
     return [values[n] for n in sorted(places | {0, len(values) - 1}) if 0 <= n < len(values)]

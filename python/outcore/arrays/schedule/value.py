@@ -1,19 +1,19 @@
 """
 Schedules: a computation over arrays on disk, as a value.
 
-Problem. Out-of-core algorithms look alike: read blocks ahead, compute, write behind, stay within the
-budget, go on after a kill. Written as loops, each would do all of that by itself, and nobody could tell
-beforehand what it will move, or prove that it fits.
-Idea. What a plan is to an access, a schedule is to a computation. It names arrays and buffers and says
-what each of its steps loads, computes and stores. Step `k` is a pure function of `k`, so a schedule of
-any length costs nothing to hold. Others check it (`check`) and run it (`run`); none of them knows which
-algorithm made it.
+Problem: out-of-core algorithms are alike: read blocks ahead, compute, write in the background, stay
+within the budget, resume after a kill. Written as loops, each would implement all of that itself, and
+no code could report in advance what it will move, or prove that it fits. Approach: a schedule is to a
+computation what a plan is to an access. It names arrays and buffers, and defines the loads, kernel and
+stores of each step. Step `k` is a pure function of `k`, so a schedule of any length needs no memory.
+Other modules check it (`check`) and run it (`run`); none of them depends on the algorithm that created
+it.
 
-Invariants. Equal shapes, layouts, budgets and figures give equal schedules. A step changes the blocks
-that it names and nothing else.
+Invariants: equal shapes, layouts, budgets and disk parameters give equal schedules. A step changes only
+the blocks that it names.
 
-References: PASSION, sections 4.1 to 4.3 (slabs, prefetch, reuse) and 5 (the node program that a compiler
-makes of an out-of-core array program).
+References: PASSION, sections 4.1 to 4.3 (slabs, prefetch, reuse) and 5 (the node program that a
+compiler generates from an out-of-core array program).
 """
 
 from __future__ import annotations
@@ -41,38 +41,40 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]
-#: First index, and one past the last, along each axis: slices of plain integers. What is loaded may have
-#: steps, also downwards; places in blocks, and what is stored, have none.
+#: First index, and one past the last, along each axis: slices of plain integers. Sections that are
+#: loaded may have steps, also negative ones; positions in blocks, and sections that are stored, have
+#: none.
 Section = tuple[slice, ...]
 
 
 class Kernel(Protocol):
-    """What a step computes: it changes some blocks, and reads others."""
+    """Computation of a step: it changes some blocks, and reads others."""
 
     def __call__(self, blocks: Sequence[NDArray[Any]], *arguments: Any) -> None:
-        """`blocks` are those of the step, in its order; `arguments` are the step's."""
+        """Compute with the `blocks` of the step, in its order, and the `arguments` of the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """
-    Memory that steps share out among them.
+    Memory that steps share.
 
     Parameters
     ----------
     elements
-        Of the largest block.
+        Number of elements of the largest block.
     dtype
-        Of all blocks in it.
+        Dtype of all its blocks.
     order
-        ``"C"`` or ``"F"``: of its blocks.
+        ``"C"`` or ``"F"``, the order of its blocks.
     copies
-        How many steps have a block of their own in it at once: with two, one is loaded (or stored)
-        while the kernel works on the other. A step has a block from its load, or else from its kernel
-        on, until it is stored, or else until its kernel has ended.
+        Number of steps that can have a block in it at once: with two, one block is loaded (or stored)
+        while the kernel works on the other. A step has a block from its load (or from its kernel, if
+        the block is not loaded) until it is stored (or until its kernel ends, if it is not stored).
     kept
-        What is in it stays there for later steps: an accumulator, a panel that is used again. There is
-        one copy, and steps that continue each other have blocks of one shape in it.
+        True if its contents stay for later steps, as for an accumulator or a panel that is used
+        repeatedly. Such a buffer has one copy, and steps that continue each other have blocks of one
+        shape in it.
     """
 
     elements: int
@@ -89,7 +91,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A part of a buffer that one step has: the number of the buffer, and the shape."""
+    """A part of a buffer that belongs to one step: the number of the buffer, and the shape."""
 
     buffer: int
     shape: Shape
@@ -105,17 +107,17 @@ class Load:
     array
         Number of the array in the schedule.
     section
-        Of the array.
+        Section of the array.
     block
         Number of the block in the step.
     at
-        Where in the block the section goes; None: it is all of it.
+        Destination of the section in the block; None: the whole block.
     axes
-        The place in the block is the section with its axes permuted as by `numpy.transpose`; None: as
-        they are.
+        Permutation of the axes of the section, as for `numpy.transpose`, that gives the part of the
+        block; None: no permutation.
     shape
-        The part of the block is seen with this shape, which divides some of its axes into several: what
-        lies together in memory may be apart in the array. None: as it is.
+        Shape as which the part of the block is viewed, which divides some of its axes into several,
+        because elements that are contiguous in memory may be apart in the array. None: unchanged.
     """
 
     array: int
@@ -126,31 +128,31 @@ class Load:
     shape: Shape | None = None
 
     def place(self, block: NDArray[Any]) -> NDArray[Any]:
-        """The section's place in a block, as an array of the section's shape."""
+        """Return the destination in a block as an array with the shape of the section."""
         part = block[self.at or ...]
         if self.shape is not None:
-            part = part.reshape(self.shape)  # a view, since axes are only divided
+            part = part.reshape(self.shape)  # a view, because axes are only divided
         return part if self.axes is None else part.transpose(np.argsort(self.axes))
 
 
 @dataclass(frozen=True, slots=True)
 class Store(Load):
-    """A section of an array that is written out of a block, or out of a part of it."""
+    """A section of an array that is written from a block, or from a part of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
     """
-    A part of a block that the step before has loaded, and that is not read again.
+    A part of a block that the previous step has loaded, and that is not read again.
 
-    It is copied before that step's kernel runs.
+    It is copied before the kernel of the previous step runs.
 
     Parameters
     ----------
     block, at
-        Where it goes.
+        Destination: number of the block, and the part.
     source, source_at
-        Where it is: number of the block in the step before, and the part.
+        Source: number of the block in the previous step, and the part.
     """
 
     block: int
@@ -167,21 +169,21 @@ class Step:
     Parameters
     ----------
     blocks
-        Its blocks.
+        Blocks of the step.
     loads, stores
-        What is read before the kernel, and written after it. Sections that it stores do not overlap.
+        Sections that are read before the kernel, and written after it. Stored sections do not overlap.
     kernel
-        Number of the kernel; None if what was loaded is stored as it is.
+        Number of the kernel; None if loaded elements are stored unchanged.
     arguments
-        For the kernel.
+        Arguments of the kernel.
     reuses
-        What it takes of the blocks of the step before.
+        Parts that are taken from blocks of the previous step.
     after
-        Steps below this number have to be stored before this one loads. It neither reads nor stores
-        anything that a step from there on stores.
+        Number such that all earlier steps must be stored before this one loads. This step neither reads
+        nor stores anything that a step from that number on stores.
     continues
-        It needs what earlier steps have kept: an interrupted run does not continue here, except by
-        `Schedule.restart`.
+        True if the step needs what earlier steps have kept: an interrupted run does not resume here,
+        except by `Schedule.restart`.
     work
         Operations of the kernel, in the unit of the schedule's `rate`.
     """
@@ -198,12 +200,12 @@ class Step:
 
     @property
     def is_chained(self) -> bool:
-        """Whether it needs what the step before it has left in memory."""
+        """True if the step needs what the previous step has left in memory."""
         return self.continues or bool(self.reuses)
 
     @property
     def loaded(self) -> frozenset[int]:
-        """Numbers of the blocks that hold something before the kernel runs."""
+        """Numbers of the blocks that have contents before the kernel runs."""
         loads, reuses = (one.block for one in self.loads), (one.block for one in self.reuses)
         return frozenset([*loads, *reuses])
 
@@ -216,28 +218,30 @@ class Schedule:
     Parameters
     ----------
     name
-        Of the operation, such as ``"transpose"``.
+        Name of the operation, such as ``"transpose"``.
     arrays
-        Names of the arrays, for people; loads and stores count them.
+        Names of the arrays, for messages; loads and stores refer to their numbers.
     buffers
-        All memory that blocks take.
+        All memory of blocks.
     steps
-        How many there are.
+        Number of steps.
     make
-        Step `k`; pure.
+        Pure function that returns step `k`.
     kernels
-        What steps compute.
+        Computations of the steps.
     reading, writing
-        How many steps load at the same time, beside the one whose kernel runs, and how many store.
+        Number of steps that load at the same time, in addition to the one whose kernel runs, and number
+        of steps that store.
     rate
-        Operations (`Step.work`) that its kernels do in a second, for predictions; 0 if what they take is
-        not worth counting.
+        Operations (`Step.work`) of its kernels per second, for predictions; 0 if their time is
+        negligible.
     common
         Numbers of the arrays that ranks read together.
     restart
-        For a step that needs what the step before it has left in memory: the steps that an interrupted
-        run does to continue there. The last one is that step, and the ones before it store nothing.
-        None: such a run begins at a step that needs nothing, and repeats those after it.
+        Function that returns, for a step that needs what the previous step has left in memory, the
+        steps by which an interrupted run resumes there. The last one is that step; the ones before it
+        store nothing. None: such a run starts at a step that needs nothing, and repeats the steps after
+        it.
     """
 
     name: str
@@ -258,20 +262,20 @@ class Schedule:
         return sum(buffer.nbytes for buffer in self.buffers)
 
     def step(self, number: int) -> Step:
-        """Step `number`, from 0."""
+        """Return step `number`, counted from 0."""
         if not 0 <= number < self.steps:
             raise IndexError(f"step {number} of {self.steps}")
         return self.make(number)
 
 
 def elements(section: Section) -> int:
-    """Elements of a section."""
+    """Return the number of elements of a section."""
     return math.prod(lengths(section))
 
 
 def lengths(section: Section) -> Shape:
     """
-    The shape of a section.
+    Return the shape of a section.
 
     Examples
     --------
@@ -281,7 +285,7 @@ def lengths(section: Section) -> Shape:
     return tuple(
         part.stop - part.start
         if part.step is None
-        # Downwards to the first index there is no stop that is an index.
+        # A descending slice that includes index 0 has no valid stop index.
         else len(range(part.start, -1 if part.stop is None else part.stop, part.step))
         for part in section
     )

@@ -194,9 +194,7 @@ class _Choice:
         yield self.slab(must)
 
     def paged(self) -> list[Edges] | None:
-        """
-        Return edges between pages of the target, if they have the same positions in all of its rows.
-        """
+        """Return edges between pages of the target, if all of its rows have the same positions."""
         ndim, source, target = len(self.shape), self.source, self.target
         if (units := target.page_units(self.shape)) is not None:
             return None if source.whole else [(unit, 0) for unit in units]

@@ -141,9 +141,7 @@ class Side:
 
     @classmethod
     def of(cls, info: ArrayInfo, page: int = 0) -> Side:
-        """
-        Return the side of an array on disk; `page` is the page size if writes bypass the page cache.
-        """
+        """Return the side of an array on disk; `page` is the page size if writes bypass the cache."""
         layout = info.layout
         if not isinstance(layout, Chunked):
             pages = (page, layout.parts[0].offset % page) if page else None
@@ -196,9 +194,7 @@ class Side:
         return replace(self, chunks=chunks, shards=self.shards and shards, start=starts, step=steps)
 
     def cells(self, grid: Shape | None, ndim: int) -> list[Cells]:
-        """
-        Return the cells of `grid` (chunks or shards) along each axis; single indices if it is None.
-        """
+        """Return the cells of `grid` (chunks or shards) along each axis; single indices for None."""
         none, ones = (0,) * ndim, (1,) * ndim
         axes = zip(grid or ones, self.start or none, self.step or ones, strict=True)
         # Each index is in a separate cell if the step skips cells.
@@ -300,9 +296,7 @@ class Side:
     def _extents(
         self, shape: Shape, tiles: NDArray[np.int64], gap: int
     ) -> tuple[Numbers, Numbers, Numbers]:
-        """
-        For each tile, return its extents in the whole array, bytes of an extent, and requested bytes.
-        """
+        """For each tile, return the number of extents, and the bytes and requested bytes of one."""
         full = self.chunks or shape
         count, stride = np.ones(len(tiles)), float(self.itemsize)
         length = np.full(len(tiles), stride)

@@ -81,9 +81,7 @@ class Tiling:
         return tuple(slice(*self.ends(axis, k)) for axis, k in enumerate(at))
 
     def ends(self, axis: int, k: int) -> tuple[int, int]:
-        """
-        Return the first index, and one past the last, of the tiles that are number `k` along an axis.
-        """
+        """Return the first index, and one past the last, of tiles with number `k` along an axis."""
         size = self.tile[axis]
         edge = k * size - (self.first[axis] if self.first else 0)
         begin = edge - (self.overlap[axis] if self.overlap else 0) if k else 0
@@ -142,10 +140,7 @@ class Tiling:
 
 
 def _floors(count: int, step: int, first: int, unit: int) -> int:
-    """
-    Return the sum of ``(k * step + first) // unit`` for all `k` below `count`, without a loop over
-    them.
-    """
+    """Return the sum of ``(k * step + first) // unit`` for all `k` below `count`, without a loop."""
     total = 0
     while count > 0:
         whole, step = divmod(step, unit)

@@ -1,18 +1,18 @@
 """
 Arrays whose elements are sections of other arrays: HDF5 virtual datasets.
 
-Problem. A virtual dataset is a layout over several files, of which each has a layout, codecs and a table
-of chunks of its own. What the core plans is an access to one of them.
-Idea. A section of a virtual array is a list of sections of its sources, each with a place in memory
-(`outcore.arrays.pieces`), and reading it is the core's read of many arrays (`_core.read_many`): planned,
-budgeted and decoded as if each had been asked for. A `VirtualCore` has the methods of the core's own
-`Array`, so everything above, from keys to schedules, takes it for one. What needs no elements (keys,
-shapes, checks of `out`, bounds of indices) is asked of an array of the same shape in which nothing is
-stored; it also fills in the fill value where there is no piece, or no source.
+Problem: a virtual dataset is a layout over several files, each with its own layout, codecs and table of
+chunks. The core plans an access to one file. Approach: a section of a virtual array is a list of
+sections of its sources, each with a position in memory (`outcore.arrays.pieces`). Reading it is the
+core's read of many arrays (`_core.read_many`): planned, budgeted and decoded as if each section had
+been requested. A `VirtualCore` has the methods of the core's own `Array`, so all layers above, from
+keys to schedules, treat it as one. An empty array of the same shape handles everything that needs no
+elements (keys, shapes, checks of `out`, bounds of indices). It also supplies the fill value where there
+is no piece or no source.
 
-Invariants. Of pieces that have an element in common the last one has it, as in the library: parts that
-may have one are read one after the other. Elements that no piece names, that lie outside a source, or
-whose source is missing, read as the fill value; a source that is there and cannot be read is an error.
+Invariants: if pieces have a common element, the last piece provides it, as in the library: parts that
+may intersect are read one after the other. Elements that belong to no piece, are outside a source, or
+whose source is missing, read as the fill value; an existing source that cannot be read is an error.
 Nothing is written.
 """
 
@@ -54,19 +54,19 @@ from outcore.formats.layout import (
 
 __all__ = ["Part", "Source", "VirtualCore", "core_of"]
 
-# Small sections that are read from the disk at a time.
+# Number of small sections that are read from the disk concurrently.
 _LANES = 4
-# Sources that are kept open.
+# Number of sources that stay open.
 _OPEN = 256
-# Cells of a grid in which pieces are looked at.
+# Maximum number of cells of the grid for detecting overlaps of pieces.
 _CELLS = 1 << 20
-# Parts that are compared with each other.
+# Maximum number of parts that are compared with each other.
 _COMPARED = 1 << 11
-# Types of numbers, which are converted as the library of HDF5 does.
+# Kinds of numeric types, which are converted as in the HDF5 library.
 _NUMBERS = "iufc"
-# Elements of a source of another type are converted so many bytes at a time.
+# Number of bytes of a source of another type that are converted at a time.
 _CONVERTED = 8 << 20
-# Counts of reports that are added up.
+# Counts of reports that are summed.
 _SUMMED = (
     "reads",
     "read_bytes",
@@ -81,26 +81,26 @@ _SUMMED = (
 
 
 class Part(NamedTuple):
-    """A section of a source, and where it goes: memory of its shape, of the virtual array's dtype."""
+    """A section of a source and its destination: memory of its shape with the virtual array's dtype."""
 
     source: int
-    #: Who has it stays in reach, whatever becomes of its name.
+    #: Keeps the source open even if its name is removed.
     opened: Source
     key: Key
     place: NDArray[Any]
-    #: The same as a section of the memory of all parts.
+    #: The destination as a section of the memory of all parts.
     where: tuple[slice, ...]
 
 
 class Source(NamedTuple):
-    """A source that is open: what is known of it, and the core's view."""
+    """An open source: its description, and its core array."""
 
     info: ArrayInfo
     core: Any
 
 
 def core_of(info: ArrayInfo, writable: bool, hints: Hints) -> _core.Array:
-    """The core's view of an array: its own, or one over the sources of a virtual array."""
+    """Return the core array of an array, or a `VirtualCore` over the sources of a virtual one."""
     source = virtual_source(info)
     if source is None:
         return _core.Array(info, writable, hints)
@@ -110,16 +110,16 @@ def core_of(info: ArrayInfo, writable: bool, hints: Hints) -> _core.Array:
 
 class VirtualCore:
     """
-    What a `DiskArray` asks of its core, for an array over others.
+    The interface of a core array, for an array over other arrays.
 
     Parameters
     ----------
     info
-        The array.
+        Description of the array.
     source
-        Its pieces and sources.
+        Pieces and sources of the array.
     hints
-        For reads of the sources.
+        Hints for reads of the sources.
     """
 
     def __init__(self, info: ArrayInfo, source: VirtualSource, hints: Hints) -> None:
@@ -130,19 +130,19 @@ class VirtualCore:
         self.base = _core.Array(replace(info, layout=layout), False, hints)
         self._open: dict[int, Source] = {}
         self._cut: dict[int, tuple[tuple[int, ...], Pieces]] = {}
-        #: What whoever reads together with other ranks keeps of the sources.
+        #: State of the sources for collective reads.
         self.handles: dict[int, Any] = {}
         self._before: dict[str, int] = {}
         self._seconds_before: dict[str, float] = {}
 
     def __getattr__(self, name: str) -> Any:
-        # Keys, shapes, budgets: what needs no elements.
+        # Keys, shapes, budgets: everything that needs no elements.
         return getattr(self.base, name)
 
     # Sources
 
     def opened(self, number: int) -> Source | None:
-        """A source, open; None while it is missing."""
+        """Open a source; None while it is missing."""
         found = self._open.get(number)
         if found is None:
             info = self.source.open(number)
@@ -153,9 +153,9 @@ class VirtualCore:
             while len(self._open) >= _OPEN:
                 try:
                     old = self._open.pop(next(iter(self._open)))
-                except (KeyError, StopIteration, RuntimeError):  # another thread was faster
+                except (KeyError, StopIteration, RuntimeError):  # another thread evicted it first
                     break
-                # Who reads from it goes on; its files are closed with the last of them.
+                # Current reads of it continue; the last one closes its files.
                 _add(self._before, old.core.stats())
                 _add(self._seconds_before, old.core.seconds())
             self._open[number] = found
@@ -176,14 +176,14 @@ class VirtualCore:
 
     def parts(self, section: list[int], memory: NDArray[Any]) -> Iterator[Part]:
         """
-        The sections of sources that are in a section, and where each goes.
+        Yield the sections of sources that are in a section, and the position of each.
 
         Parameters
         ----------
         section
             Start, count and step of each axis.
         memory
-            Of the section, with all axes of the array, walked upwards.
+            Memory of the section, with all axes of the array in ascending order.
         """
         words = zip(section[::3], section[1::3], section[2::3], strict=True)
         key = tuple(slice(a, a + (n - 1) * s + 1 if n else a, s) for a, n, s in words)
@@ -201,7 +201,7 @@ class VirtualCore:
                     yield Part(source, found, part[0], view_of(memory, axes, part[1]), part[1])
 
     def _pieces(self, number: int, info: ArrayInfo) -> Pieces:
-        """A piece of which its source is known by now, in pieces that lie along axes of both."""
+        """Divide a piece whose source is now known into pieces along axes of both arrays."""
         every = self.source.pieces
         if every.axes[number] is None:
             kept = self._cut.get(number)
@@ -220,7 +220,7 @@ class VirtualCore:
         return Pieces(every.of[one], every.here[one], every.there[one], (axes,))
 
     def brought(self, key: Any, out: Any = None) -> tuple[NDArray[Any], bool, list[Part]]:
-        """The result of a read, filled with the fill value; whether it is a scalar; its parts."""
+        """Return the result of a read, filled with the fill value; whether it is a scalar; its parts."""
         section, axes, scalar = self.base.section_of(key)
         result = self.base.empty(key) if out is None else out
         self.base.read(key, result)
@@ -228,19 +228,19 @@ class VirtualCore:
         return result, scalar, list(self.parts(section, memory))
 
     def read(self, key: Any, out: NDArray[Any] | None = None) -> Any:
-        """As `DiskArray.read`."""
+        """Read a section, as `DiskArray.read`."""
         section, axes, scalar = self.base.section_of(key)
         result = self.base.empty(key) if out is None else out
         filled = not self._may_leave(result, section, axes)
         if filled:
-            self.base.read(key, result)  # says what is wrong with `out`, too
+            self.base.read(key, result)  # also raises the errors of `out`
         parts = self.parts(section, upwards(result, axes, len(self.info.shape)))
         if not filled:
             known = list(parts)
             if sum(part.place.size for part in known) < result.size:
                 self.base.read(key, result)
             parts = iter(known)
-        # So many at a time: sources that are read from stay open.
+        # A limited number at a time: sources stay open while they are read.
         while some := list(itertools.islice(parts, _OPEN)):
             for alone in self._in_order(some):
                 self._read_parts(alone)
@@ -249,7 +249,7 @@ class VirtualCore:
     def _may_leave(
         self, result: Any, section: list[int], axes: Sequence[tuple[int, bool] | None]
     ) -> bool:
-        """Whether memory need not be filled if the parts of a section have as many elements as it."""
+        """Return whether memory need not be filled if the parts have as many elements as the section."""
         shape = tuple(1 if axis is None else section[3 * axis[0] + 1] for axis in axes)
         return (
             not self.base.closed
@@ -263,11 +263,11 @@ class VirtualCore:
 
     @cached_property
     def _are_apart(self) -> bool:
-        """Whether no two pieces have an element in common, as far as boxes around them tell."""
+        """Return whether no two pieces intersect, as far as their bounding boxes show."""
         here = self.source.pieces.here
         low = here[:, :, 0]
         ends = low + (here[:, :, 1] - 1) * here[:, :, 2] + 1
-        # Cells between all places where some box begins or ends.
+        # Cells between all starts and ends of boxes.
         edges = [np.unique([low[:, d], ends[:, d]]) for d in range(low.shape[1])]
         if math.prod(len(one) for one in edges) > _CELLS:
             return False
@@ -283,7 +283,7 @@ class VirtualCore:
         return True
 
     def contended(self, parts: Sequence[Part]) -> list[bool]:
-        """For each part whether others may have elements of it; of very many parts True."""
+        """Return for each part whether others may have common elements; True for very many parts."""
         if self._are_apart:
             return [False] * len(parts)
         if len(parts) > _COMPARED:
@@ -292,7 +292,7 @@ class VirtualCore:
         return found
 
     def _in_order(self, parts: list[Part]) -> Iterator[list[Part]]:
-        """Parts that follow each other and have no element in common."""
+        """Yield groups of successive parts that have no common elements."""
         low = 0
         if not self._are_apart:
             meet = may_overlap([part.where for part in parts])
@@ -316,7 +316,7 @@ class VirtualCore:
             _core.read_many(plain, lanes=_LANES)
 
     def _convert(self, found: Source, part: Part) -> None:
-        """Read elements of another type, a slab at a time."""
+        """Read elements of another type, one slab at a time."""
         shape = part.place.shape
         most = max(_CONVERTED // max(found.info.dtype.itemsize, 1), 1)
         held = min(math.prod(shape), most) * found.info.dtype.itemsize
@@ -325,22 +325,22 @@ class VirtualCore:
                 into: Any = (*place, ...)
                 part.place[into] = converted(found.core.read(key), self.info.dtype)
 
-    # What reading costs
+    # Cost of reads
 
     def looked(self, key: Any) -> list[Part]:
-        """The parts of a section of which nothing is moved: there is no memory for them."""
+        """Return the parts of a section without memory, for queries that move no data."""
         section, axes, _ = self.base.section_of(key)
         shape = tuple(1 if axis is None else section[3 * axis[0] + 1] for axis in axes)
         memory = np.broadcast_to(np.empty((), self.info.dtype), shape)
         return list(self.parts(section, upwards(memory, axes, len(self.info.shape))))
 
     def _looked(self, key: Any) -> Iterator[tuple[Source, Key, int]]:
-        """Sources and sections of a key, and how many elements each has."""
+        """Yield sources and sections of a key, and the number of elements of each."""
         for part in self.looked(key):
             yield part.opened, part.key, part.place.size
 
     def explain(self, key: Any, write: bool = False, assumed: int | None = None) -> dict[str, Any]:
-        """Sum what reading a section does over its sources; `assumed` bytes count as free."""
+        """Sum the plans of reading a section over its sources; `assumed` bytes count as free."""
         told = self.base.explain(key, write, assumed)
         looked = self._looked(key)
         return self._summed(told, [(s.core.explain(k, False, assumed), n) for s, k, n in looked])
@@ -363,41 +363,41 @@ class VirtualCore:
         return total
 
     def counts(self, key: Any, write: bool = False) -> list[int]:
-        """Requests and bytes of a section."""
+        """Return requests and bytes of a section."""
         total = self.base.counts(key, write)
         for source, part, _ in self._looked(key):
             total = [a + b for a, b in zip(total, source.core.counts(part, write), strict=True)]
         return total
 
     def price(self, key: Any, write: bool = False, cold: bool = False) -> tuple[int, int]:
-        """What a section costs, and how much of it is cached."""
+        """Return the cost of a section, and how much of it is cached."""
         prices = [s.core.price(k, write, cold) for s, k, _ in self._looked(key)]
         return sum(p for p, _ in prices), sum(c for _, c in prices)
 
     def stats(self) -> dict[str, int]:
-        """What was done, in all sources together."""
+        """Return the counts of accesses, summed over all sources."""
         total = {**self.base.stats()}
         for one in (self._before, *(s.core.stats() for s in list(self._open.values()))):
             _add(total, one)
         return total
 
     def seconds(self) -> dict[str, float]:
-        """What that took all threads."""
+        """Return the thread times of accesses, summed over all sources."""
         total = {**self.base.seconds()}
         for one in (self._seconds_before, *(s.core.seconds() for s in list(self._open.values()))):
             _add(total, one)
         return total
 
     def stored(self) -> None:
-        """Nobody knows which places are stored: all are looked at."""
+        """Return None: the set of stored places is unknown, so all are visited."""
 
     def prefetch(self, key: Any) -> None:
-        """Ask the system to bring a section into the page cache."""
+        """Ask the operating system to load a section into the page cache."""
         for source, part, _ in self._looked(key):
             source.core.prefetch(part)
 
     def begin_loop(self, choose: Callable[[int], int], writes_to: Any = None) -> _core.Loop:
-        """Begin a loop whose reads take what those of the first source do."""
+        """Start a loop whose reads need the memory of reads of the first source."""
         for number in dict.fromkeys(self.source.pieces.of.tolist()):
             source = self.opened(number)
             if source is not None:
@@ -413,7 +413,7 @@ class VirtualCore:
         for handle in self.handles.values():
             handle.close()
 
-    # Elements chosen by indices
+    # Elements selected by indices
 
     def read_points(
         self,
@@ -423,8 +423,8 @@ class VirtualCore:
         rest: list[int],
         out: NDArray[Any],
     ) -> None:
-        """Read elements, or blocks of them, by lists of indices: of each source those that it has."""
-        self.base.read_points(axes, lists, mode, rest, out)  # checks them, and fills
+        """Read elements, or blocks of them, by lists of indices, from each source those that it has."""
+        self.base.read_points(axes, lists, mode, rest, out)  # checks the lists and fills `out`
         for one in self.chosen(axes, lists, mode, rest):
             source = self.opened(one.source)
             if source is None:
@@ -450,7 +450,7 @@ class VirtualCore:
         rest: list[int],
         write: bool,
     ) -> dict[str, Any]:
-        """What `read_points` does: sums over the sources."""
+        """Return the plan of `read_points`, summed over the sources."""
         told = self.base.explain_points(axes, lists, mode, rest, write)
         each = []
         for one in self.chosen(axes, lists, mode, rest):
@@ -471,9 +471,9 @@ class VirtualCore:
         looked: dict[int, tuple[int, ...] | None] | None = None,
     ) -> Iterator[_Chosen]:
         """
-        Of a list of points those that each piece has.
+        Yield for each piece the points of a list that it contains.
 
-        `looked` is told the shape of each source that was looked at, None if it is missing.
+        `looked` receives the shape of each source that was opened, None if it is missing.
         """
         lengths = [self.info.shape[d] for d in axes]
         number = math.prod(one.size for one in lists) if mode == "outer" else lists[0].size
@@ -516,7 +516,7 @@ class VirtualCore:
         indices: dict[int, NDArray[np.int64]],
         rest: list[int],
     ) -> _Chosen | None:
-        """Those of the points that a piece has."""
+        """Return the points that a piece contains."""
         here, there = pieces.here[piece].tolist(), pieces.there[piece].tolist()
         inside = np.ones(len(next(iter(indices.values()))), bool)
         for d, one in indices.items():
@@ -525,7 +525,7 @@ class VirtualCore:
             inside &= (one - start) % step == 0
         if not inside.any():
             return None
-        # Of the other axes what the piece has of the section.
+        # Along the other axes, the part of the section in the piece.
         sections, place = [slice(0, 1)] * len(here), [slice(0, 1)] * len(here)
         for d, (start, count, step) in enumerate(here):
             if d in indices:
@@ -566,7 +566,7 @@ class VirtualCore:
 
 
 def _hits(here: list[list[int]], indices: dict[int, NDArray[np.int64]]) -> bool:
-    """Whether some point may be in a piece: between its ends along all axes."""
+    """Return whether a point may be in a piece: between its ends along all axes."""
     inside: Any = True
     for d, one in indices.items():
         start, count, step = here[d]
@@ -575,18 +575,18 @@ def _hits(here: list[list[int]], indices: dict[int, NDArray[np.int64]]) -> bool:
 
 
 class _Chosen(NamedTuple):
-    """Of a list of points those that are in one piece."""
+    """The points of a list that are in one piece."""
 
     source: int
-    #: The axes of the source that have lists, and these.
+    #: The axes of the source that have lists, and these lists.
     axes: tuple[int, ...]
     lists: tuple[NDArray[np.int64], ...]
-    #: Start, count and step along all axes; the same as a key.
+    #: Start, count and step along all axes; and the same section as a key.
     rest: list[int]
     section: tuple[slice, ...]
-    #: Of the memory that the source is read into.
+    #: Shape of the memory that the source is read into.
     shape: tuple[int, ...]
-    #: Which points, and where along the other axes.
+    #: Positions of the points, and the section along the other axes.
     points: NDArray[np.intp]
     place: tuple[slice, ...]
 

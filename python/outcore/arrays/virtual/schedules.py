@@ -1,10 +1,10 @@
 """
-Indices made ready for virtual arrays.
+Prepared indices for virtual arrays.
 
-Problem. A schedule of the core is of one array; a virtual array has many sources, which come and go.
-Idea. A schedule for each piece that has elements, and the place of these elements in the result.
-Invariants. Pieces are read in their order, so of those that have an element in common the last one has
-it. A schedule whose sources are others by now serves no more, and is made again.
+Problem: a schedule of the core is for one array; a virtual array has many sources, which may appear and
+disappear. Approach: one schedule for each piece with selected elements, and the position of these
+elements in the result. Invariants: pieces are read in order, so if several have a common element, the
+last piece provides it. A schedule whose sources have changed is no longer used, but created again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def schedule_of(
     mode: str,
     rest: list[int],
 ) -> _core.IndexSchedule:
-    """An index made ready for arrays of the layout of this one, virtual or not."""
+    """Return an index prepared for arrays of the layout of this one, virtual or not."""
     if not isinstance(core, VirtualCore):
         return _core.IndexSchedule(core, axes, lists, mode, rest)
     made: Any = VirtualSchedule(core, axes, lists, mode, rest)
@@ -37,29 +37,29 @@ def schedule_of(
 
 
 def serves(made: Any, core: Any) -> bool:
-    """Whether an index that was made ready is so for an array, virtual or not."""
+    """Return whether a prepared index is valid for an array, virtual or not."""
     both = isinstance(made, VirtualSchedule), isinstance(core, VirtualCore)
     return both[0] == both[1] and made.serves(core)
 
 
 def outlived(made: Any, core: Any) -> bool:
-    """Whether it was made for a virtual array whose sources are others by now."""
+    """Return whether the index was prepared for a virtual array whose sources have changed."""
     return isinstance(made, VirtualSchedule) and made.core is core and not made.serves(core)
 
 
 class VirtualSchedule:
     """
-    An index made ready for a virtual array: a schedule for each source, and where its elements go.
+    An index prepared for a virtual array: a schedule and a destination for each source.
 
-    It has the members of the core's own `IndexSchedule`, and holds as long as the sources stay as they
-    are: where one has come, has gone, or has another shape or layout, it serves no more.
+    It has the members of the core's own `IndexSchedule`. It is valid as long as no source appears,
+    disappears, or changes its shape or layout.
 
     Parameters
     ----------
     core
         The array.
     axes, lists, mode, rest
-        As of `VirtualCore.read_points`; indices were checked.
+        As for `VirtualCore.read_points`; the indices were checked.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class VirtualSchedule:
         self._each: list[_Ready] = []
         for one in core.chosen(axes, lists, mode, rest, self._looked):
             source = core.opened(one.source)
-            if source is None:  # it went away meanwhile
+            if source is None:  # it was removed in the meantime
                 self._looked[one.source] = None
                 continue
             first, last = int(one.points[0]), int(one.points[-1])
@@ -92,12 +92,12 @@ class VirtualSchedule:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the memory budget that it takes."""
+        """Bytes of the memory budget that the schedule uses."""
         held = sum(one.held.nbytes for one in self._each if one.held is not None)
         return held + sum(one.made.nbytes for one in self._each if one.made is not None)
 
     def serves(self, core: Any) -> bool:
-        """Whether it was made for this array, with the sources as they are."""
+        """Return whether the schedule is valid for this array with its current sources."""
         if core is not self.core:
             return False
         for number, shape in self._looked.items():
@@ -142,13 +142,13 @@ class VirtualSchedule:
 
 
 class _Ready(NamedTuple):
-    """The elements of one piece, made ready."""
+    """Prepared access to the elements of one piece."""
 
     source: int
-    #: None: its one index along the axes of the points is in the section.
+    #: None if the section contains its one index along the axes of the points.
     made: _core.IndexSchedule | None
     section: tuple[slice, ...]
-    #: Of the memory that the source is read into, and where that goes.
+    #: Shape of the memory that the source is read into, and its destination.
     shape: tuple[int, ...]
     into: tuple[Any, ...]
     held: _core.Reservation | None

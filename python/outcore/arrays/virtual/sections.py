@@ -1,4 +1,4 @@
-"""Sections of sources: what lies in one, which meet, how their elements become those of the array."""
+"""Sections of sources: their bounds, their overlaps, and conversion of their elements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Key = tuple[slice | int, ...]
 
 
 def converted(elements: Any, dtype: np.dtype[Any]) -> Any:
-    """Elements of a source as those of the array: integers that it cannot hold are the nearest."""
+    """Convert elements of a source to the array's dtype, clipping integers that are out of range."""
     given = np.asarray(elements)
     if (
         given.dtype.kind in "iu"
@@ -39,19 +39,19 @@ def converted(elements: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def words_of(part: slice) -> tuple[int, int, int]:
-    """Start, count and step of a slice of which all are given but the step."""
+    """Return the start, count and step of a slice with given start and stop."""
     step = part.step or 1
     return part.start, -(-(part.stop - part.start) // step), step
 
 
 def from_zero(part: slice) -> slice:
-    """A slice as long as that one has elements."""
+    """Return a slice from 0 with the same number of elements."""
     return slice(0, words_of(part)[1])
 
 
 def may_overlap(sections: Sequence[tuple[slice, ...]]) -> NDArray[np.bool_]:
     """
-    Which sections may have elements in common, pair by pair: False only if they have none.
+    Return for each pair of sections whether they may intersect; False only if they do not.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def may_overlap(sections: Sequence[tuple[slice, ...]]) -> NDArray[np.bool_]:
     shape = len(sections), len(sections[0]), 3
     start, count, step = np.moveaxis(np.array(words, np.int64).reshape(shape), 2, 0)
     last = start + (count - 1) * step
-    # Of progressions that have a common member the starts are apart by a multiple of this.
+    # If two progressions have a common member, the distance of their starts is a multiple of this.
     step = np.where(count == 1, 0, step)
     shared = np.maximum(np.gcd(step[:, None], step), 1)
     meet = (start[:, None] <= last) & (start <= last[:, None])
@@ -76,7 +76,7 @@ def within(
     place: tuple[slice, ...],
     shape: tuple[int, ...],
 ) -> tuple[Key, tuple[slice, ...]] | None:
-    """What of a section of a source lies in it, as it is now: key and place; None if nothing."""
+    """Return the part of a section inside its source's current shape, as key and position, or None."""
     key: list[slice | int] = []
     left = list(place)
     for (axis, index), length in zip(axes, shape, strict=True):
@@ -99,16 +99,16 @@ def within(
 def view_of(
     memory: NDArray[Any], axes: tuple[tuple[int, int], ...], place: tuple[slice, ...]
 ) -> NDArray[Any]:
-    """The place of a section in memory, without the axes that its source does not have."""
+    """Return the memory of a section without the axes that its source does not have."""
     theirs = {axis for axis, _ in axes}
-    # The dots keep a place of one element a view.
+    # The ellipsis keeps a single element a view.
     key = (*(one if d in theirs else one.start for d, one in enumerate(place)), ...)
     seen: NDArray[Any] = memory[key]
     return seen
 
 
 def slabs(key: Key, shape: tuple[int, ...], most: int) -> Iterator[tuple[Key, tuple[slice, ...]]]:
-    """A section in slabs of at most so many elements: the key of each, and its place."""
+    """Yield slabs of a section with at most `most` elements: the key and the position of each."""
     tile = _core.slab_shape(shape, range(len(shape))[::-1], most)
     for at in itertools.product(*(range(0, n, t) for n, t in zip(shape, tile, strict=True))):
         place = tuple(slice(a, min(a + t, n)) for a, t, n in zip(at, tile, shape, strict=True))

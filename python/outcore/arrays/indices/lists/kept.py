@@ -1,11 +1,11 @@
 """
-The lists of schedules in memory: as they are, or as runs.
+The lists of schedules in memory, as indices or as runs.
 
-Problem. A schedule needs its indices again: for arrays of other layouts, to combine values, for its
-file. They may take as much as all else that it keeps. Idea. Indices of neighbours are kept as runs
-(first index and length), where that is shorter, and expanded for as long as somebody looks at them.
+Problem: a schedule needs its indices again: for arrays of other layouts, to combine values, for its
+file. They may take as much memory as everything else that it stores. Approach: indices of neighbours
+are stored as runs (first index and length) if that is shorter, and expanded while they are in use.
 
-Invariants. What nobody else has is counted in the budget, also what is expanded.
+Invariants: lists that nothing else references count in the budget, including expanded ones.
 """
 
 from __future__ import annotations
@@ -24,55 +24,54 @@ __all__ = ["WORTH", "KeptLists", "Runs", "indices_of", "runs_of"]
 
 #: First index and length of each run of indices.
 Runs = tuple[NDArray[np.int64], NDArray[np.int64]]
-#: Runs are kept instead of indices where they take at most this part of the memory.
+#: Runs replace indices if they take at most this part of the memory (1 / WORTH).
 WORTH = 2
 
 
 class KeptLists:
     """
-    The lists of a schedule, which other layouts, combining and files need once more.
+    The lists of a schedule, which other layouts, combining and files need again.
 
-    Those that nobody else has are counted in the budget; `compress` keeps them as runs where that takes
-    less.
-    ``with`` gives them as lists, counted as long as it lasts.
+    Lists that nothing else references count in the budget; `compress` stores them as runs if that takes
+    less memory. ``with`` returns them as lists, counted until it ends.
 
     Parameters
     ----------
     points, lists
-        As of `IndexSchedule`.
+        As for `IndexSchedule`.
     """
 
     def __init__(self, points: Points, lists: tuple[NDArray[np.int64], ...]) -> None:
         self._lists: list[NDArray[np.int64] | Runs] = list(lists)
-        # Lists that are the caller's own are not counted.
+        # Lists that belong to the caller are not counted.
         self._own = [not any(_shares(one, given) for given in points.lists) for one in lists]
         self._expanded: list[tuple[_core.Reservation, tuple[NDArray[np.int64], ...]]] = []
         self._held = self._counted()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the budget that they take."""
+        """Bytes of the budget that the lists use."""
         return sum(_bytes_of(one) for one, own in zip(self._lists, self._own, strict=True) if own)
 
     def _counted(self) -> _core.Reservation:
         return _core.Reservation("the indices of a schedule", self.nbytes)
 
     def compress(self) -> None:
-        """Keep the lists that nobody else has as runs, where these are shorter."""
+        """Store the lists that nothing else references as runs, if these are shorter."""
         for k, (one, own) in enumerate(zip(self._lists, self._own, strict=True)):
             if own and isinstance(one, np.ndarray):
                 self._lists[k] = _shorter(one)
-        del self._held  # what was counted holds no room for less
+        del self._held  # a reservation cannot shrink
         self._held = self._counted()
 
     def shorter(self) -> Iterator[NDArray[np.int64] | Runs]:
-        """Each list as it takes less: the indices, or runs of them."""
+        """Yield each list in its shorter form: the indices, or their runs."""
         for one in self._lists:
             yield _shorter(one) if isinstance(one, np.ndarray) else one
 
     def __enter__(self) -> tuple[NDArray[np.int64], ...]:
         runs = [one for one in self._lists if not isinstance(one, np.ndarray)]
-        # As many once more while they are made.
+        # The lists, and twice as much temporarily while they are created.
         need = sum(3 * INDEX * int(lengths.sum()) for _, lengths in runs)
         held = _core.Reservation("the indices of a schedule, one by one", need)
         lists = tuple(
@@ -90,18 +89,18 @@ def _bytes_of(one: NDArray[np.int64] | Runs) -> int:
 
 
 def _shorter(one: NDArray[np.int64]) -> NDArray[np.int64] | Runs:
-    """A list, or its runs where they take at most a part of it."""
+    """Return a list, or its runs if they take at most a part (1 / `WORTH`) of it."""
     starts, lengths = runs_of(one)
     return (starts, lengths) if WORTH * 2 * starts.size < one.size else one
 
 
 def _shares(one: NDArray[Any], other: Any) -> bool:
-    """Whether a list is that of the caller, perhaps in another shape."""
+    """Return whether a list is the caller's list, perhaps with another shape."""
     return isinstance(other, np.ndarray) and np.may_share_memory(one, other)
 
 
 def runs_of(indices: NDArray[np.int64]) -> Runs:
-    """Indices as runs: first index and length of each."""
+    """Return the runs of indices: first index and length of each."""
     breaks = np.flatnonzero(np.diff(indices) != 1) + 1
     bounds = np.concatenate(([0], breaks, [indices.size])).astype(np.int64)
     lengths = np.diff(bounds)[: max(len(bounds) - 1, 0)]
@@ -110,7 +109,7 @@ def runs_of(indices: NDArray[np.int64]) -> Runs:
 
 
 def indices_of(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Runs as indices: the inverse of `runs_of`."""
+    """Return the indices of runs: the inverse of `runs_of`."""
     ends = np.cumsum(lengths)
     inside = np.arange(ends[-1] if ends.size else 0, dtype=np.int64)
     found: NDArray[np.int64] = inside + np.repeat(starts - (ends - lengths), lengths)

@@ -1,15 +1,15 @@
 """
 Accesses by index lists that do not fit memory: one range of elements after another.
 
-Problem. A schedule of a list larger than memory cannot keep addresses, and neither can the values, or
-the result, always be in memory: they may be arrays on disk. Idea. `outcore.arrays.indices.lists.stored`
-brings the indices of a range of elements together, with their positions. A range is then one access of
-the core to a part of the file; values are taken from, and put to, the positions (`Rows`), in memory or
+Problem: a schedule of a list larger than memory cannot store addresses, and the values or the result
+may not fit memory either: they may be arrays on disk. Approach: `outcore.arrays.indices.lists.stored`
+collects the indices of a range of elements, with their positions. A range is then one access of the
+core to a part of the file; values are taken from, and stored at, the positions (`Rows`), in memory or
 on disk.
 
-Invariants. Each element, and so each chunk that no range had to cut, is read once and written once for
-each `gather` or `scatter`. If more indices name a range than fit, its elements stay in memory until all
-have come (`HeldRange`). What is combined is combined in the order of the list. All that is held is
+Invariants: each `gather` or `scatter` reads and writes each element once, and so each chunk that no
+range had to cut. If a range has more indices than fit, its elements stay in memory until all of its
+indices are processed (`HeldRange`). Values are combined in the order of the list. All memory in use is
 counted.
 """
 
@@ -60,30 +60,31 @@ __all__ = [
     "values_of",
 ]
 
-#  Of the memory that there is, the part for indices and values on their way, and that for elements of a
-#  range that stay; the rest is for the accesses of the core.
+# Parts of the available memory (1 / n) for indices and values in transit, and for elements of a range
+# that stay; the rest is for the accesses of the core.
 _STREAM, _STAY = 2, 8
-# Of that for counts: as many bins as fit, each a count, a sum and a border.
+# Part of it for counts (1 / _COUNTS), and bytes of a bin: a count, a sum and a border.
 _COUNTS, _BIN = 16, 4 * INDEX
-# Bytes of an index on its way: it and its position, twice; those of the owner; places while combined.
+# Bytes of an index in transit: index and position, twice; those of the owner; positions while
+# combining.
 _SENT, _OWNED, _ORDERED = 3 * PAIR, 3 * INDEX, 12 * INDEX
-# Values and results on disk are put in order first if they are taken, or come, in more parts.
+# Values and results on disk are sorted first if they are read or written in more parts than this.
 _FEW = 4
-# Elements that stay have a number, a mark, and a copy while they are written.
+# Bytes of an element that stays: a number, a mark, and a copy while it is written.
 _MARKED = 4 * INDEX
 
 
 @dataclass(frozen=True)
 class Room:
     """
-    What fits so much memory, of elements in rows of so many bytes.
+    Numbers of indices and elements that fit an amount of memory.
 
     Parameters
     ----------
     nbytes
-        Memory, bytes.
+        Memory in bytes.
     row
-        Bytes of the elements that an index stands for.
+        Bytes of the elements selected by an index (a row).
     """
 
     nbytes: int
@@ -91,29 +92,29 @@ class Room:
 
     @property
     def points(self) -> int:
-        """Indices of a step, with their values, those that come from others, and what orders them."""
+        """
+        Number of indices of a step, with their values, those of other ranks, and memory for sorting.
+        """
         each = _SENT + _OWNED + _ORDERED + 6 * self.row
         return max(self.nbytes // _STREAM // each, 1)
 
     @property
     def widest(self) -> int:
-        """Elements that can stay."""
+        """Number of elements that can stay in memory."""
         return max(self.nbytes // _STAY // (_MARKED + 2 * self.row), 1)
 
     @property
     def bins(self) -> int:
-        """Bins that can be counted."""
+        """Number of bins that can be counted."""
         return max(self.nbytes // _COUNTS // _BIN, 64)
 
     @property
     def slab(self) -> int:
-        """Bytes for a list that is counted or divided."""
+        """Bytes for a part of the list that is counted or divided."""
         return self.nbytes // _STREAM
 
     def held(self, points: int, widest: int) -> int:
-        """Bytes of steps of so many indices, and ranges of so many elements, beside the core and
-        combining.
-        """
+        """Return the bytes of steps and ranges of these sizes, without the core and combining."""
         return points * (_SENT + _OWNED + 4 * self.row) + widest * (_MARKED + 2 * self.row)
 
 
@@ -121,7 +122,7 @@ class Room:
 
 
 def check_disk_out(array: DiskArray, out: DiskArray, shape: tuple[int, ...]) -> None:
-    """Refuse an array on disk that elements cannot be written to."""
+    """Raise if elements cannot be written to an array on disk."""
     out.handle.check_writable("write to")
     if out.shape != shape or out.dtype != array.dtype:
         raise UsageError(
@@ -134,25 +135,25 @@ def check_disk_out(array: DiskArray, out: DiskArray, shape: tuple[int, ...]) -> 
 
 class Rows:
     """
-    The rows of a result, or of values: one for each point, of the elements that it stands for.
+    The rows of a result, or of values: one per point, with the elements that it selects.
 
-    `take` and `put` have rows of shape (number, other axes of the array in core order).
+    Rows of `take` and `put` have the shape (number, other axes of the array in core order).
     """
 
     dtype: np.dtype[Any]
-    #: The array on disk that has them.
+    #: Core array of the array on disk with the rows.
     core: _core.Array | None = None
 
     def take(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        """Rows of points at these positions in the list, packed."""
+        """Return the rows of points at these positions in the list, packed."""
         raise NotImplementedError
 
     def put(self, positions: NDArray[np.int64], rows: NDArray[Any]) -> None:
-        """Set the rows of points at these positions, all of them different."""
+        """Set the rows of points at these positions, which are all different."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """All have been put."""
+        """Complete the result after the last `put`."""
 
 
 class _InMemory(Rows):
@@ -162,11 +163,11 @@ class _InMemory(Rows):
     Parameters
     ----------
     points
-        What is chosen.
+        Selected elements.
     core
-        The result, or values, in core order.
+        Result or values, in core order.
     dtype
-        Of the rows that are taken.
+        Dtype of the rows returned by `take`.
     """
 
     def __init__(self, points: Points, core: NDArray[Any], dtype: np.dtype[Any]) -> None:
@@ -190,11 +191,11 @@ class _OnDisk(Rows):
     Parameters
     ----------
     points
-        What is chosen.
+        Selected elements.
     array
-        The array on disk.
+        Array on disk.
     dtype
-        Of the rows that are taken.
+        Dtype of the rows returned by `take`.
     """
 
     def __init__(self, points: Points, array: DiskArray, dtype: np.dtype[Any]) -> None:
@@ -203,12 +204,12 @@ class _OnDisk(Rows):
         self._rest = [word for n in array.shape for word in (0, n, 1)]
         others = [axis for axis in points.result if axis.kind != "point"]
         whole, kept = slice(None), {axis.number for axis in others if axis.kind == "array"}
-        #  From rows to those of the result: integers have dropped axes, steps downwards and None made
-        #  some.
+        # From rows to rows of the result: integers have dropped axes, negative steps have reversed
+        # axes, and None has added some.
         self._drop = (whole, *(whole if d in kept else 0 for d in points.others))
         turned = {True: slice(None, None, -1), False: whole}
         self._turn = (whole, *(None if a.kind == "new" else turned[a.reversed] for a in others))
-        # And back.
+        # The inverse.
         self._back = (whole, *(0 if a.kind == "new" else turned[a.reversed] for a in others))
         self._add = (whole, *(whole if d in kept else None for d in points.others))
         self._lengths = tuple(n for k, n in enumerate(array.shape) if k not in self._axes)
@@ -227,7 +228,7 @@ class _OnDisk(Rows):
 
 
 def _packed(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Rows of a dtype, one behind the other in memory: a copy if they are not."""
+    """Return rows of a dtype that are contiguous in memory: a copy if they are not."""
     if rows.dtype == dtype and rows.flags.c_contiguous:
         return rows
     cast = np.empty(rows.shape, dtype)
@@ -237,21 +238,21 @@ def _packed(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 class _Staged(Rows):
     """
-    Rows of an array on disk that come in the order of another one, put in order in a scratch file.
+    Rows of an array on disk that arrive in another order, sorted in a scratch file.
 
-    Each `put` would write single rows all over the result. So rows go to the stretch of the result to
-    which they belong, in the order in which they come; at the end each stretch is written at once.
+    Each `put` would write single rows all over the result. Instead, rows are appended to their stretch
+    of the result, in order of arrival; at the end each stretch is written in one operation.
 
     Parameters
     ----------
     rows
-        The result.
+        Result.
     place
-        The array that is read.
+        Array that is read.
     kept
-        The list: as many rows as it has indices will be put.
+        List; its number of indices is the number of rows that will be put.
     most
-        Rows of a stretch.
+        Number of rows of a stretch.
     """
 
     def __init__(self, rows: Rows, place: Place, kept: StoredList, most: int) -> None:
@@ -288,20 +289,20 @@ class _Staged(Rows):
 
 def staged(rows: Rows, place: Place, kept: StoredList, most: int, accesses: int) -> Rows:
     """
-    Where rows are put: in the result itself, or, on disk and in many parts, in order first.
+    Return the destination of rows: the result itself or, on disk and in many parts, a sorting buffer.
 
     Parameters
     ----------
     rows
-        The result.
+        Result.
     place
-        The array that is read.
+        Array that is read.
     kept
-        The list.
+        List of indices.
     most
-        Rows that fit memory.
+        Number of rows that fit memory.
     accesses
-        In how many parts rows will be put.
+        Number of parts in which rows will be put.
     """
     if rows.core is None or accesses <= _FEW or not place.row:
         return rows
@@ -312,26 +313,27 @@ def values_of(
     values: Rows, place: Place, division: Division, most: int, accesses: int
 ) -> Callable[[int, int, int, NDArray[np.int64]], NDArray[Any]]:
     """
-    How the values of some indices of a range are taken.
+    Return a function that returns the values of some indices of a range.
 
     Parameters
     ----------
     values
-        Of all indices.
+        Values of all indices.
     place
-        The array that is written.
+        Array that is written.
     division
-        Of the list.
+        Division of the list.
     most
-        Rows that fit memory.
+        Number of rows that fit memory.
     accesses
-        In how many parts they will be taken: those on disk are brought together first if there are
-        many.
+        Number of parts in which values will be taken: if there are many, values on disk are sorted
+        first.
 
     Returns
     -------
     callable
-        Of the number of a range, the first and the end of some of its indices, and their positions.
+        Function of the number of a range, the start and end of some of its indices, and their
+        positions.
     """
     if values.core is None or accesses <= _FEW or not place.row:
         return lambda number, begin, end, positions: values.take(positions)
@@ -347,16 +349,16 @@ def values_of(
 
 def rows_of(points: Points, data: NDArray[Any] | DiskArray, dtype: np.dtype[Any]) -> Rows:
     """
-    The rows of a result, or of values, in memory or on disk.
+    Return the rows of a result, or of values, in memory or on disk.
 
     Parameters
     ----------
     points
-        What is chosen.
+        Selected elements.
     data
-        Of shape ``points.result_shape``.
+        Array of shape ``points.result_shape``.
     dtype
-        Of the rows that are taken: values are cast to it.
+        Dtype of the rows that are taken: values are cast to it.
     """
     if isinstance(data, np.ndarray):
         return _InMemory(points, points.to_core(data), dtype)
@@ -369,14 +371,14 @@ def rows_of(points: Points, data: NDArray[Any] | DiskArray, dtype: np.dtype[Any]
 @dataclass(frozen=True)
 class Place:
     """
-    The elements that numbers along the indexed axes mean in an array.
+    The elements of an array for numbers along the indexed axes.
 
     Parameters
     ----------
     array
         The array.
     points
-        Says which axes are indexed, and the ranges of the others.
+        Selection with the indexed axes, and the ranges of the others.
     """
 
     array: DiskArray
@@ -384,7 +386,7 @@ class Place:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a row."""
+        """Shape of a row."""
         return self.points.core_shape[len(self.points.points) :]
 
     @property
@@ -394,11 +396,11 @@ class Place:
 
     @property
     def rest(self) -> list[int]:
-        """The ranges of the other axes, as the core takes them."""
+        """Ranges of the other axes, as the core takes them."""
         return [word for words in self.points.rest for word in words]
 
     def new(self, number: int) -> NDArray[Any]:
-        """Memory for so many rows."""
+        """Return memory for a number of rows."""
         return np.empty((number, *self.shape), self.array.dtype)
 
     def read(self, flat: NDArray[np.int64]) -> NDArray[Any]:
@@ -409,24 +411,24 @@ class Place:
         return rows
 
     def write(self, flat: NDArray[np.int64], rows: NDArray[Any]) -> None:
-        """Write rows; of several for one number the last one wins."""
+        """Write rows; if a number occurs several times, its last row wins."""
         if rows.size:
             self.array.handle.core.write_points(self.points.axes, (flat,), "flat", self.rest, rows)
 
     def fill(self, low: int, high: int, told: NDArray[np.int64], value: Any, stretch: int) -> None:
         """
-        Write a value to the rows from `low` to `high` that are not told.
+        Write a value to the rows from `low` to `high` whose numbers are not in `told`.
 
         Parameters
         ----------
         low, high
             Number of the first row, and the end.
         told
-            Numbers of rows, ascending; some may be outside, or come several times.
+            Numbers of rows, ascending; may be outside, and may occur several times.
         value
-            A scalar, cast to the dtype of the array.
+            Scalar, cast to the dtype of the array.
         stretch
-            Rows that are looked at, and written, at once.
+            Number of rows that are checked and written at a time.
         """
         one = np.empty((1,) * (1 + len(self.shape)), self.array.dtype)
         one[...] = value
@@ -440,7 +442,7 @@ class Place:
 
     def fill_beside(self, low: int, high: int, value: Any, stretch: int) -> None:
         """
-        Write a value to what rows from `low` to `high` have outside the ranges of the other axes.
+        Write a value to the elements of rows `low` to `high` outside the ranges of the other axes.
 
         Parameters
         ----------
@@ -452,7 +454,7 @@ class Place:
             Place(self.array, points).fill(low, high, nothing, value, stretch)
 
     def apply(self, flat: NDArray[np.int64], rows: NDArray[Any], function: np.ufunc | None) -> None:
-        """Write rows, or combine the elements with them in their order."""
+        """Write rows, or combine the elements with them in order."""
         if function is None:
             self.write(flat, rows)
         elif rows.size:
@@ -461,7 +463,7 @@ class Place:
 
 
 def _beside(points: Points) -> Iterator[Points]:
-    """Boxes of the other axes that have each element outside the ranges of `points` once."""
+    """Yield boxes of the other axes that contain each element outside the ranges of `points` once."""
     rest = list(points.rest)
     for d in reversed(points.others):
         chosen = rest[d]
@@ -473,7 +475,7 @@ def _beside(points: Points) -> Iterator[Points]:
 
 def _outside(chosen: tuple[int, int, int], length: int) -> list[tuple[int, int, int]]:
     """
-    Ranges of the indices of an axis that a range leaves out.
+    Return the ranges of the indices of an axis that are not in a range.
 
     Examples
     --------
@@ -496,14 +498,14 @@ def _outside(chosen: tuple[int, int, int], length: int) -> list[tuple[int, int, 
 
 class CombinedPoints:
     """
-    Points of which each element is listed once, and where each value goes in that list.
+    Points with each element listed once, and the position of each value in that list.
 
     Parameters
     ----------
     core
-        An array of the layout for which it is made.
+        Core array of the layout for which it is created.
     axes, rest
-        The indexed axes, and the ranges of the others.
+        Indexed axes, and ranges of the others.
     flat
         Numbers of the elements along `axes`, in C order, in the order of the values.
     """
@@ -517,15 +519,15 @@ class CombinedPoints:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the memory budget that it takes."""
+        """Bytes of the memory budget that the object uses."""
         return int(self._schedule.nbytes + self._places.nbytes)
 
     def serves(self, core: _core.Array) -> bool:
-        """Whether it can be used for this array."""
+        """Return whether it can be used for this array."""
         return self._schedule.serves(core)
 
     def apply(self, core: _core.Array, values: NDArray[Any], function: np.ufunc) -> None:
-        """Combine the elements with values, a row for each point, and write them."""
+        """Combine the elements with values, one row per point, and write them."""
         with self.room(values.dtype):
             elements = np.empty(self._schedule.shape, values.dtype)
             self._schedule.read(core, elements)
@@ -533,23 +535,23 @@ class CombinedPoints:
             self._schedule.write(core, elements)
 
     def room(self, dtype: np.dtype[Any]) -> _core.Reservation:
-        """Memory for the elements of an array of this type."""
+        """Reserve memory for the elements of an array of this type."""
         nbytes = math.prod(self._schedule.shape) * dtype.itemsize
         return _core.Reservation("elements that are combined", nbytes)
 
 
 class HeldRange:
     """
-    All elements of a range, in memory while their values come in steps.
+    All elements of a range, in memory while their values arrive in steps.
 
     Parameters
     ----------
     place
         The array.
     low, high
-        The range.
+        Range of numbers.
     reads
-        Whether the elements are read: those of a `gather`, or to be combined with values.
+        True if the elements are read: for a `gather`, or to be combined with values.
     """
 
     def __init__(self, place: Place, low: int, high: int, *, reads: bool) -> None:
@@ -559,12 +561,12 @@ class HeldRange:
         self._written = np.zeros(high - low, np.bool)
 
     def rows(self, flat: NDArray[np.int64]) -> NDArray[Any]:
-        """The rows with these numbers."""
+        """Return the rows with these numbers."""
         found: NDArray[Any] = self._elements[flat - self._low]
         return found
 
     def apply(self, flat: NDArray[np.int64], rows: NDArray[Any], function: np.ufunc | None) -> None:
-        """Set rows, or combine them with these, in their order."""
+        """Set rows, or combine them with these values, in order."""
         places = flat - self._low
         if function is None:
             self._elements[places] = rows
@@ -573,7 +575,7 @@ class HeldRange:
         self._written[places] = True
 
     def fill(self, value: NDArray[Any]) -> None:
-        """Set the rows that nobody has set."""
+        """Set the rows that were not set."""
         self._elements[~self._written] = value
         self._written[:] = True
 
@@ -589,20 +591,20 @@ class HeldRange:
 
 
 def elements_of(points: Points) -> int:
-    """How many elements indices of these axes may name."""
+    """Return the number of elements from which indices of these axes may select."""
     return math.prod(points.shape[d] for d in points.axes)
 
 
 def listed(points: Points, lists: tuple[NDArray[np.int64], ...]) -> Points:
     """
-    The points with these lists, in the same order; their axes may be others.
+    Return the points with these lists, in the same order; their axes may differ.
 
     Parameters
     ----------
     points
-        What is chosen.
+        Selected elements.
     lists
-        As the core takes them: of one axis.
+        Lists with one axis, as the core takes them.
     """
     if points.mode != "outer":
         shape = points.points
@@ -615,14 +617,14 @@ def listed(points: Points, lists: tuple[NDArray[np.int64], ...]) -> Points:
 
 def stored(array: DiskArray, points: Points, held: Held) -> StoredList:
     """
-    The list of a key in a scratch file.
+    Return the list of a key in a scratch file.
 
     Raises
     ------
     SectionError
-        An index is outside.
+        An index is out of range.
     UsageError
-        The list changed meanwhile (``bad-index``).
+        The list changed in the meantime (``bad-index``).
     """
     kept = StoredList(array.path, points.number, elements_of(points))
     each = 4 * INDEX * max(len(points.lists), 1)
@@ -640,7 +642,7 @@ def stored(array: DiskArray, points: Points, held: Held) -> StoredList:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A list divided for rows of a size, in memory of a size, and chunks of a size."""
+    """A division of a list for a row size, an amount of memory, and a chunk size."""
 
     unit: int
     limits: Limits
@@ -649,25 +651,25 @@ class _Plan:
 
     @property
     def most(self) -> int:
-        """Indices of the largest step."""
+        """Number of indices of the largest step."""
         return max(int(np.diff(one.steps[:, 0]).max()) for one in self.ranges)
 
     @property
     def chosen(self) -> Iterator[tuple[int, Range]]:
-        """The ranges that have indices, with their numbers."""
+        """Yield the ranges that have indices, with their numbers."""
         return ((n, one) for n, one in enumerate(self.ranges) if int(one.counts[0]))
 
 
 class Parts:
     """
-    An index list that does not fit memory, ready to be read and written by one process.
+    An index list that does not fit memory, prepared for reads and writes by one process.
 
     Parameters
     ----------
     points
-        What is chosen; its lists are not used.
+        Selected elements; its lists are not used.
     kept
-        The list.
+        List of indices.
     """
 
     def __init__(self, points: Points, kept: StoredList) -> None:
@@ -676,11 +678,11 @@ class Parts:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the disk that it takes."""
+        """Bytes of disk space that the parts use."""
         return self.kept.nbytes + sum(plan.division.nbytes for plan in self._plans)
 
     def gather(self, array: DiskArray, out: Rows) -> None:
-        """Read the elements of all ranges, and put them where they belong."""
+        """Read the elements of all ranges, and store them at their positions."""
         place = Place(array, self.points)
         with Held(array.handle.core, writes=False, into=out.core) as held:
             plan = self._ready(place, held)
@@ -718,7 +720,7 @@ class Parts:
                     target.write()
 
     def _ready(self, place: Place, held: Held) -> _Plan | None:
-        """The ranges for an array, with memory for any of them; None if there is nothing to do."""
+        """Return the division for an array and reserve memory for its ranges; None if it is empty."""
         if not place.row or not self.points.number:
             return None
         plan = self._plan(place, held)
@@ -727,9 +729,7 @@ class Parts:
         return plan
 
     def _plan(self, place: Place, held: Held) -> _Plan:
-        """The ranges for an array; the list is divided if it was not for such rows and so much
-        memory.
-        """
+        """Return the division for an array, creating it if none exists for such rows and memory."""
         room = Room(held.room(place.array.budget), place.row)
         unit = unit_of(self.points, place.array.info.layout)
         limits = Limits.of([room.points], 1, room.widest)
@@ -747,7 +747,7 @@ class Parts:
         ranges = cut_ranges(cuts, limits, 1)[0]
         plan = _Plan(unit, limits, ranges, Division(self.kept, ranges, 0, slab))
         held.release()
-        # One that was made for other memory takes room on the disk, and will not be wanted again.
+        # A division for another amount of memory uses disk space and will not be needed again.
         self._plans = [one for one in self._plans if one.unit != unit]
         self._plans.append(plan)
         return plan

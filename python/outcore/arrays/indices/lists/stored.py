@@ -1,29 +1,29 @@
 """
-Index lists larger than memory: kept in a file, and divided into ranges of elements.
+Index lists larger than memory: stored in a file, and divided into ranges of elements.
 
-Problem. A list of indices does not fit memory, and neither does what is made of it to read or write in
-the order of the file. Cut in the order of the list, each part would touch the whole file: so many
-parts, so many times each page, or chunk, would be read, decoded and encoded.
+Problem: a list of indices does not fit memory, and neither do the data derived from it for reading or
+writing in the order of the file. If the list were cut in its own order, each part would touch the whole
+file: each page, or chunk, would be read, decoded and encoded once per part.
 
-Idea. The list is kept in a scratch file (`StoredList`). Elements are counted in C order along the
-indexed axes, and cut into bins that begin at chunks or shards; how many indices lie in each bin
-(`find_cuts`) says how many bins make a *range* whose indices fit memory (`cut_ranges`). One pass over
-the list brings the indices of each range together (`Division`), each with its position in the list. A
-range is then an access of its own, to a part of the file that no other range touches.
+Approach: the list is stored in a scratch file (`StoredList`). Elements are counted in C order along the
+indexed axes, and cut into bins that begin at chunks or shards. The number of indices in each bin
+(`find_cuts`) determines how many bins form a *range* whose indices fit memory (`cut_ranges`). One pass
+over the list collects the indices of each range (`Division`), each with its position in the list. A
+range is then a separate access to a part of the file that no other range touches. ::
 
     list        7 0 7 3 9 1 7 ...            in any order
     bins        0..3 | 4..7 | 8..11          borders of chunks
     ranges      0..7: (7,0) (0,1) (7,2) (3,3) (1,5) (7,6)      8..11: (9,4)      (element, position)
 
-A bin with more indices than memory (all of them for one element, perhaps) is a range of several
-*steps*, in the order of the list; a bin that is too wide to be held in memory meanwhile is cut into
-narrower ones first. With several ranks the counts of all of them say where to cut, so that all of them
-find the same ranges, and a step takes the indices of the ranks one after another.
+A bin with more indices than fit memory (perhaps all of them for one element) is a range of several
+*steps*, in the order of the list; a bin that is too wide to stay in memory for that is first cut into
+narrower ones. With several ranks, the cuts depend on the counts of all ranks, so that all of them find
+the same ranges, and a step takes the indices of the ranks one after another.
 
-Invariants. An element lies in one range. Within a range indices keep the order of the list, of several
-ranks that of the ranks; steps follow that order. So the last value, and each floating-point sum, is
-that of the list as a whole, wherever it was cut. Owners' shares end at borders of chunks: no chunk has
-two owners.
+Invariants: an element is in exactly one range. Within a range, indices keep the order of the list, and
+with several ranks the order of the ranks; steps follow that order. Therefore the last value, and each
+floating-point sum, is that of the whole list, wherever it was cut. Owners' shares end at borders of
+chunks: no chunk has two owners.
 
 Source: out-of-core distribution of No and Choudhary, "Techniques to provide run-time support for
 solving irregular problems", section 3.1.1 (indices reordered by destination), with data on disk as in
@@ -67,35 +67,34 @@ List = NDArray[np.int64]
 
 #: Bytes of an index and its position.
 PAIR = 2 * INDEX
-#  Bytes that an index takes while a slab of them is counted and divided: itself, its range, the order,
-#  the pair.
+# Bytes of an index while a slab is counted and divided: the index, its range, the order, the pair.
 DIVIDED = 64
-# Bins, at most.
+# Maximum number of bins.
 _BINS = 1 << 16
-# Parts of a bin that is cut further.
+# Number of parts of a bin that is cut further.
 _FINER = 64
 
 
 def slabs_of(points: Points, most: int) -> Iterator[List]:
     """
-    Numbers of the chosen elements along the indexed axes, in C order of the axes, a part at a time.
+    Yield numbers of the selected elements along the indexed axes, in C order, one part at a time.
 
     Parameters
     ----------
     points
-        The normal form of a key.
+        Normal form of a key.
     most
-        Points of a part; at least 1.
+        Number of points of a part; at least 1.
 
     Yields
     ------
     numpy.ndarray
-        Of int64, in the order of the points, none outside.
+        Array of int64, in the order of the points, none out of range.
 
     Raises
     ------
     SectionError
-        An index is outside.
+        An index is out of range.
     """
     if points.mask is not None:
         flat = points.mask.listed()
@@ -118,9 +117,9 @@ class StoredList:
     near
         Path of the array: see `outcore.formats.scratch.scratch_folder`.
     number
-        Indices of the list.
+        Number of indices of the list.
     elements
-        Elements that there are: indices lie below.
+        Number of elements: indices are smaller.
     """
 
     def __init__(self, near: str, number: int, elements: int) -> None:
@@ -132,7 +131,7 @@ class StoredList:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the disk that it takes."""
+        """Bytes of disk space that the list uses."""
         return self._file.nbytes
 
     def fill(self, slabs: Iterator[List]) -> None:
@@ -142,8 +141,8 @@ class StoredList:
         Raises
         ------
         ValueError
-            There are more indices than were said, fewer, or one is outside: whoever gave them has
-            changed them meanwhile.
+            There are more or fewer indices than declared, or one is out of range, because the source
+            has changed in the meantime.
         """
         for slab in slabs:
             end = self._filled + slab.size
@@ -159,26 +158,26 @@ class StoredList:
         )
 
     def slabs(self, most: int) -> Iterator[tuple[int, List]]:
-        """Parts of at most so many indices: position of the first one, and the numbers."""
+        """Yield parts of at most `most` indices: the position of the first one, and the numbers."""
         for low in range(0, self.number, most):
             slab = np.empty(min(most, self.number - low), np.int64)
             self._file.read(slab, self._at + low * INDEX)
             yield low, slab
 
     def count(self, bins: Bins, room: int) -> List:
-        """How many indices lie in each bin, with so many bytes of memory."""
+        """Return the number of indices in each bin, using at most `room` bytes of memory."""
         counts = np.zeros(bins.number, np.int64)
         for _, slab in self.slabs(slab_of(room)):
             counts += bins.count(slab)
         return counts
 
     def beside(self) -> ScratchFile:
-        """Another scratch file in the same folder."""
+        """Create another scratch file in the same folder."""
         return ScratchFile([self._near])
 
 
 def slab_of(room: int) -> int:
-    """Indices that are divided at once with so many bytes of memory."""
+    """Return the number of indices that can be divided at once with `room` bytes of memory."""
     return max(room // DIVIDED, 1)
 
 
@@ -186,12 +185,12 @@ def _inside(slab: List, elements: int) -> bool:
     return not slab.size or (int(slab.min()) >= 0 and int(slab.max()) < elements)
 
 
-# Where to cut
+# Cuts
 
 
 def unit_of(points: Points, layout: Chunked | Strided) -> int:
     """
-    Elements along the indexed axes after which a chunk, or a shard, ends.
+    Return the number of elements along the indexed axes after which a chunk, or a shard, ends.
 
     Ranges and file domains begin at multiples, so that no chunk has two owners.
     """
@@ -207,14 +206,14 @@ def unit_of(points: Points, layout: Chunked | Strided) -> int:
 @dataclass(frozen=True)
 class Bins:
     """
-    Stretches of elements that follow each other.
+    Adjacent stretches of elements.
 
     Parameters
     ----------
     edges
-        The first element of each, and the end of the last.
+        First element of each bin, and the end of the last.
     width
-        Elements of each, if all but the last have equally many; else 0.
+        Number of elements of each bin, if all but the last are equal; else 0.
     """
 
     edges: List
@@ -222,11 +221,11 @@ class Bins:
 
     @property
     def number(self) -> int:
-        """How many there are."""
+        """Number of bins."""
         return self.edges.size - 1
 
     def count(self, flat: List) -> List:
-        """How many of these elements lie in each."""
+        """Return the number of these elements in each bin."""
         if self.width:
             return _core.count_bins(flat, self.width, self.number)
         places = np.searchsorted(self.edges, flat, side="right") - 1
@@ -234,7 +233,7 @@ class Bins:
 
     @classmethod
     def equal(cls, elements: int, unit: int, most: int) -> Bins:
-        """At most so many, of equal width, which begin at multiples of `unit`."""
+        """Return at most `most` bins of equal width that begin at multiples of `unit`."""
         units = max(-(-elements // unit), 1)
         width = unit * -(-units // most)
         number = max(-(-elements // width), 1)
@@ -243,7 +242,7 @@ class Bins:
         return cls(edges, width)
 
     def finer(self, which: NDArray[np.bool], unit: int, widest: int) -> Bins:
-        """The same with some of them cut: to `widest` elements, or to as few as a count can tell."""
+        """Return bins with some of them cut: to `widest` elements, or to as few as can be counted."""
         edges: list[int] = []
         for k, (low, high) in enumerate(itertools.pairwise(self.edges.tolist())):
             step = max(widest, -(-(high - low) // _FINER))
@@ -255,16 +254,16 @@ class Bins:
 @dataclass(frozen=True)
 class Limits:
     """
-    What fits memory at once.
+    Amounts that fit memory at once.
 
     Parameters
     ----------
     each
-        Of each rank the indices that it may have for one owner.
+        For each rank, the number of indices that it may have for one owner.
     owner
-        Indices of all ranks that an owner takes.
+        Number of indices of all ranks that an owner accepts.
     widest
-        Elements that an owner can hold while their indices come in steps.
+        Number of elements that an owner can keep in memory while their indices arrive in steps.
     """
 
     each: NDArray[np.int64]
@@ -273,17 +272,17 @@ class Limits:
 
     @classmethod
     def of(cls, most: Sequence[int], owners: int, widest: int) -> Limits:
-        """Of the indices that each rank has room for, and that many owners."""
+        """Return the limits for the number of indices that fit each rank, and a number of owners."""
         room = np.array(most, np.int64)
         return cls(np.maximum(room // owners, 1), max(int(room.min()), 1), max(widest, 1))
 
     def within(self, others: Limits, worth: int = 8) -> bool:
-        """Whether what fits these fits the others as well, and makes use of them."""
+        """Return whether these limits are within the others without being much smaller."""
         smaller = bool((self.each <= others.each).all()) and self.owner <= others.owner
         return smaller and self.widest <= others.widest and worth * self.owner >= others.owner
 
     def refuse(self, counts: NDArray[np.int64]) -> NDArray[np.bool]:
-        """Which bins have too many indices: `counts` of shape (ranks, bins)."""
+        """Return which bins have too many indices, for `counts` of shape (ranks, bins)."""
         too_many = np.vstack([counts > self.each[:, None], counts.sum(axis=0) > self.owner])
         found: NDArray[np.bool] = np.logical_or.reduce(too_many, axis=0)
         return found
@@ -292,16 +291,16 @@ class Limits:
 @dataclass(frozen=True)
 class Cuts:
     """
-    Bins, and how many indices of each rank lie in each.
+    Bins, and the number of indices of each rank in each.
 
     Parameters
     ----------
     bins
         The bins.
     counts
-        Of shape (ranks, bins).
+        Array of shape (ranks, bins).
     unit
-        Elements after which a chunk, or a shard, ends.
+        Number of elements after which a chunk, or a shard, ends.
     """
 
     bins: Bins
@@ -317,18 +316,19 @@ def find_cuts(
     count: Callable[[Bins], NDArray[np.int64]],
 ) -> Cuts:
     """
-    Count indices in bins: narrow ones where there are more of them than fit memory.
+    Count indices in bins, using narrow bins where there are more indices than fit memory.
 
     Parameters
     ----------
     elements, unit
-        Elements that there are, and after how many a chunk ends.
+        Number of elements, and number after which a chunk ends.
     limits
-        What fits memory at once.
+        Amounts that fit memory at once.
     bins
-        Bins that may be counted at first.
+        Maximum number of bins of the first count.
     count
-        Counts the indices of each rank in bins, (ranks, bins); several ranks call it together.
+        Function that counts the indices of each rank in bins, (ranks, bins); collective with several
+        ranks.
     """
     found = Bins.equal(elements, unit, max(min(bins, _BINS), 1))
     while True:
@@ -347,9 +347,9 @@ class Range:
     Parameters
     ----------
     low, high
-        The first one, and the end.
+        First element, and the end.
     steps
-        Of each step, of each rank: which of its indices in this range, from and to: (steps, ranks, 2).
+        For each step and each rank, the start and end of its indices in this range: (steps, ranks, 2).
     """
 
     low: int
@@ -358,32 +358,32 @@ class Range:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many indices each rank has here."""
+        """Number of indices of each rank in this range."""
         found: NDArray[np.int64] = self.steps[-1, :, 1]
         return found
 
 
 def cut_ranges(cuts: Cuts, limits: Limits, owners: int) -> list[list[Range]]:
     """
-    Cut bins into ranges: of each owner, in ascending order; together they are all elements.
+    Join bins into ranges: for each owner in ascending order, together all elements.
 
     Parameters
     ----------
     cuts
-        The bins; all ranks the same.
+        Bins, identical on all ranks.
     limits
-        What fits memory at once.
+        Amounts that fit memory at once.
     owners
-        Ranks that read and write, each a share with about equally many indices.
+        Number of ranks that read and write, each a share with about equally many indices.
 
     Returns
     -------
     list of list of Range
-        Of an owner without elements it is empty.
+        Ranges of each owner; empty for an owner without elements.
     """
     edges, counts = cuts.bins.edges, cuts.counts
     sums = counts.sum(axis=0)
-    # Of each rank, and of all together: how many indices lie below a bin, and how many are too many.
+    # For each rank, and for all together: the number of indices before each bin, and the limit.
     below = np.zeros((len(counts) + 1, edges.size), np.int64)
     np.cumsum(np.vstack([counts, sums]), axis=1, out=below[:, 1:])
     most = [*limits.each.tolist(), limits.owner]
@@ -405,14 +405,14 @@ def cut_ranges(cuts: Cuts, limits: Limits, owners: int) -> list[list[Range]]:
 
 
 def _shares(cuts: Cuts, sums: NDArray[np.int64], owners: int) -> list[int]:
-    """The first bin of each owner, and the end: at borders of chunks."""
+    """Return the first bin of each owner, and the end, at borders of chunks."""
     edges, number = cuts.bins.edges, cuts.bins.number
     borders = np.flatnonzero(edges[:-1] % cuts.unit == 0)
     below = np.concatenate(([0], np.cumsum(sums)))
     total = int(below[-1])
     found = [0]
     for owner in range(1, owners):
-        # The border with the number of indices below it that is nearest.
+        # The border with the nearest number of indices before it.
         if total:
             far = np.abs(below[borders] - total * owner // owners)
         else:
@@ -422,9 +422,7 @@ def _shares(cuts: Cuts, sums: NDArray[np.int64], owners: int) -> list[int]:
 
 
 def _steps(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]:
-    """Intervals of the indices of all ranks, one rank after another, that fit each rank and the
-    owner.
-    """
+    """Return intervals of the indices of all ranks, one rank after another, that fit all limits."""
     done, steps = np.zeros_like(counts), []
     while True:
         begin, room = done.copy(), limits.owner
@@ -433,7 +431,7 @@ def _steps(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]:
             done[rank] += more
             room -= more
             if done[rank] < number:
-                break  # those of the ranks behind it come later
+                break  # indices of later ranks come later
         steps.append(np.stack([begin, done], axis=1))
         if (done == counts).all():
             return np.stack(steps)
@@ -441,18 +439,18 @@ def _steps(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]:
 
 class Division:
     """
-    A list divided into ranges: of each its indices and their positions, in a scratch file.
+    A list divided into ranges: their indices and positions, in a scratch file.
 
     Parameters
     ----------
     stored
         The list.
     ranges
-        In ascending order; together all elements.
+        Ranges in ascending order; together all elements.
     rank
-        Whose counts in `ranges` are those of the list.
+        Rank whose counts in `ranges` are those of the list.
     room
-        Bytes of memory that dividing may take.
+        Bytes of memory for the division.
     """
 
     def __init__(self, stored: StoredList, ranges: Sequence[Range], rank: int, room: int) -> None:
@@ -476,7 +474,7 @@ class Division:
         most: int,
         rows_of: Callable[[int, List], NDArray[Any]],
     ) -> None:
-        """Bring the rows of each range together: those of a part of the list come from `rows_of`."""
+        """Collect the rows of each range; `rows_of` returns the rows of a part of the list."""
         word = np.uint16 if self._lows.size < 1 << 16 else np.uint32
         filled = self._first[:-1].copy()
         for first, slab in self._stored.slabs(most):
@@ -496,21 +494,21 @@ class Division:
         self, row: int, most: int, rows_of: Callable[[int, int], NDArray[Any]]
     ) -> Callable[[int, int, int, NDArray[Any]], None]:
         """
-        Bring values together as the indices are, in a scratch file of their own.
+        Collect values in the order of the indices, in a separate scratch file.
 
         Parameters
         ----------
         row
             Bytes of the value of an index.
         most
-            Values that are held at once.
+            Number of values in memory at once.
         rows_of
-            Gives the values of positions `begin` to `end`.
+            Function that returns the values of positions `begin` to `end`.
 
         Returns
         -------
         callable
-            Reads the values of indices `begin` to `end` of a range into an array.
+            Function that reads the values of indices `begin` to `end` of a range into an array.
         """
         file = self._stored.beside()
         at = file.take(self._stored.number * row)
@@ -524,11 +522,11 @@ class Division:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the disk that it takes."""
+        """Bytes of disk space that the division uses."""
         return self._file.nbytes
 
     def read(self, number: int, begin: int, end: int) -> tuple[List, List]:
-        """Indices `begin` to `end` of a range, in the order of the list, and their positions in it."""
+        """Return indices `begin` to `end` of a range, in list order, and their positions in the list."""
         pairs = np.empty((end - begin, 2), np.int64)
         self._file.read(pairs, self._at + (int(self._first[number]) + begin) * PAIR)
         return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
