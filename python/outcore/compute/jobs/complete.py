@@ -1,4 +1,4 @@
-"""The door: from an operation and what the user said to results, or to what it would do."""
+"""Entry point of all computations: run an operation, or return its plan."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["Planned", "complete", "scalar"]
 
 class Planned(StaysInProcess):
     """
-    A computation that has not run: what it will do, and afterwards what it did.
+    Computation that has not run yet: its plan, and after `run` the measured values.
 
     Attributes
     ----------
     report
-        The `ComputeReport`; after `run` with what was measured beside it.
+        `ComputeReport` of the plan. After `run`, it also has the measured values.
 
     Examples
     --------
@@ -62,12 +62,12 @@ class Planned(StaysInProcess):
 
     def run(self) -> Any:
         """
-        Do it.
+        Run the computation.
 
         Returns
         -------
         DiskArray, numpy.ndarray, scalar, tuple or dict
-            What the call without ``explain=True`` returns.
+            Value that the same call returns without ``explain=True``.
 
         Examples
         --------
@@ -96,44 +96,80 @@ def complete(
     given: Callable[[Any], Any] | None = None,
 ) -> Any:
     """
-    Run an operation, or tell what it would do.
+    Run an operation, or return its plan.
 
     Parameters
     ----------
     operation
-        What is to be computed.
+        Operation to run.
     out
-        Where the result goes: a path, an open array, a NumPy array, or None (a temporary array on
-        disk; a NumPy array if the result is small). A tuple of these if there are several results.
+        Destination of the result: a path, an open array, a NumPy array, or None (a temporary array
+        on disk; a NumPy array if the result is small). A tuple of these if there are several
+        results.
     how
-        What every algorithm takes:
+        Options of every computation:
 
-        ``memory``: bytes that it may hold, as a number or as text (``"256 MiB"``). By default, and at
-        most, what `outcore.memory` allows.
+        ``memory``: memory budget in bytes, as a number or as text (``"256 MiB"``). The default, and
+        the maximum, is the budget of `outcore.memory`.
 
-        ``progress``: called as ``progress(done, total)``, in bytes that are read, from this thread.
-        True: a progress bar, on the first rank.
+        ``progress``: function called as ``progress(done, total)`` with numbers of bytes read, in
+        the calling thread. True shows a progress bar, on the first rank.
 
-        ``resume``: go on where the same call was interrupted; if it was not, start at the beginning.
-        After its end the result is there, and refused as any array that is there (``already-exists``).
+        ``resume``: continue the same call after an interruption; start at the beginning if there
+        was none. If the call has already finished, its result exists, and ``already-exists`` is
+        raised as for any existing array.
 
-        ``overwrite``: replace what is at the path; it is there, complete, until the new array is.
+        ``overwrite``: replace an existing array at the path. The old array stays complete until the
+        new one is.
 
         ``explain``: return a `Planned` instead of the result.
 
-        ``comm``: a communicator of mpi4py, or a transport: all its ranks make the same call, share the
-        steps, and get the same result. ``memory`` is of each rank. Collective.
+        ``comm``: a communicator of mpi4py, or a transport. All its ranks make the same call, share
+        the steps and get the same result. ``memory`` is the budget of each rank. Collective.
 
-        Everything else are options of `outcore.create` for the new arrays: ``format``, ``chunks``,
-        ``order``, ``compression``, ...
+        All other options are options of `outcore.create` for the new arrays: ``format``,
+        ``chunks``, ``order``, ``compression``, ...
     given
-        From the result, or the tuple of results, to what the user gets; None: as they are. That of a
-        `Planned` is what its ``run`` returns.
+        Function from the result, or the tuple of results, to the value that the user gets, here and
+        from `Planned.run`. None: the results themselves.
 
     Returns
     -------
     DiskArray, numpy.ndarray, tuple or Planned
-        A tuple if there are several results.
+        The result. A tuple if there are several results; a `Planned` with ``explain=True``.
+
+    Raises
+    ------
+    UsageError
+        ``bad-axis``: an axis does not exist. ``bad-dtype``, ``bad-shape``: `where` is not boolean,
+        or cannot be broadcast to the input. ``unknown-option``: there is no such option.
+    UnsupportedError
+        ``bad-dtype``: the operation does not support the dtype of an input.
+    BudgetError
+        The budget is too small for the smallest blocks of the operation, or a result in memory
+        needs more than half of the budget (pass `out`).
+
+    Notes
+    -----
+    All computations of outcore share these parameters and exceptions, and their docstrings refer to
+    this one:
+
+    ``a``, ``b``, ``x``, ...: an input is a path, an open array or a NumPy array, of any shape
+    ``(n0, n1, ...)`` unless the function specifies one.
+
+    ``axis``: one axis or several. None: all axes.
+
+    ``out``: as above. The result of a reduction without `out` is a NumPy array (or a scalar) as
+    from NumPy, which counts in the budget. A temporary array on disk is deleted with its handle.
+
+    ``keepdims``: keep reduced axes, with length 1.
+
+    ``where``: boolean array, on disk or in memory, that selects the elements; it is broadcast to
+    the shape of the input.
+
+    ``how``: the options above.
+
+    Unless a function says otherwise, it uses as much memory as the budget allows.
     """
     if how.get("explain"):
         return Planned(operation, out, how, given)
@@ -146,11 +182,11 @@ def _few(results: Sequence[Any], given: Callable[[Any], Any] | None) -> Any:
 
 
 def scalar(found: Any, out: Any) -> Any:
-    """A result, as NumPy gives it: without axes, and without an array that takes it, a scalar."""
+    """Return a result as NumPy does: a scalar if it has no axes and `out` is None."""
     return found[()] if out is None and isinstance(found, np.ndarray) else found
 
 
-# What is the operation's to say, or makes no sense for a result.
+# Options that the operation determines, or that do not apply to its results.
 _UNSAID = ("format", "order", "chunks", "shards", "compression")
 _HOW = ("memory", "progress", "resume", "overwrite", "explain", "comm")
 _NOT_OPTIONS = ("data", "exclusive", "hints", "path", "shape")
@@ -167,7 +203,8 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
     ranks = Ranks.of(words.pop("comm", None), operation.name)
     progress = progress_of(shown, operation.name, shows=ranks.first)
     if words.pop("dtype", None) is not None:
-        # NumPy means by it what is computed with, `convert` what is stored: here it would be a guess.
+        # In NumPy, dtype is that of the computation; in `convert`, that of the stored array. Here
+        # it would be ambiguous.
         kinds = ", ".join(dict.fromkeys(str(one.dtype) for one in operation.results))
         raise UsageError(
             f"{operation.name}() has no option 'dtype'; what it makes is {kinds}. To store another "
@@ -185,7 +222,7 @@ def _job(operation: Operation, out: Any, how: Mapping[str, Any]) -> tuple[Job, b
     if words:
         call = getattr(importlib.import_module("outcore"), operation.name, complete)
         refuse_unknown(call, "create", words, ("out", *_HOW))
-    # None is no option: the format has its own. Of the compression it says that there is to be none.
+    # None selects the default of the format, except that compression=None means no compression.
     options = {k: v for k, v in words.items() if k not in _UNSAID or v is not None}
     if "compression" in words:
         options["compression"] = words["compression"] or "none"

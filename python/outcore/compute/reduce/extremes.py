@@ -1,11 +1,11 @@
 """
-The smallest and largest elements, and where they are.
+Smallest and largest elements along axes, and their indices.
 
-Problem. NumPy reduces what is in memory.
-Idea. Each is one quantity (`outcore.compute.reduce.quantities`), found in one pass.
+Problem. NumPy reduces arrays in memory.
+Idea. Each reduction is one quantity (`outcore.compute.reduce.quantities`), computed in one pass.
 
-Invariants. Each element is read once. Equal elements and shapes give equal bits, whatever the file, the
-budget and the number of threads.
+Invariants. Each element is read once. Equal elements and shapes give equal bits, whatever the file,
+the budget and the number of threads.
 """
 
 from __future__ import annotations
@@ -32,50 +32,32 @@ def min(
     **how: Any,
 ) -> Any:
     """
-    Smallest element over axes; NaN where there is one.
+    Find the smallest element over axes; NaN if any element is NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
+        Array of boolean, integer, floating or complex dtype.
     initial
-        A number of the dtype of `a` that takes part, also where there is no element. `where` needs it.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Number of the dtype of `a` that takes part in the comparison, also if there are no elements.
+        Required with `where`.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.min` gives.
+        Result with the shape and dtype of `numpy.min`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
-        ``empty-reduction``: there are no elements.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-        ``bad-option``: `initial` is no number of that dtype, or is missing beside `where`.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        ``empty-reduction``: there are no elements. ``bad-option``: `initial` cannot be converted to
+        that dtype, or `where` is given without it.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`.
+    Memory, reads and the use of ranks are those of `outcore.sum`.
 
     Examples
     --------
@@ -109,50 +91,32 @@ def max(
     **how: Any,
 ) -> Any:
     """
-    Largest element over axes; NaN where there is one.
+    Find the largest element over axes; NaN if any element is NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
+        Array of boolean, integer, floating or complex dtype.
     initial
-        A number of the dtype of `a` that takes part, also where there is no element. `where` needs it.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Number of the dtype of `a` that takes part in the comparison, also if there are no elements.
+        Required with `where`.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.max` gives.
+        Result with the shape and dtype of `numpy.max`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
-        ``empty-reduction``: there are no elements.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-        ``bad-option``: `initial` is no number of that dtype, or is missing beside `where`.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        ``empty-reduction``: there are no elements. ``bad-option``: `initial` cannot be converted to
+        that dtype, or `where` is given without it.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`.
+    Memory, reads and the use of ranks are those of `outcore.sum`.
 
     Examples
     --------
@@ -179,44 +143,28 @@ def ptp(
     a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
     """
-    Largest element less the smallest one, over axes.
+    Subtract the smallest element from the largest one, over axes.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Array of boolean, integer, floating or complex dtype.
+    axis, out, keepdims, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.ptp` gives.
+        Result with the shape and dtype of `numpy.ptp`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
         ``empty-reduction``: there are no elements.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`.
+    Memory, reads and the use of ranks are those of `outcore.sum`.
 
     Examples
     --------
@@ -233,44 +181,30 @@ def argmin(
     a: Source, axis: int | None = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
     """
-    Index of the smallest element; the first of equal ones, or of NaN.
+    Find the index of the first smallest element, or of the first NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
+        Array of boolean, integer, floating or complex dtype.
     axis
-        One axis; None: all of them, and the index is that of the flattened array.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Axis to search. None: all axes; the index is then that of the flattened array.
+    out, keepdims, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.argmin` gives.
+        Result with the shape and dtype of `numpy.argmin`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
         ``empty-reduction``: there are no elements.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`.
+    Memory, reads and the use of ranks are those of `outcore.sum`.
 
     Examples
     --------
@@ -288,44 +222,30 @@ def argmax(
     a: Source, axis: int | None = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
     """
-    Index of the largest element; the first of equal ones, or of NaN.
+    Find the index of the first largest element, or of the first NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
+        Array of boolean, integer, floating or complex dtype.
     axis
-        One axis; None: all of them, and the index is that of the flattened array.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Axis to search. None: all axes; the index is then that of the flattened array.
+    out, keepdims, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.argmax` gives.
+        Result with the shape and dtype of `numpy.argmax`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
         ``empty-reduction``: there are no elements.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`.
+    Memory, reads and the use of ranks are those of `outcore.sum`.
 
     Examples
     --------

@@ -1,11 +1,11 @@
 """
-Reductions of the elements that are numbers.
+Reductions along axes that skip NaN.
 
-Problem. NumPy reduces what is in memory.
-Idea. Each is one quantity (`outcore.compute.reduce.quantities`), found in one pass.
+Problem. NumPy reduces arrays in memory.
+Idea. Each reduction is one quantity (`outcore.compute.reduce.quantities`), computed in one pass.
 
-Invariants. Each element is read once. Equal elements and shapes give equal bits, whatever the file, the
-budget and the number of threads.
+Invariants. Each element is read once. Equal elements and shapes give equal bits, whatever the file,
+the budget and the number of threads.
 """
 
 from __future__ import annotations
@@ -55,54 +55,33 @@ def nansum(
     **how: Any,
 ) -> Any:
     """
-    Sum of the elements that are numbers, over axes.
+    Sum elements over axes, skipping NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
+        Array of boolean, integer, floating or complex dtype.
     dtype
-        In which it is added up, and of the result; by default that of `a`,
-        int64 or uint64 for small integers.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
+        Dtype of the accumulation and of the result. Default: the dtype of `a`; int64 or uint64 for
+        small integers.
     initial
-        What the sum begins with, in the dtype of the result.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Start value, in the dtype of the result.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.nansum` gives.
+        Result with the shape and dtype of `numpy.nansum`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-        ``bad-option``: `initial` is no number of that dtype.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        ``bad-option``: `initial` cannot be converted to the dtype of the result.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`. The order of the additions depends on
-    indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
-    1993).
+    Memory, reads, the use of ranks and the order of operations are those of `outcore.sum`.
 
     Examples
     --------
@@ -138,54 +117,33 @@ def nanprod(
     **how: Any,
 ) -> Any:
     """
-    Product of the elements that are numbers, over axes.
+    Multiply elements over axes, skipping NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
+        Array of boolean, integer, floating or complex dtype.
     dtype
-        In which it is added up, and of the result; by default that of `a`,
-        int64 or uint64 for small integers.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
+        Dtype of the accumulation and of the result. Default: the dtype of `a`; int64 or uint64 for
+        small integers.
     initial
-        What the product begins with, in the dtype of the result.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Start value, in the dtype of the result.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.nanprod` gives.
+        Result with the shape and dtype of `numpy.nanprod`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-        ``bad-option``: `initial` is no number of that dtype.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        ``bad-option``: `initial` cannot be converted to the dtype of the result.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`. The order of the products depends on
-    indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
-    1993).
+    Memory, reads, the use of ranks and the order of operations are those of `outcore.sum`.
 
     Examples
     --------
@@ -220,50 +178,26 @@ def nanmean(
     **how: Any,
 ) -> Any:
     """
-    Mean of the elements that are numbers, over axes.
+    Compute the mean over axes, skipping NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
+        Array of boolean, integer, floating or complex dtype.
     dtype
-        In which it is added up, and of the result; by default that of `a`, float64 for integers.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Dtype of the accumulation and of the result. Default: the dtype of `a`; float64 for
+        integers.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.nanmean` gives.
-
-    Raises
-    ------
-    UsageError
-        ``bad-axis``: there is no such axis.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        Result with the shape and dtype of `numpy.nanmean`.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`. The order of the additions depends on
-    indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
-    1993).
+    Memory, reads, the use of ranks and the order of operations are those of `outcore.sum`.
 
     Examples
     --------
@@ -299,55 +233,36 @@ def nanvar(
     **how: Any,
 ) -> Any:
     """
-    Variance of the elements that are numbers, over axes.
+    Compute the variance over axes, skipping NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
+        Array of boolean, integer, floating or complex dtype.
     dtype
-        In which it is added up, and of the result; by default that of `a`, float64 for integers.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    ddof
-        The sum of squares is divided by the number of elements less this.
-    keepdims
-        Reduced axes stay, with length 1.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    correction
-        Another name of `ddof`; one of them can be given.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Dtype of the accumulation and of the result. Default: the dtype of `a`; float64 for
+        integers.
+    ddof, correction
+        Number subtracted from the number of elements to get the divisor of the sum of squares.
+        These are two names of one parameter; give only one of them.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.nanvar` gives.
+        Result with the shape and dtype of `numpy.nanvar`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-        ``bad-option``: both `ddof` and `correction`.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        ``bad-option``: both `ddof` and `correction` are given.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`. Moments of leaves of 128 are merged
-    pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample variance",
-    1983).
+    Memory, reads and the use of ranks are those of `outcore.sum`. Moments of leaves of 128 elements
+    are merged pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the
+    sample variance", 1983).
 
     Examples
     --------
@@ -385,55 +300,36 @@ def nanstd(
     **how: Any,
 ) -> Any:
     """
-    Standard deviation of the elements that are numbers, over axes.
+    Compute the standard deviation over axes, skipping NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
+        Array of boolean, integer, floating or complex dtype.
     dtype
-        In which it is added up, and of the result; by default that of `a`, float64 for integers.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    ddof
-        The sum of squares is divided by the number of elements less this.
-    keepdims
-        Reduced axes stay, with length 1.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    correction
-        Another name of `ddof`; one of them can be given.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Dtype of the accumulation and of the result. Default: the dtype of `a`; float64 for
+        integers.
+    ddof, correction
+        Number subtracted from the number of elements to get the divisor of the sum of squares.
+        These are two names of one parameter; give only one of them.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.nanstd` gives.
+        Result with the shape and dtype of `numpy.nanstd`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-        ``bad-option``: both `ddof` and `correction`.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        ``bad-option``: both `ddof` and `correction` are given.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`. Moments of leaves of 128 are merged
-    pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample variance",
-    1983).
+    Memory, reads and the use of ranks are those of `outcore.sum`. Moments of leaves of 128 elements
+    are merged pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the
+    sample variance", 1983).
 
     Examples
     --------
@@ -469,50 +365,32 @@ def nanmin(
     **how: Any,
 ) -> Any:
     """
-    Smallest number over axes; NaN, and a warning, where there is none.
+    Find the smallest number over axes; NaN, with a warning, if all elements are NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
+        Array of boolean, integer, floating or complex dtype.
     initial
-        A number of the dtype of `a` that takes part, also where there is no element. `where` needs it.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Number of the dtype of `a` that takes part in the comparison, also if there are no elements.
+        Required with `where`.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.nanmin` gives.
+        Result with the shape and dtype of `numpy.nanmin`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
-        ``empty-reduction``: there are no elements.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-        ``bad-option``: `initial` is no number of that dtype, or is missing beside `where`.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        ``empty-reduction``: there are no elements. ``bad-option``: `initial` cannot be converted to
+        that dtype, or `where` is given without it.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`.
+    Memory, reads and the use of ranks are those of `outcore.sum`.
 
     Examples
     --------
@@ -546,50 +424,32 @@ def nanmax(
     **how: Any,
 ) -> Any:
     """
-    Largest number over axes; NaN, and a warning, where there is none.
+    Find the largest number over axes; NaN, with a warning, if all elements are NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
+        Array of boolean, integer, floating or complex dtype.
     initial
-        A number of the dtype of `a` that takes part, also where there is no element. `where` needs it.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Number of the dtype of `a` that takes part in the comparison, also if there are no elements.
+        Required with `where`.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.nanmax` gives.
+        Result with the shape and dtype of `numpy.nanmax`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
-        ``empty-reduction``: there are no elements.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-        ``bad-option``: `initial` is no number of that dtype, or is missing beside `where`.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        ``empty-reduction``: there are no elements. ``bad-option``: `initial` cannot be converted to
+        that dtype, or `where` is given without it.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`.
+    Memory, reads and the use of ranks are those of `outcore.sum`.
 
     Examples
     --------
@@ -616,45 +476,30 @@ def nanargmin(
     a: Source, axis: int | None = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
     """
-    Index of the smallest number; the first of equal ones.
+    Find the index of the first smallest number, skipping NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
+        Array of boolean, integer, floating or complex dtype.
     axis
-        One axis; None: all of them, and the index is that of the flattened array.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Axis to search. None: all axes; the index is then that of the flattened array.
+    out, keepdims, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.nanargmin` gives.
+        Result with the shape and dtype of `numpy.nanargmin`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
-        ``empty-reduction``: there are no elements.
-        ``all-nan``: there is no number.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        ``empty-reduction``: there are no elements. ``all-nan``: all elements are NaN.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`.
+    Memory, reads and the use of ranks are those of `outcore.sum`.
 
     Examples
     --------
@@ -672,45 +517,30 @@ def nanargmax(
     a: Source, axis: int | None = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
     """
-    Index of the largest number; the first of equal ones.
+    Find the index of the first largest number, skipping NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
+        Array of boolean, integer, floating or complex dtype.
     axis
-        One axis; None: all of them, and the index is that of the flattened array.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Axis to search. None: all axes; the index is then that of the flattened array.
+    out, keepdims, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.nanargmax` gives.
+        Result with the shape and dtype of `numpy.nanargmax`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
-        ``empty-reduction``: there are no elements.
-        ``all-nan``: there is no number.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        ``empty-reduction``: there are no elements. ``all-nan``: all elements are NaN.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`.
+    Memory, reads and the use of ranks are those of `outcore.sum`.
 
     Examples
     --------

@@ -1,11 +1,11 @@
 """
-Sums, products, means, variances, and whether: NumPy's reductions.
+Sums, products, means, variances and truth values along axes, as NumPy's reductions.
 
-Problem. NumPy reduces what is in memory.
-Idea. Each is one quantity (`outcore.compute.reduce.quantities`), found in one pass.
+Problem. NumPy reduces arrays in memory.
+Idea. Each reduction is one quantity (`outcore.compute.reduce.quantities`), computed in one pass.
 
-Invariants. Each element is read once. Equal elements and shapes give equal bits, whatever the file, the
-budget and the number of threads.
+Invariants. Each element is read once. Equal elements and shapes give equal bits, whatever the file,
+the budget and the number of threads.
 """
 
 from __future__ import annotations
@@ -43,54 +43,36 @@ def sum(
     **how: Any,
 ) -> Any:
     """
-    Sum of elements over axes.
+    Sum elements over axes.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
+        Array of boolean, integer, floating or complex dtype.
     dtype
-        In which it is added up, and of the result; by default that of `a`,
-        int64 or uint64 for small integers.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
+        Dtype of the accumulation and of the result. Default: the dtype of `a`; int64 or uint64 for
+        small integers.
     initial
-        What the sum begins with, in the dtype of the result.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Start value, in the dtype of the result.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.sum` gives.
+        Result with the shape and dtype of `numpy.sum`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-        ``bad-option``: `initial` is no number of that dtype.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        ``bad-option``: `initial` cannot be converted to the dtype of the result.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`. The order of the additions depends on
-    indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
-    1993).
+    Memory: at least one tile of `a`, and some hundred bytes for each output of the tile between
+    tiles. Each element is read once. Collective with ``comm=``: ranks share the tiles of `a`. The
+    order of additions depends only on indices: pairwise, in leaves of 128 elements (N. J. Higham,
+    "The accuracy of floating point summation", 1993).
 
     Examples
     --------
@@ -126,54 +108,33 @@ def prod(
     **how: Any,
 ) -> Any:
     """
-    Product of elements over axes.
+    Multiply elements over axes.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
+        Array of boolean, integer, floating or complex dtype.
     dtype
-        In which it is added up, and of the result; by default that of `a`,
-        int64 or uint64 for small integers.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
+        Dtype of the accumulation and of the result. Default: the dtype of `a`; int64 or uint64 for
+        small integers.
     initial
-        What the product begins with, in the dtype of the result.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Start value, in the dtype of the result.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.prod` gives.
+        Result with the shape and dtype of `numpy.prod`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-        ``bad-option``: `initial` is no number of that dtype.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        ``bad-option``: `initial` cannot be converted to the dtype of the result.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`. The order of the products depends on
-    indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
-    1993).
+    Memory, reads, the use of ranks and the order of operations are those of `outcore.sum`.
 
     Examples
     --------
@@ -208,50 +169,26 @@ def mean(
     **how: Any,
 ) -> Any:
     """
-    Arithmetic mean over axes.
+    Compute the arithmetic mean over axes.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
+        Array of boolean, integer, floating or complex dtype.
     dtype
-        In which it is added up, and of the result; by default that of `a`, float64 for integers.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Dtype of the accumulation and of the result. Default: the dtype of `a`; float64 for
+        integers.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.mean` gives.
-
-    Raises
-    ------
-    UsageError
-        ``bad-axis``: there is no such axis.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        Result with the shape and dtype of `numpy.mean`.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`. The order of the additions depends on
-    indices alone: pairwise, in leaves of 128 (N. J. Higham, "The accuracy of floating point summation",
-    1993).
+    Memory, reads, the use of ranks and the order of operations are those of `outcore.sum`.
 
     Examples
     --------
@@ -287,55 +224,36 @@ def var(
     **how: Any,
 ) -> Any:
     """
-    Variance over axes.
+    Compute the variance over axes.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
+        Array of boolean, integer, floating or complex dtype.
     dtype
-        In which it is added up, and of the result; by default that of `a`, float64 for integers.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    ddof
-        The sum of squares is divided by the number of elements less this.
-    keepdims
-        Reduced axes stay, with length 1.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    correction
-        Another name of `ddof`; one of them can be given.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Dtype of the accumulation and of the result. Default: the dtype of `a`; float64 for
+        integers.
+    ddof, correction
+        Number subtracted from the number of elements to get the divisor of the sum of squares.
+        These are two names of one parameter; give only one of them.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.var` gives.
+        Result with the shape and dtype of `numpy.var`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-        ``bad-option``: both `ddof` and `correction`.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        ``bad-option``: both `ddof` and `correction` are given.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`. Moments of leaves of 128 are merged
-    pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample variance",
-    1983).
+    Memory, reads and the use of ranks are those of `outcore.sum`. Moments of leaves of 128 elements
+    are merged pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the
+    sample variance", 1983).
 
     Examples
     --------
@@ -373,55 +291,36 @@ def std(
     **how: Any,
 ) -> Any:
     """
-    Standard deviation over axes.
+    Compute the standard deviation over axes.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
+        Array of boolean, integer, floating or complex dtype.
     dtype
-        In which it is added up, and of the result; by default that of `a`, float64 for integers.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    ddof
-        The sum of squares is divided by the number of elements less this.
-    keepdims
-        Reduced axes stay, with length 1.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    correction
-        Another name of `ddof`; one of them can be given.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Dtype of the accumulation and of the result. Default: the dtype of `a`; float64 for
+        integers.
+    ddof, correction
+        Number subtracted from the number of elements to get the divisor of the sum of squares.
+        These are two names of one parameter; give only one of them.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.std` gives.
+        Result with the shape and dtype of `numpy.std`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-        ``bad-option``: both `ddof` and `correction`.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        ``bad-option``: both `ddof` and `correction` are given.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`. Moments of leaves of 128 are merged
-    pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the sample variance",
-    1983).
+    Memory, reads and the use of ranks are those of `outcore.sum`. Moments of leaves of 128 elements
+    are merged pairwise (T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for computing the
+    sample variance", 1983).
 
     Examples
     --------
@@ -456,46 +355,23 @@ def any(
     **how: Any,
 ) -> Any:
     """
-    Whether an element is not zero, over axes.
+    Return whether any element along axes is nonzero.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Array of boolean, integer, floating or complex dtype.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.any` gives.
-
-    Raises
-    ------
-    UsageError
-        ``bad-axis``: there is no such axis.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        Result with the shape and dtype of `numpy.any`.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`.
+    Memory, reads and the use of ranks are those of `outcore.sum`.
 
     Examples
     --------
@@ -527,46 +403,23 @@ def all(
     **how: Any,
 ) -> Any:
     """
-    Whether no element is zero, over axes.
+    Return whether all elements along axes are nonzero.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
-    where
-        Which elements count: truth values, on disk or in memory, that are broadcast to the shape of `a`.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Array of boolean, integer, floating or complex dtype.
+    axis, out, keepdims, where, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.all` gives.
-
-    Raises
-    ------
-    UsageError
-        ``bad-axis``: there is no such axis.
-        ``bad-dtype``, ``bad-shape``: `where` holds no truth values, or cannot be broadcast.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        Result with the shape and dtype of `numpy.all`.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`.
+    Memory, reads and the use of ranks are those of `outcore.sum`.
 
     Examples
     --------
@@ -592,43 +445,23 @@ def count_nonzero(
     a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
     """
-    How many elements are not zero, over axes.
+    Count nonzero elements over axes.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), as NumPy gives it, which is counted in the budget.
-    keepdims
-        Reduced axes stay, with length 1.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Array of boolean, integer, floating or complex dtype.
+    axis, out, keepdims, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.count_nonzero` gives.
-
-    Raises
-    ------
-    UsageError
-        ``bad-axis``: there is no such axis.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        Result with the shape and dtype of `numpy.count_nonzero`.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` with what its outputs need between tiles,
-    some hundred bytes each. Each element is read once. Collective with ``comm=``: ranks share the
-    tiles of `a`.
+    Memory, reads and the use of ranks are those of `outcore.sum`.
 
     Examples
     --------

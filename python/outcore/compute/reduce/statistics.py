@@ -1,10 +1,10 @@
 """
 Several reductions of one array in one pass.
 
-Problem. A mean, a deviation and extremes cost as many reads as there are calls.
+Problem. Separate calls for a mean, a deviation and extremes read the array once per call.
 Idea. A pass (`outcore.compute.reduce.reducing`) takes any number of reductions over the same axes.
 
-Invariants. The results are, bit for bit, those of the single calls.
+Invariants. The results have the same bits as those of separate calls.
 """
 
 from __future__ import annotations
@@ -43,41 +43,35 @@ def statistics(
     **how: Any,
 ) -> dict[str, Any] | Planned:
     """
-    Several reductions over the same axes, in one pass.
+    Compute several reductions over the same axes in one pass.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
-    axis
-        One axis or several; None: all of them.
+        Array of boolean, integer, floating or complex dtype.
     what
         Names of reductions, such as ``"mean"``, ``"nanstd"`` or ``"argmax"``.
     ddof
-        For variances and standard deviations.
-    keepdims
-        Reduced axes stay, with length 1.
-    how
-        ``memory``, ``progress`` and ``explain``; see `outcore.compute.jobs.complete`.
+        `ddof` of variances and standard deviations, as for `outcore.var`.
+    axis, keepdims, how
+        See `outcore.compute.jobs.complete`. Of the options only ``memory``, ``progress``,
+        ``explain`` and ``comm``.
 
     Returns
     -------
     dict or Planned
-        The results by their names, as the single calls give them.
+        Results by name, as the separate calls return them.
 
     Raises
     ------
     UsageError
-        ``bad-axis``, ``empty-reduction``, ``all-nan``: as the single calls.
-        ``bad-option``: no such reduction.
-    BudgetError
-        The results do not fit into half of the budget, or the budget holds no tile.
+        ``empty-reduction``, ``all-nan``: as for the separate calls. ``bad-option``: there is no
+        such reduction.
 
     Notes
     -----
-    Memory: as for one reduction; what is needed between tiles adds up. Each element is read once.
-    Collective with ``comm=``: ranks share the tiles of `a`.
+    Memory, reads and the use of ranks are those of `outcore.sum`. The memory between tiles is the
+    sum of what the reductions need.
 
     Examples
     --------
