@@ -2,11 +2,12 @@
 Groups of arrays: files and stores with many arrays, as mappings.
 
 Problem: an HDF5 or NetCDF4 file, or a Zarr store, is a tree of groups with arrays. Users of h5py and
-zarr navigate it with ``file["a/b"]`` and set attributes of groups. Approach: a group is a name. It
-keeps no file open and asks the format on each use (`outcore.formats.groups`). Its arrays are opened by
-`outcore.open` and created by `outcore.create`, with the same rules. Invariants: listing opens no array.
-An attribute that reads as set is durable. Ranks that opened a group together all open the same members,
-or all raise.
+zarr navigate it with ``file["a/b"]`` and set attributes of groups.
+Approach: a group is a name. It keeps no file open and asks the format on each use
+(`outcore.formats.groups`). Its arrays are opened by `outcore.open` and created by `outcore.create`,
+with the same rules.
+Invariants: listing opens no array. An attribute that reads as set is durable. Ranks that opened a group
+together all open the same members, or all raise.
 """
 
 from __future__ import annotations
@@ -237,7 +238,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """True after `close` was called."""
         return self._closed
 
     @property

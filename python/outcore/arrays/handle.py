@@ -3,8 +3,9 @@ Internal interface of an open array: `Handle`.
 
 Problem: blocks, lists of indices, collective calls and computations need more of an array than its
 users do: the array of the compiled core, the metadata, the requests in progress, the paths of its
-files. Approach: all state of an open array is in one object, the handle. `DiskArray` and
-`CollectiveArray` are interfaces to it. Other packages use ``array.handle`` and nothing private.
+files.
+Approach: all state of an open array is in one object, the handle. `DiskArray` and `CollectiveArray` are
+interfaces to it. Other packages use ``array.handle`` and nothing private.
 
 Invariants: `Handle.adopt` changes the metadata and the core's array together.
 """
@@ -108,7 +109,7 @@ class Handle:
 
     @property
     def writable(self) -> bool:
-        """Whether the array was opened for writing."""
+        """True if the array was opened for writing."""
         return self.mode != "r"
 
     def check_open(self, verb: str = "read") -> None:
@@ -176,7 +177,7 @@ class Handle:
     @property
     def _turn(self) -> _Turn:
         """
-        Return the lock for changes of the metadata.
+        Lock for changes of the metadata.
 
         Each process has its own lock: a thread of the parent may have held the parent's lock at the
         fork. A signal handler that interrupts such a change raises instead of waiting for itself.
@@ -243,7 +244,7 @@ class Handle:
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the array is removed from the disk when it is closed."""
+        """True if the array is deleted when it is closed."""
         return self._remove is not None
 
     def remove_when_closed(self, remove: weakref.finalize[..., Any]) -> None:

@@ -2,10 +2,11 @@
 Layouts of new arrays: the query to the planner, and its answer.
 
 Problem: a user who creates an array knows the typical sections, but not which order or chunks suit them
-on this disk. Approach: the format states the supported layouts, and the core the parameters of the
-disk. The planner computes the cost of every layout for the typical sections
-(``crates/plan/src/resident.rs``). The answer is stored with the alternatives, so that it can be
-explained. Disk resident arrays are created this way, and all others with ``chunks="auto"``.
+on this disk.
+Approach: the format states the supported layouts, and the core the parameters of the disk. The planner
+computes the cost of every layout for the typical sections (``crates/plan/src/resident.rs``). The answer
+is stored with the alternatives, so that it can be explained. Disk resident arrays are created this way,
+and all others with ``chunks="auto"``.
 
 Reference: Nieplocha, Foster, *Disk Resident Arrays*, section 4 (hints of ``DRA_Create``: a typical
 request).

@@ -2,10 +2,11 @@
 Creation options from another array: its properties as options of `outcore.create`.
 
 Problem: ``like=`` may be an array of outcore, NumPy, h5py or zarr, and each describes its chunks and
-codecs differently. The format of the new array may not support some of the properties. Approach: for
-arrays on disk the format that owns them reads the metadata; other arrays are asked for their
-attributes. Properties that the new format does not support are found by trying, with as few omitted as
-possible (`kept_by`). An array exists completely or not at all, so a failed attempt changes nothing.
+codecs differently. The format of the new array may not support some of the properties.
+Approach: for arrays on disk the format that owns them reads the metadata; other arrays are asked for
+their attributes. Properties that the new format does not support are found by trying, with as few
+omitted as possible (`kept_by`). An array exists completely or not at all, so a failed attempt changes
+nothing.
 
 Invariants: no elements are read. Options given by the caller override the properties of the other
 array.

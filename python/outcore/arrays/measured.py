@@ -2,10 +2,11 @@
 Parameters of disks: measured by ``outcore bench`` or learned from reads, stored for the user.
 
 Problem: whether a gap between two requested runs should be read or skipped depends on the disk, by a
-factor of hundreds. Approach: measure the parameters, store them in the user's cache folder, and pass
-those of mounted disks to the core. A disk that was not measured is learned from reads
-(crates/io/src/disks.rs). If the learned parameters differ much from the assumed ones, a process stores
-them in the same file when it ends, marked as learned. Later processes start with them.
+factor of hundreds.
+Approach: measure the parameters, store them in the user's cache folder, and pass those of mounted disks
+to the core. A disk that was not measured is learned from reads (crates/io/src/disks.rs). If the learned
+parameters differ much from the assumed ones, a process stores them in the same file when it ends,
+marked as learned. Later processes start with them.
 
 Invariants: parameters never change results. A damaged or foreign file is ignored. Learned parameters
 never replace measured ones. ``OUTCORE_LEARN_DISKS=0`` disables learning: equal calls then have equal

@@ -3,9 +3,10 @@ Pieces of arrays: the parts that a section touches, by arithmetic.
 
 Problem: an array may consist of sections of other arrays: a rank's part of a whole array, or a virtual
 dataset over many files. Reading a section of it requires the sections of the other arrays and their
-positions in the result. Approach: a piece is a regular section on both sides, with equally many
-elements along each axis. Its intersection with a section of any steps is computed axis by axis, as the
-common members of two progressions.
+positions in the result.
+Approach: a piece is a regular section on both sides, with equally many elements along each axis. Its
+intersection with a section of any steps is computed axis by axis, as the common members of two
+progressions.
 
 Invariants: if pieces do not overlap, every element occurs once.
 """

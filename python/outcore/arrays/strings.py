@@ -2,9 +2,10 @@
 Arrays of text of variable length on disk: `StringArray`.
 
 Problem: names of stations, labels of samples and text coordinates accompany large arrays, and their
-elements have no fixed size. Approach: the stored units of fixed size, references (HDF5, NetCDF4) or
-encoded chunks (Zarr), are read like any array. Elements are created from them for the requested
-section, and their memory is counted before they are created.
+elements have no fixed size.
+Approach: the stored units of fixed size, references (HDF5, NetCDF4) or encoded chunks (Zarr), are read
+like any array. Elements are created from them for the requested section, and their memory is counted
+before they are created.
 
 Invariants: ``a[key]`` has the shape that NumPy gives and the elements of the file. It is read within
 the memory budget, or `BudgetError` reports a sufficient budget. Nothing is written.
@@ -113,7 +114,7 @@ class StringArray(ArrayOnDisk):
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """True after `close` was called."""
         return self._stored.closed
 
     @property

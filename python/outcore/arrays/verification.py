@@ -2,12 +2,13 @@
 Verification: read everything once and list all damage.
 
 Problem: a reader stops at the first bad chunk; after a disk error or a bad copy users need the full
-list. Approach: iterate over the array in tiles of whole chunks, and skip tiles in which nothing is
-stored: an array may declare 10^15 chunks and store three. A tile that fails is read again chunk by
-chunk, and each chunk that fails is one entry of the result. Checksums and codecs detect the damage;
-elements without either have only the errors of the disk. An array that cannot be opened is not damaged
-(it may use features that outcore does not support, or be locked). It gets an entry of another kind,
-because nothing is known about its chunks.
+list.
+Approach: iterate over the array in tiles of whole chunks, and skip tiles in which nothing is stored: an
+array may declare 10^15 chunks and store three. A tile that fails is read again chunk by chunk, and each
+chunk that fails is one entry of the result. Checksums and codecs detect the damage; elements without
+either have only the errors of the disk. An array that cannot be opened is not damaged (it may use
+features that outcore does not support, or be locked). It gets an entry of another kind, because nothing
+is known about its chunks.
 
 Invariants: every stored chunk is visited, whatever was found before. Memory stays within the budget.
 """

@@ -2,10 +2,10 @@
 Assumed costs of the machine: rates and times by which algorithms compare plans.
 
 Problem: an algorithm compares partitions of its work by their time. Measured rates change from run to
-run, and with them the partition, the last bits of sums, and the steps of a resumed run. Approach: the
-costs of processors, memory and the executor are assumed, in this file only. The costs of disks are
-measured (`outcore.arrays.measured`, ``crates/io/src/disks.rs``). The costs of reads and writes are in
-``crates/plan/src/terms.rs`` (`Rates`), which only the core uses.
+run, and with them the partition, the last bits of sums, and the steps of a resumed run.
+Approach: the costs of processors, memory and the executor are assumed, in this file only. The costs of
+disks are measured (`outcore.arrays.measured`, ``crates/io/src/disks.rs``). The costs of reads and
+writes are in ``crates/plan/src/terms.rs`` (`Rates`), which only the core uses.
 
 Invariants: nothing here is measured when a program runs. Plans depend on these values, and the last
 bits of sums on plans: equal calls have equal results.

@@ -2,9 +2,9 @@
 Calls with ``comm=``, served by the package of the ranks.
 
 Problem: `outcore.open`, `outcore.open_many` and `outcore.open_group` accept ``comm=`` and then need
-collective calls, which are built on arrays and groups. Approach: the package of the ranks registers the
-module that serves these calls (`register`). The module is imported at the first call with ``comm=``
-(`service`).
+collective calls, which are built on arrays and groups.
+Approach: the package of the ranks registers the module that serves these calls (`register`). The module
+is imported at the first call with ``comm=`` (`service`).
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@ Sections as values: the section that a key of basic indexing selects, and parts 
 
 Problem: ``a[3, ::-1, None, 10:100:2]`` has other axes than `a`, another origin and another step. Code
 that iterates over such a section, or copies it in tiles, counts its indices from 0; the array needs its
-own indices. Approach: a key becomes ascending ranges, and for each axis of the section the
-corresponding axis of the array (`Selection`). A part of the section is again a section of the array,
-computed axis by axis.
+own indices.
+Approach: a key becomes ascending ranges, and for each axis of the section the corresponding axis of the
+array (`Selection`). A part of the section is again a section of the array, computed axis by axis.
 
 Invariants: ``a[selection.within(part)]`` equals ``a[key][part]`` for every part that has only slices.
 Keys of equal sections have equal selections, however they are written.
@@ -80,7 +80,7 @@ class Selection:
     @property
     def key(self) -> tuple[Any, ...]:
         """
-        Return the key of the section, with integers, slices and None; equal for equal sections.
+        Key of the section, with integers, slices and None; equal for equal sections.
 
         Examples
         --------

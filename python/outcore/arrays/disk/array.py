@@ -128,7 +128,7 @@ class DiskArray(Selecting, Walking, Described, Operators):
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """True after `close` was called."""
         return self.handle.core.closed
 
     @property

@@ -2,9 +2,9 @@
 Attributes of an array or a group on disk, as a mutable mapping.
 
 Problem: users write ``a.attrs["units"] = "K"``, one attribute after another, perhaps from several
-processes, but the formats replace their metadata as a whole. Approach: a mapping over the attributes
-that the format has read. A change names the attributes to set and to remove; the format applies it to
-the current contents of the file in one atomic step.
+processes, but the formats replace their metadata as a whole.
+Approach: a mapping over the attributes that the format has read. A change names the attributes to set
+and to remove; the format applies it to the current contents of the file in one atomic step.
 
 Invariants: attributes that a change does not name are preserved, including those that other processes
 have set in the meantime. An attribute that reads as set is durable.

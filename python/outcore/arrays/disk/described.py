@@ -2,9 +2,9 @@
 Properties of arrays and groups on disk.
 
 Problem: arrays of elements, arrays of text, disk resident arrays, and groups have properties in common.
-Users of zarr expect ``a.shards``, users of h5py ``a.maxshape``, and notebooks a table. Approach: all
-properties are derived from the description by the format (`ArrayInfo`, `GroupInfo`). Invariants:
-nothing is read.
+Users of zarr expect ``a.shards``, users of h5py ``a.maxshape``, and notebooks a table.
+Approach: all properties are derived from the description by the format (`ArrayInfo`, `GroupInfo`).
+Invariants: nothing is read.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class OnDisk:
 
     @property
     def writable(self) -> bool:
-        """Whether anything in it can be changed."""
+        """True if the array or group can be changed."""
         return self.mode != "r"
 
     @property
@@ -129,7 +129,7 @@ class ArrayOnDisk(OnDisk):
 
     @property
     def chunks(self) -> tuple[int, ...] | None:
-        """Shape of a chunk; None if the array is stored contiguously."""
+        """Shape of a chunk; None if the array is not chunked."""
         layout = self.info.layout
         return layout.chunks if isinstance(layout, Chunked) else None
 

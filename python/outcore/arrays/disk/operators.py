@@ -2,10 +2,10 @@
 Interface of an array in memory for arrays on disk: operators, NumPy's functions, dask, xarray.
 
 Problem: ``a + 1``, ``numpy.mean(a)`` and ``xarray.DataArray(a)`` must mean the same as for an array in
-memory, and must not read elements that are not needed. Approach: the protocols of NumPy. Code that
-needs all elements gets the array read whole, within the budget; code that only stores the array keeps
-it on disk. Products belong to a layer above arrays: their module is imported when the first product is
-computed, as for `outcore.matmul`.
+memory, and must not read elements that are not needed.
+Approach: the protocols of NumPy. Code that needs all elements gets the array read whole, within the
+budget; code that only stores the array keeps it on disk. Products belong to a layer above arrays: their
+module is imported when the first product is computed, as for `outcore.matmul`.
 
 Invariants: results equal those of NumPy for the array in memory. Nothing is read before elements are
 needed. Nothing is ever changed here: ``a += 1`` raises an error.
@@ -36,8 +36,7 @@ class Operators(NDArrayOperatorsMixin):
 
     def __matmul__(self, other: Any) -> Any:
         """
-        Return ``a @ b`` as a NumPy array if it fits in half of the budget, else as `outcore.matmul`
-        does.
+        Return ``a @ b`` as a NumPy array if it fits half of the budget, else `outcore.matmul`'s result.
         """
         return _multiply(self, other)
 

@@ -1,9 +1,10 @@
 """
 Selection of elements by indices: ``a.oindex``, ``a.vindex``, `take`, `put`, `compress`, `nonzero`.
 
-Problem: NumPy and zarr select elements in more ways than ``a[...]``. Approach: each way is a key of
-`outcore.arrays.indices.keys`, or is translated to the same normal form. NumPy's functions of the same
-names call these methods: ``np.take(a, indices, axis=0)`` reads only the elements that it returns.
+Problem: NumPy and zarr select elements in more ways than ``a[...]``.
+Approach: each way is a key of `outcore.arrays.indices.keys`, or is translated to the same normal form.
+NumPy's functions of the same names call these methods: ``np.take(a, indices, axis=0)`` reads only the
+elements that it returns.
 
 Invariants: results have the values, shape and dtype of NumPy's methods on the array in memory.
 """
@@ -79,8 +80,7 @@ class Selecting:
     @property
     def oindex(self) -> Indexer:
         """
-        Outer (orthogonal) indexing: ``a.oindex[[1, 5], [0, 2]]`` selects rows 1 and 5 of columns 0 and
-        2.
+        Outer (orthogonal) indexing: ``a.oindex[[1, 5], [0, 2]]`` is columns 0 and 2 of rows 1 and 5.
 
         Each list selects along its own axis: integers, or booleans of the length of that axis, with one
         axis. The result has an axis for each list and slice, in the order of the array; an integer
@@ -112,8 +112,7 @@ class Selecting:
     @property
     def vindex(self) -> Indexer:
         """
-        Pointwise (vectorised) indexing: ``a.vindex[[1, 5], [0, 2]]`` selects elements (1, 0) and (5,
-        2).
+        Pointwise (vectorised) indexing: ``a.vindex[[1, 5], [0, 2]]`` is elements (1, 0) and (5, 2).
 
         Index arrays are broadcast against each other. Their axes come first in the result, wherever
         they are in the key, followed by the axes of slices. This is the ``vindex`` of zarr and xarray.

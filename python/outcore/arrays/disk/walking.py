@@ -1,9 +1,9 @@
 """
 Loops over an array on disk: `blocks`, and ``for row in a``.
 
-Problem: most programs with an array larger than memory loop over it. Approach: the loop is an iterator
-of blocks that suit the file and the budget (`outcore.arrays.blocks`); this file has the methods that
-users call.
+Problem: most programs with an array larger than memory loop over it.
+Approach: the loop is an iterator of blocks that suit the file and the budget (`outcore.arrays.blocks`);
+this file has the methods that users call.
 """
 
 from __future__ import annotations

@@ -341,7 +341,7 @@ class Points:
 
     @property
     def unsigned(self) -> bool:
-        """Return whether an index may be too large for the core's type."""
+        """True if an index may be too large for the core's type."""
         return any(one.dtype.kind == "u" and one.dtype.itemsize == INDEX for one in self.lists)
 
     def check(self, most: int, first: int = 0) -> None:
@@ -631,9 +631,7 @@ class _Parser:
         )
 
     def _simplified(self, points: tuple[int, ...]) -> str:
-        """
-        Convert lists of one index to integers; return ``"outer"`` if the others are an outer product.
-        """
+        """Convert lists of one index to integers; return the mode of the other lists."""
         if 0 in points:
             return "points"
         if any(one.size > 1 for one in self.lists.values()):

@@ -2,10 +2,10 @@
 Masks: the positions of nonzero elements of an array, in memory or on disk.
 
 Problem: ``a[mask]`` needs the indices of the elements that `mask` selects. The mask may be larger than
-memory, and so may its indices: eight bytes for each selected element. Approach: the mask is read in
-blocks. Indices that fit a part of the budget are stored, so the mask is read once. Otherwise they are
-only counted, and a second pass across the first axis returns them in windows of limited length, in C
-order.
+memory, and so may its indices: eight bytes for each selected element.
+Approach: the mask is read in blocks. Indices that fit a part of the budget are stored, so the mask is
+read once. Otherwise they are only counted, and a second pass across the first axis returns them in
+windows of limited length, in C order.
 
 Invariants: indices are flat (they count the elements of the mask in C order), ascending, of type int64.
 Their memory counts in the budget (`Held`). A mask on disk is read within its own budget.

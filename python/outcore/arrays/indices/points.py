@@ -4,9 +4,10 @@ Reads and writes of elements that are selected by arrays of indices.
 Problem: `outcore.arrays.indices.keys` determines the elements of a key; the core reads and writes lists
 of points. The conversions between the two need memory: lists of another type than int64, values of
 another type than the array's, values and results whose axes cannot be viewed as one axis of points,
-indices of a mask. Approach: if nothing must be converted, the core gets the caller's own memory in one
-call. Otherwise the access is cut into boxes of points in C order; for each box the lists and values are
-converted and passed to the core. Before that, large masks are cut into windows of indices.
+indices of a mask.
+Approach: if nothing must be converted, the core gets the caller's own memory in one call. Otherwise the
+access is cut into boxes of points in C order; for each box the lists and values are converted and
+passed to the core. Before that, large masks are cut into windows of indices.
 
 Invariants: converted data counts in the budget (`Held`); boxes are cut smaller if the core cannot
 reserve memory in addition to it. Boxes are in the order of the points, so if an element occurs several

@@ -3,8 +3,8 @@ Indices of one process, prepared for many accesses: `PreparedIndices`.
 
 Problem: a schedule of one process and the schedules of many ranks
 (`outcore.ranks.collective.lists.irregular`) need the same things: checked indices, addresses for each
-layout, a scratch file for lists that do not fit memory, values in the order of the core. Approach: one
-object provides them; `IndexSchedule` and `CollectiveSchedule` are interfaces to it.
+layout, a scratch file for lists that do not fit memory, values in the order of the core.
+Approach: one object provides them; `IndexSchedule` and `CollectiveSchedule` are interfaces to it.
 
 Invariants: lists are in memory, or in a scratch file, or both; `PreparedIndices.in_memory` is True if
 they are in memory.

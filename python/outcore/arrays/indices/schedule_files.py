@@ -2,8 +2,9 @@
 Files of schedules: the indices, as runs if that is shorter, and their meaning.
 
 Problem: a schedule is saved once and opened by other processes, and its lists may be larger than the
-memory of either. Approach: the file is NumPy's ``.npz``: a zip file of uncompressed ``.npy`` members.
-Members are written and read one part at a time, so a list needs memory for a part only.
+memory of either.
+Approach: the file is NumPy's ``.npz``: a zip file of uncompressed ``.npy`` members. Members are written
+and read one part at a time, so a list needs memory for a part only.
 
 Invariants: a file is complete or does not exist (`durable.create_file`). Everything in a file is
 validated before it is used: numbers of indices against the shape, runs against their number, indices

@@ -3,9 +3,9 @@ Masks that select elements of almost every page: blocks are read, and elements e
 
 Problem: the indices of a mask take eight bytes for each selected element and as much again for its
 address, and the touched pages must be determined. If these are almost all pages, this saves nothing:
-the whole array is read from disk in any case. Approach: data sieving. Blocks of the array are read as
-sections, the next one while the elements of this one are extracted according to the mask
-(`take_masked`).
+the whole array is read from disk in any case.
+Approach: data sieving. Blocks of the array are read as sections, the next one while the elements of
+this one are extracted according to the mask (`take_masked`).
 
 Invariants: only masks in memory, with one byte per element in C order and the shape of the array, are
 handled this way, and only if no chunk is decoded twice. The memory for blocks is that of

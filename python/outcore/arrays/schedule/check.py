@@ -3,8 +3,9 @@ Checks of a schedule, step by step, before anything is read.
 
 Problem: a schedule that reads elements before they are written, or stores a part of an array twice,
 gives wrong elements without an error; one whose buffers are too small for its blocks exceeds its
-memory. Approach: everything that a run relies on is determined by the steps alone. The check visits the
-steps once, in order, and records the stored part of each array as a list of boxes.
+memory.
+Approach: everything that a run relies on is determined by the steps alone. The check visits the steps
+once, in order, and records the stored part of each array as a list of boxes.
 
 Invariants: a schedule that passes can be run by any executor that respects `Step.after`, however far it
 reads ahead.

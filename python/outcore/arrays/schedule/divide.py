@@ -2,10 +2,10 @@
 The steps of a schedule, divided among ranks.
 
 Problem: ranks share the steps of a schedule; some steps need blocks that others have kept in memory,
-and some need sections that others have stored. Approach: steps that continue each other form a chain,
-and belong to one rank. Chains that do not wait for each other form a round: each rank gets neighbouring
-chains of about the same total weight, so that its reads and writes are contiguous. The ranks
-synchronise after each round.
+and some need sections that others have stored.
+Approach: steps that continue each other form a chain, and belong to one rank. Chains that do not wait
+for each other form a round: each rank gets neighbouring chains of about the same total weight, so that
+its reads and writes are contiguous. The ranks synchronise after each round.
 
 Invariants: equal schedules, numbers of ranks and weights give equal divisions, so each rank finds its
 own part without communication. Each step belongs to one rank of one round. A step of a round waits only

@@ -3,9 +3,10 @@ Memory of the blocks of a run.
 
 Problem: a direct read ends at its destination, and a direct write starts there, only if the memory is
 aligned with pages like the file; otherwise all of it is copied. In addition, small pages cost one fault
-each, and one entry each in requests to the disk. Approach: a copy of a buffer is one page longer than
-its blocks. A block begins at the same byte of a page as the section that is loaded into it does in the
-file, or else the section that is stored. Large copies use huge pages.
+each, and one entry each in requests to the disk.
+Approach: a copy of a buffer is one page longer than its blocks. A block begins at the same byte of a
+page as the section that is loaded into it does in the file, or else the section that is stored. Large
+copies use huge pages.
 
 Invariants: all bytes are reserved before any is used, and are returned to the system at the end. Blocks
 begin at multiples of 16 bytes, and of their element size.

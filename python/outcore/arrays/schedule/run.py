@@ -2,11 +2,12 @@
 The executor of schedules: loads ahead, computes, and stores in the background.
 
 Problem: a disk waits for the next request, or a processor waits for the disk, unless every algorithm
-manages overlap and buffers by itself. Approach: steps begin in order: the loads of a step start as soon
-as each of its buffers has a free copy. Kernels run in order on the caller's thread, while the next
-steps load and the last ones store. If ranks read together, which needs the caller's thread, the kernel
-runs on another thread. The caller drives a run step by step (`Run.advance`), so several runs can be in
-progress, and each can stop between any two steps.
+manages overlap and buffers by itself.
+Approach: steps begin in order: the loads of a step start as soon as each of its buffers has a free
+copy. Kernels run in order on the caller's thread, while the next steps load and the last ones store. If
+ranks read together, which needs the caller's thread, the kernel runs on another thread. The caller
+drives a run step by step (`Run.advance`), so several runs can be in progress, and each can stop between
+any two steps.
 
 Invariants: only one of load, kernel and store accesses a block at a time, and its memory outlives the
 requests that use it, whatever fails. A step loads after everything that it waits for has been stored.

@@ -4,9 +4,10 @@ Tile shapes and loop orders of loop nests, by search.
 Problem: a computation over arrays that do not fit in memory is a nest of loops over tiles. The length
 of the tiles along each axis and the nesting of the loops determine how often an array is read, in which
 runs, and which blocks stay in memory. Rules of thumb are wrong by a factor of ten if extents, chunks or
-memory are unusual. Approach: the memory, bytes and requests of a nest follow from its extents, its tile
-and its order by arithmetic. All points of a coarse grid (tiles that divide an axis evenly, and end at
-edges of chunks) are evaluated, and the best is improved along three axes at a time.
+memory are unusual.
+Approach: the memory, bytes and requests of a nest follow from its extents, its tile and its order by
+arithmetic. All points of a coarse grid (tiles that divide an axis evenly, and end at edges of chunks)
+are evaluated, and the best is improved along three axes at a time.
 
 A block of an array is loaded again whenever a loop advances that is at or outside of the innermost loop
 that indexes the array. If there are loops inside that one, the block is *kept* while they run, in one

@@ -3,11 +3,11 @@ Schedules: a computation over arrays on disk, as a value.
 
 Problem: out-of-core algorithms are alike: read blocks ahead, compute, write in the background, stay
 within the budget, resume after a kill. Written as loops, each would implement all of that itself, and
-no code could report in advance what it will move, or prove that it fits. Approach: a schedule is to a
-computation what a plan is to an access. It names arrays and buffers, and defines the loads, kernel and
-stores of each step. Step `k` is a pure function of `k`, so a schedule of any length needs no memory.
-Other modules check it (`check`) and run it (`run`); none of them depends on the algorithm that created
-it.
+no code could report in advance what it will move, or prove that it fits.
+Approach: a schedule is to a computation what a plan is to an access. It names arrays and buffers, and
+defines the loads, kernel and stores of each step. Step `k` is a pure function of `k`, so a schedule of
+any length needs no memory. Other modules check it (`check`) and run it (`run`); none of them depends on
+the algorithm that created it.
 
 Invariants: equal shapes, layouts, budgets and disk parameters give equal schedules. A step changes only
 the blocks that it names.

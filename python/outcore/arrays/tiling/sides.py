@@ -2,10 +2,10 @@
 The two sides of a copy, and the requests and bytes of each with given tiles.
 
 Problem: dividing an array into tiles requires the disk accesses on either side, for thousands of tile
-shapes, before any file is opened. Approach: for a dense array these follow by arithmetic. Runs end
-where a tile ends within an axis; gaps that are cheaper to read than to skip join runs; writes that
-bypass the page cache access the pages at the ends of runs once more. All counts are computed for many
-tiles at once.
+shapes, before any file is opened.
+Approach: for a dense array these follow by arithmetic. Runs end where a tile ends within an axis; gaps
+that are cheaper to read than to skip join runs; writes that bypass the page cache access the pages at
+the ends of runs once more. All counts are computed for many tiles at once.
 
 Invariants: pure, so equal sides give equal counts. The counts are for the whole array, and for the
 worst case of pages at the ends of runs: each is written for both runs that share it, and read in
@@ -340,8 +340,7 @@ class Side:
 
     def shared_ends(self, shape: Shape, section: Sequence[slice]) -> int:
         """
-        Return the number of ends of runs of a section inside pages, for writes bypassing the page
-        cache.
+        Return the number of run ends of a section inside pages, for writes bypassing the page cache.
 
         Examples
         --------

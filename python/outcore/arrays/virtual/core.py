@@ -2,13 +2,13 @@
 Arrays whose elements are sections of other arrays: HDF5 virtual datasets.
 
 Problem: a virtual dataset is a layout over several files, each with its own layout, codecs and table of
-chunks. The core plans an access to one file. Approach: a section of a virtual array is a list of
-sections of its sources, each with a position in memory (`outcore.arrays.pieces`). Reading it is the
-core's read of many arrays (`_core.read_many`): planned, budgeted and decoded as if each section had
-been requested. A `VirtualCore` has the methods of the core's own `Array`, so all layers above, from
-keys to schedules, treat it as one. An empty array of the same shape handles everything that needs no
-elements (keys, shapes, checks of `out`, bounds of indices). It also supplies the fill value where there
-is no piece or no source.
+chunks. The core plans an access to one file.
+Approach: a section of a virtual array is a list of sections of its sources, each with a position in
+memory (`outcore.arrays.pieces`). Reading it is the core's read of many arrays (`_core.read_many`):
+planned, budgeted and decoded as if each section had been requested. A `VirtualCore` has the methods of
+the core's own `Array`, so all layers above, from keys to schedules, treat it as one. An empty array of
+the same shape handles everything that needs no elements (keys, shapes, checks of `out`, bounds of
+indices). It also supplies the fill value where there is no piece or no source.
 
 Invariants: if pieces have a common element, the last piece provides it, as in the library: parts that
 may intersect are read one after the other. Elements that belong to no piece, are outside a source, or
@@ -263,7 +263,7 @@ class VirtualCore:
 
     @cached_property
     def _are_apart(self) -> bool:
-        """Return whether no two pieces intersect, as far as their bounding boxes show."""
+        """True if no two pieces intersect, as far as their bounding boxes show."""
         here = self.source.pieces.here
         low = here[:, :, 0]
         ends = low + (here[:, :, 1] - 1) * here[:, :, 2] + 1

@@ -2,9 +2,11 @@
 Prepared indices for virtual arrays.
 
 Problem: a schedule of the core is for one array; a virtual array has many sources, which may appear and
-disappear. Approach: one schedule for each piece with selected elements, and the position of these
-elements in the result. Invariants: pieces are read in order, so if several have a common element, the
-last piece provides it. A schedule whose sources have changed is no longer used, but created again.
+disappear.
+Approach: one schedule for each piece with selected elements, and the position of these elements in the
+result.
+Invariants: pieces are read in order, so if several have a common element, the last piece provides it. A
+schedule whose sources have changed is no longer used, but created again.
 """
 
 from __future__ import annotations

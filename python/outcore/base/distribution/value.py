@@ -2,10 +2,11 @@
 Ownership of indices by ranks: `Align`, `Distribution`.
 
 Problem: an array is divided over ranks in the ways of HPF: BLOCK, CYCLIC, block-cyclic, blocks of any
-length, aligned with a template, with copies. Approach: the core answers by arithmetic, one axis at a
-time (``crates/plan/src/distribution``). This file parses the arguments of users and returns sections as
-the slices that arrays accept. Nothing here communicates with another rank: distributions are values,
-and a laptop can compute the part of rank 70 000.
+length, aligned with a template, with copies.
+Approach: the core answers by arithmetic, one axis at a time (``crates/plan/src/distribution``). This
+file parses the arguments of users and returns sections as the slices that arrays accept. Nothing here
+communicates with another rank: distributions are values, and a laptop can compute the part of rank 70
+000.
 
 Invariants: a distribution never changes. Equal distributions have the same text and the same hash on
 every rank.
@@ -475,10 +476,7 @@ class Distribution:
         return tuple(slices(found))
 
     def _rows(self, index: Any) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
-        """
-        Return indices as rows of an array, and the shape to which they are broadcast (None for one
-        index).
-        """
+        """Return indices as rows of an array, and their broadcast shape (None for one index)."""
         items = index if isinstance(index, tuple) else (index,)
         arrays = [np.asarray(item) for item in items]
         if any(a.size and (a.dtype.kind not in "iu") for a in arrays):

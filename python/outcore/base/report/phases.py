@@ -3,9 +3,9 @@ Time spent in each phase of a program, measured in the live run.
 
 Problem: counts show what was moved, not how long it took, and a user cannot see whether ranks wait for
 the disk, for messages or for each other. But reading one element takes two microseconds, so an
-expensive clock would dominate the measurement. Approach: each array has a dictionary of seconds by
-phase and thread. Code that works for the array reads the clock before and after and adds the
-difference, without a function call or a lock.
+expensive clock would dominate the measurement.
+Approach: each array has a dictionary of seconds by phase and thread. Code that works for the array
+reads the clock before and after and adds the difference, without a function call or a lock.
 
 Invariants: a thread changes only its own entries, so no update is lost. The time of each thread counts
 in full, so sums may exceed the elapsed time.

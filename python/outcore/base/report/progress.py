@@ -64,8 +64,7 @@ def _bar(title: str) -> Progress:
 
 class Bar:
     """
-    A progress bar on stderr: tqdm's if it is installed, else plain text; none if stderr is not a
-    terminal.
+    A progress bar on stderr (tqdm's if installed, else plain text); hidden outside a terminal.
 
     Parameters
     ----------

@@ -2,8 +2,9 @@
 The lists of schedules in memory, as indices or as runs.
 
 Problem: a schedule needs its indices again: for arrays of other layouts, to combine values, for its
-file. They may take as much memory as everything else that it stores. Approach: indices of neighbours
-are stored as runs (first index and length) if that is shorter, and expanded while they are in use.
+file. They may take as much memory as everything else that it stores.
+Approach: indices of neighbours are stored as runs (first index and length) if that is shorter, and
+expanded while they are in use.
 
 Invariants: lists that nothing else references count in the budget, including expanded ones.
 """

@@ -2,10 +2,10 @@
 Accesses by index lists that do not fit memory: one range of elements after another.
 
 Problem: a schedule of a list larger than memory cannot store addresses, and the values or the result
-may not fit memory either: they may be arrays on disk. Approach: `outcore.arrays.indices.lists.stored`
-collects the indices of a range of elements, with their positions. A range is then one access of the
-core to a part of the file; values are taken from, and stored at, the positions (`Rows`), in memory or
-on disk.
+may not fit memory either: they may be arrays on disk.
+Approach: `outcore.arrays.indices.lists.stored` collects the indices of a range of elements, with their
+positions. A range is then one access of the core to a part of the file; values are taken from, and
+stored at, the positions (`Rows`), in memory or on disk.
 
 Invariants: each `gather` or `scatter` reads and writes each element once, and so each chunk that no
 range had to cut. If a range has more indices than fit, its elements stay in memory until all of its
@@ -92,9 +92,7 @@ class Room:
 
     @property
     def points(self) -> int:
-        """
-        Number of indices of a step, with their values, those of other ranks, and memory for sorting.
-        """
+        """Number of indices of a step, with their values, those of other ranks, and sorting memory."""
         each = _SENT + _OWNED + _ORDERED + 6 * self.row
         return max(self.nbytes // _STREAM // each, 1)
 
