@@ -1,13 +1,13 @@
 """
 Blocks: iterate over an array that does not fit in memory.
 
-Problem: an algorithm needs to see the whole array, one block at a time, within the budget. Approach:
-tiles of whole chunks (`outcore.arrays.tiling`), in the order of the file. While the caller works on a
-block, the next is read in the background. Elements shared by neighbouring blocks are copied from the
-previous block instead of being read again (``read_with_reuse`` of the PASSION papers). If not even one
-chunk, or a slab of chunks, fits, chunks are cut and decoded repeatedly: the report of the loop has the
-number of decodings and a sufficient budget. A section is treated as a separate array, in tiles that
-suit the chunks that it touches; arithmetic gives their position in the array (`sections`).
+Problem: an algorithm needs to see the whole array, one block at a time, within the budget.
+Approach: tiles of whole chunks (`outcore.arrays.tiling`), in the order of the file. While the caller
+works on a block, the next is read in the background. Elements shared by neighbouring blocks are copied
+from the previous block instead of being read again (``read_with_reuse`` of the PASSION papers). If not
+even one chunk, or a slab of chunks, fits, chunks are cut and decoded repeatedly: the report of the loop
+has the number of decodings and a sufficient budget. A section is treated as a separate array, in tiles
+that suit the chunks that it touches; arithmetic gives their position in the array (`sections`).
 
 Invariants: at most three blocks exist at once (the one that the caller may still use, the one being
 returned, the one being read); two, if the caller releases each block before asking for the next. A loop
@@ -145,7 +145,7 @@ class Blocks(StaysInProcess, Iterator[tuple[Key, NDArray[Any]]]):
 
 @dataclass(slots=True)
 class _Way:
-    """How to cut an array into blocks: as large as the memory allows, of whole chunks if possible."""
+    """A plan for cutting an array into blocks as large as memory allows, of whole chunks if possible."""
 
     array: DiskArray
     source: Side

@@ -100,9 +100,9 @@ def create(
         Array that provides the shape, dtype, order, chunks, shards, codecs, fill value, names of axes,
         attributes (and the format, if the suffix does not determine it) unless they are given, but no
         elements, as in `numpy.empty_like`. An array of outcore, h5py or zarr; an `xarray.DataArray`,
-        which provides names of axes, names of coordinates and attributes; or an array of NumPy or
-        another library, which provides shape, dtype and order. Properties that the format cannot store
-        are omitted, with a warning unless they concern only the layout.
+        which provides shape, dtype, names of axes, names of coordinates and attributes; or an array of
+        NumPy or another library, which provides shape, dtype and order. Properties that the format
+        cannot store are omitted, with a warning unless they concern only the layout.
     typical
         For ``chunks="auto"``: sections that will be read and written, as for `disk_array`.
     overwrite

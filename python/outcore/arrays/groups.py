@@ -119,14 +119,7 @@ def open_group(
 
 
 def check_mode(mode: str) -> None:
-    """
-    Raise `UsageError` (``bad-mode``) for an unknown mode.
-
-    Parameters
-    ----------
-    mode
-        Argument of `open_group`.
-    """
+    """Raise `UsageError` (``bad-mode``) for an unknown mode of `open_group`."""
     if mode not in MODES:
         raise UsageError(
             f"mode {mode!r} is not known; modes of groups: r, r+ (write as well), a (make it if it is "
@@ -136,14 +129,7 @@ def check_mode(mode: str) -> None:
 
 
 def make_group(path: str | os.PathLike[str], mode: Mode, format: str | None) -> str | None:
-    """
-    Create a group if the mode requires it, and return the name of its format.
-
-    Parameters
-    ----------
-    path, mode, format
-        As for `open_group`.
-    """
+    """Create a group if the mode requires it, and return the name of its format; see `open_group`."""
     if mode in ("r", "r+"):
         return None
     if mode == "a":
@@ -387,8 +373,8 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         Returns
         -------
         iterator of (str, DiskArray or Group)
-            Path relative to this group, and the member; you must close each array. Soft links of HDF5
-            files are not followed, and a member with several names appears once.
+            Path relative to this group, and the member; you must close each array. Soft and external
+            links of HDF5 files are not followed, and a member with several names appears once.
 
         Examples
         --------
@@ -597,14 +583,7 @@ class Group(OnDisk, Mapping[str, "DiskArray | Group"]):
         return (_reopen, (self.location, mode, self._hints, self.format))
 
     def check_open(self, verb: str = "read") -> None:
-        """
-        Raise `UsageError` (``closed``) if the group is closed.
-
-        Parameters
-        ----------
-        verb
-            Operation of the caller, for the message.
-        """
+        """Raise `UsageError` (``closed``) if the group is closed; `verb` is the caller's operation."""
         if self._closed:
             raise UsageError(
                 f"cannot {verb} {self.path!r}: it is closed; open it again with outcore.open_group()",

@@ -113,14 +113,7 @@ class Handle:
         return self.mode != "r"
 
     def check_open(self, verb: str = "read") -> None:
-        """
-        Raise `UsageError` (``closed``) if the array is closed.
-
-        Parameters
-        ----------
-        verb
-            Operation of the caller, for the message.
-        """
+        """Raise `UsageError` (``closed``) if the array is closed; `verb` is the caller's operation."""
         if self.core.closed:
             raise UsageError(
                 f"cannot {verb} {self.info.path!r}: it is closed; open it again with outcore.open()",
@@ -129,14 +122,7 @@ class Handle:
             )
 
     def check_writable(self, verb: str) -> None:
-        """
-        Raise `UsageError` if the array is closed or was opened for reading (``read-only``).
-
-        Parameters
-        ----------
-        verb
-            Operation of the caller, for the message.
-        """
+        """Raise `UsageError` if the array is closed or was opened for reading (``read-only``)."""
         if not self.writable:
             raise UsageError(
                 f"cannot {verb} {self.info.path!r}: it was opened with mode 'r'; use 'r+'",
@@ -146,14 +132,7 @@ class Handle:
         self.check_open(verb)
 
     def sufficient_budget(self, nbytes: int) -> int:
-        """
-        Return a memory budget that allows an operation to use `nbytes` and to read any section.
-
-        Parameters
-        ----------
-        nbytes
-            Bytes that the operation needs.
-        """
+        """Return a memory budget that allows an operation to use `nbytes` and to read any section."""
         held = _core.memory_state()[0]
         limited = (
             self.hints.memory is not None and self.hints.memory <= int(process_budget()) - held
@@ -165,11 +144,6 @@ class Handle:
         Check that the array is writable, and wait for started writes.
 
         Do not call it while the metadata are locked: those writes may be waiting for the lock.
-
-        Parameters
-        ----------
-        verb
-            Operation of the caller, for the message.
         """
         self.check_writable(verb)
         self.requests.finish_writes()
@@ -188,16 +162,7 @@ class Handle:
         return turn
 
     def change_attrs(self, changes: Mapping[str, Any], drop: Collection[str]) -> None:
-        """
-        Change attributes on disk.
-
-        Parameters
-        ----------
-        changes
-            Attributes to set.
-        drop
-            Names of attributes to remove.
-        """
+        """Change attributes on disk: set `changes`, and remove the names in `drop`."""
         with self._turn:
             self.check_writable("change the attributes of")
             found = formats.set_attrs(self.info, changes, drop)
@@ -206,14 +171,7 @@ class Handle:
 
     @contextlib.contextmanager
     def growing(self, verb: str) -> Iterator[formats.Growing]:
-        """
-        Lock the length of the array for all threads and processes while the caller changes it.
-
-        Parameters
-        ----------
-        verb
-            Operation of the caller, for the message.
-        """
+        """Lock the length of the array for all threads and processes while the caller changes it."""
         with self._turn:
             self.check_writable(verb)
             self.core.flush(True)
@@ -221,14 +179,7 @@ class Handle:
                 yield array
 
     def adopt(self, info: ArrayInfo) -> None:
-        """
-        Use a new description of the array, after its length has changed.
-
-        Parameters
-        ----------
-        info
-            The new description.
-        """
+        """Use a new description of the array, after its length has changed."""
         self.core.adopt(info)
         self.info = info
 
@@ -251,11 +202,8 @@ class Handle:
         """
         Make the array temporary: `close` deletes it.
 
-        Parameters
-        ----------
-        remove
-            Finalizer of the user's array that deletes it. The array is therefore also deleted when it
-            is garbage-collected without having been closed, or when the process ends.
+        `remove` is the finalizer of the user's array that deletes it. The array is therefore also
+        deleted when it is garbage-collected without having been closed, or when the process ends.
         """
         self._remove = remove
 

@@ -210,16 +210,9 @@ def choose(
     budget: int,
 ) -> dict[str, Any]:
     """
-    Choose a layout; return it as values for JSON, the arguments of `described`.
+    Choose a layout for a `path` on the disk of `folder`; return values for JSON, as for `described`.
 
-    Parameters
-    ----------
-    path
-        Path of the array, with or without a suffix.
-    folder
-        Folder on the disk of the array.
-    options
-        Options of ``outcore.create``; properties given there are not chosen.
+    Properties given in `options` (of ``outcore.create``) are not chosen.
     """
     format = options.get("format") or _format_of(path)
     said: dict[str, Any] = {"format": format, "order": options.get("order", "C"), "chunks": None}

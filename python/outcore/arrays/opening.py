@@ -227,14 +227,7 @@ def _is_raw(path: Path, format: str | None) -> bool:
 
 
 def words_with_data(options: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Return the options of a new array, including those derived from ``data=`` or ``like=``.
-
-    Parameters
-    ----------
-    options
-        Options of `create`.
-    """
+    """Return the options of a new array, including those derived from ``data=`` or ``like=``."""
     words = words_of(options.get("like"))
     data = options.get("data")
     if data is not None:
@@ -354,14 +347,7 @@ def open_many(
 
 
 def check_many(paths: Iterable[str | os.PathLike[str]], mode: str) -> None:
-    """
-    Raise `UsageError` unless the arguments of `open_many` are a list of paths and a valid mode.
-
-    Parameters
-    ----------
-    paths, mode
-        Arguments of `open_many`.
-    """
+    """Raise `UsageError` unless the arguments of `open_many` are a list of paths and a valid mode."""
     if mode not in ("r", "r+"):
         raise UsageError(
             f"open_many() opens what is there, with mode 'r' or 'r+', not {mode!r}; create() makes a "
@@ -377,14 +363,7 @@ def check_many(paths: Iterable[str | os.PathLike[str]], mode: str) -> None:
 
 
 def describe_paths(path: Path) -> str:
-    """
-    Return the path, or the paths of a list, for a message.
-
-    Parameters
-    ----------
-    path
-        Argument of `open`.
-    """
+    """Return the path, or the paths of a list, for a message."""
     names = path if isinstance(path, list | tuple) else [path]
     return ", ".join(repr(os.fspath(n) if isinstance(n, os.PathLike) else n) for n in names)
 
@@ -393,14 +372,7 @@ MODES = ("r", "r+", "w", "x", "a")
 
 
 def check_mode(mode: str) -> None:
-    """
-    Raise `UsageError` (``bad-mode``) for an unknown mode.
-
-    Parameters
-    ----------
-    mode
-        Argument of `open`.
-    """
+    """Raise `UsageError` (``bad-mode``) for an unknown mode of `open`."""
     if mode not in MODES:
         raise UsageError(
             f"mode {mode!r} is not known; modes: r, r+ (write as well), w (replace), x (create), a "

@@ -47,7 +47,7 @@ Key = tuple[slice, ...]
 _Piece = tuple[Key, Iterable[Key]]
 # A chunk that is read in pieces, or None, and the pieces.
 _Run = tuple[Key | None, Iterator[_Piece]]
-# A tile with less than this fraction stored (1 / _SPARSE) is read chunk by chunk.
+# A tile of which less than 1/_SPARSE is stored is read chunk by chunk.
 _SPARSE = 16
 # Number of arrays of a file that are opened in one visit.
 _AT_ONCE = 256

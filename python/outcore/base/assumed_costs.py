@@ -102,43 +102,18 @@ def estimate_product_rate(dtype: np.dtype[Any], cores: int) -> float:
 
 
 def estimate_panel_rate(dtype: np.dtype[Any], cores: int, inner: int, columns: int) -> float:
-    """
-    Return operations per second of products of panels.
-
-    Parameters
-    ----------
-    dtype, cores
-        As for `estimate_product_rate`.
-    inner, columns
-        Inner length of the product, and number of columns of its result.
-    """
+    """Return operations per second of products of panels with an inner length and number of columns."""
     single = 2 if _real_bytes(dtype) < 8 else 1
     return cores * _PANEL_RATE * single / (1 + _HALF_INNER / inner + _HALF_COLUMNS / columns)
 
 
 def estimate_panel_delay(requests: float, nbytes: float) -> float:
-    """
-    Return the seconds by which transfers delay products of panels.
-
-    Parameters
-    ----------
-    requests, nbytes
-        Number of requests, and bytes of all of them.
-    """
+    """Return the seconds by which transfers of `nbytes` in total delay products of panels."""
     return requests * _PANEL_REQUEST_SECONDS + nbytes * _PANEL_BYTE_SECONDS
 
 
 def estimate_triangle_rate(cores: int, width: int) -> float:
-    """
-    Return operations per second of a triangular solve with several columns at a time.
-
-    Parameters
-    ----------
-    cores
-        Number of cores that compute.
-    width
-        Number of columns at a time.
-    """
+    """Return operations per second of a triangular solve with `width` columns at a time."""
     return cores * _TRIANGLE_RATE * width / (width + _HALF_TRIANGLE)
 
 

@@ -50,14 +50,7 @@ def as_section(
     values: Any, dtype: np.dtype[Any], shape: tuple[int, ...], path: str
 ) -> NDArray[Any]:
     """
-    Broadcast values to the shape of a section; see `as_values`.
-
-    Parameters
-    ----------
-    values, dtype
-        As for `as_values`.
-    shape, path
-        Shape of the section, and path of its array.
+    Broadcast values to the shape of a section of `path`; see `as_values`.
 
     Raises
     ------

@@ -47,14 +47,7 @@ class Service(Protocol):
 
 
 def register(module: str) -> None:
-    """
-    Register the module that serves calls with ``comm=``.
-
-    Parameters
-    ----------
-    module
-        Name of a module with the functions of `Service`.
-    """
+    """Register the module with the functions of `Service` that serves calls with ``comm=``."""
     _registered[:] = [module]
 
 

@@ -35,9 +35,7 @@ class Operators(NDArrayOperatorsMixin):
     """Methods of an array on disk for code that expects an array in memory."""
 
     def __matmul__(self, other: Any) -> Any:
-        """
-        Return ``a @ b`` as a NumPy array if it fits half of the budget, else `outcore.matmul`'s result.
-        """
+        """Return ``a @ b`` as a NumPy array if it fits half of the budget, else as `outcore.matmul`."""
         return _multiply(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:

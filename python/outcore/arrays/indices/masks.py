@@ -40,8 +40,7 @@ _STEP = 1 << 16
 _SMALLEST = 1 << 8
 # Smaller amounts of memory are not counted: the core counts whole pages.
 _PAGE = 4096
-# An access uses one part of the free memory (1 / _PARTS) for indices and values; the core uses the
-# rest.
+# An access uses 1/_PARTS of the free memory for indices and values; the core uses the rest.
 _PARTS = 3
 
 

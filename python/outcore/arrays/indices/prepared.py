@@ -35,11 +35,10 @@ from outcore.errors import BudgetError, UsageError
 __all__ = ["PreparedIndices", "points_of"]
 
 T = TypeVar("T")
-# Lists are in memory if they take at most this part of the budget (1 / _IN_MEMORY): the accesses need
+# Lists are in memory if they take at most 1/_IN_MEMORY of the budget: the accesses need
 # the rest.
 _IN_MEMORY = 2
-# Below this part of the budget (1 / _SMALL), accesses always have enough memory in addition to the
-# lists.
+# Below 1/_SMALL of the budget, accesses always have enough memory in addition to the lists.
 _SMALL = 16
 
 
@@ -94,16 +93,7 @@ class PreparedIndices:
 
     @classmethod
     def prepare(cls, array: outcore.DiskArray, indices: Any) -> PreparedIndices:
-        """
-        Check indices and prepare them: in memory if they fit, otherwise in a scratch file.
-
-        Parameters
-        ----------
-        array
-            Array to access.
-        indices
-            Key with arrays of indices, or a mask.
-        """
+        """Check indices and prepare them: in memory if they fit, otherwise in a scratch file."""
         try:
             with Held(array.handle.core, writes=False) as held:
                 made = cls(array, *points_of(array, indices, held))
@@ -176,14 +166,7 @@ class PreparedIndices:
     # For arrays of one layout
 
     def check_array(self, of: outcore.DiskArray | None) -> outcore.DiskArray:
-        """
-        Return the array of an access, after checking that it is open and has the right shape.
-
-        Parameters
-        ----------
-        of
-            Array to access; None for the array of the indices.
-        """
+        """Return the array of an access (by default that of the indices), checking state and shape."""
         array = self.array if of is None else of
         array.handle.check_open()
         if array.shape != self.points.shape:
@@ -237,11 +220,6 @@ class PreparedIndices:
         Return the result of a function, or None if it does not fit memory.
 
         Elements are then moved in parts. A single element has no parts: `BudgetError`.
-
-        Parameters
-        ----------
-        make
-            Function to call.
         """
         try:
             return make()
@@ -253,16 +231,7 @@ class PreparedIndices:
     # Values
 
     def read_single(self, array: outcore.DiskArray, values: outcore.DiskArray) -> Any:
-        """
-        Return values on disk with the shape of the schedule; a single value is read into memory.
-
-        Parameters
-        ----------
-        array
-            Array to write to.
-        values
-            Values on disk.
-        """
+        """Return values on disk with the shape of the schedule; a single value is read into memory."""
         values.handle.check_open()
         if values.shape == self.shape:
             return values
@@ -276,16 +245,7 @@ class PreparedIndices:
         )
 
     def broadcast(self, values: ArrayLike, array: outcore.DiskArray) -> NDArray[Any]:
-        """
-        Broadcast values to the shape of the schedule.
-
-        Parameters
-        ----------
-        values
-            Values in memory.
-        array
-            Array to write to.
-        """
+        """Broadcast values to the shape of the schedule, for writing to `array`."""
         shape = self.points.result_shape
         given = as_values(values, array.dtype)
         try:
@@ -302,14 +262,7 @@ class PreparedIndices:
         """
         Return values in the order of the core: one row per point, with the array's dtype.
 
-        Parameters
-        ----------
-        values
-            Values in the shape of the schedule.
-        array
-            Array to write to.
-        held
-            Stack that releases the memory of a copy, if one is made.
+        If that needs a copy, `held` releases its memory.
         """
         core = self.points.to_core(values)
         if core.dtype != array.dtype or not core.flags.c_contiguous:

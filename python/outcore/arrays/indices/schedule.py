@@ -50,8 +50,7 @@ COMBINES: dict[str, np.ufunc] = {
     "min": np.minimum,
     "max": np.maximum,
 }
-# Values and results on disk are moved to memory whole if they take at most this part of it (1 /
-# _WHOLE).
+# Values and results on disk are moved to memory whole if they take at most 1/_WHOLE of the budget.
 _WHOLE = 4
 
 

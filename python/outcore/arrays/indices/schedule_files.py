@@ -70,18 +70,7 @@ _DAMAGED = (
 
 
 def write(path: str | Path, points: Points, lists: tuple[List | Runs | StoredList, ...]) -> None:
-    """
-    Write a file.
-
-    Parameters
-    ----------
-    path
-        Path of the file, created or replaced atomically.
-    points
-        Meaning of the lists.
-    lists
-        Lists of int64, or their runs.
-    """
+    """Create or atomically replace a file; `points` is the meaning of the lists of int64, or runs."""
     said = {
         "version": _VERSION,
         "shape": points.shape,

@@ -42,21 +42,7 @@ _ITEMS = (1, 2, 4, 8, 16)
 
 
 def blocks_of(array: DiskArray, points: Points) -> Blocks | None:
-    """
-    Return a loop over the blocks of the array, if the elements should be extracted from blocks.
-
-    Parameters
-    ----------
-    array
-        Array to read.
-    points
-        Selected elements.
-
-    Returns
-    -------
-    Blocks or None
-        None if the elements should be read by their indices.
-    """
+    """Return a loop over blocks for extracting `points`; None if reading by indices is better."""
     mask = points.mask.in_memory() if points.mask is not None else None
     item = array.dtype.itemsize
     if mask is None or array.nbytes < _SMALL or item not in _ITEMS or points.others:
@@ -82,14 +68,7 @@ def blocks_of(array: DiskArray, points: Points) -> Blocks | None:
 
 def read(array: DiskArray, points: Points, blocks: Blocks, out: NDArray[Any]) -> None:
     """
-    Read the elements of `points` from blocks.
-
-    Parameters
-    ----------
-    array, points, blocks
-        As for `blocks_of`, and its result.
-    out
-        Contiguous memory for the elements.
+    Read the elements of `points` from the result of `blocks_of` into contiguous memory.
 
     Raises
     ------
@@ -117,19 +96,7 @@ def read(array: DiskArray, points: Points, blocks: Blocks, out: NDArray[Any]) ->
 
 
 def explain(array: DiskArray, points: Points, blocks: Blocks) -> list[dict[str, Any]]:
-    """
-    Report what `read` would do, for each block; ends the loop.
-
-    Parameters
-    ----------
-    array, points, blocks
-        As for `read`.
-
-    Returns
-    -------
-    list of dict
-        Report of the core for each block, with the memory of all blocks.
-    """
+    """Report what `read` would do, for each block, with the memory of all blocks; ends the loop."""
     report = blocks.report
     blocks.close()
     rows = report.shape[0]

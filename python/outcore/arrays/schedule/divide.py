@@ -31,16 +31,7 @@ def divided(
     schedule: Schedule, ranks: int, weigh: Callable[[Step], float]
 ) -> Iterator[tuple[range, ...]]:
     """
-    Divide a schedule among ranks.
-
-    Parameters
-    ----------
-    schedule
-        Schedule to divide.
-    ranks
-        Number of ranks.
-    weigh
-        Function that returns the cost of a step, in any unit.
+    Divide a schedule among ranks by the cost of each step (`weigh`, in any unit).
 
     Yields
     ------

@@ -88,18 +88,7 @@ class Pages:
 
 
 def lead(load: Load, block: Block, buffer: Buffer, array: Any) -> int:
-    """
-    Return the byte of a page at which a block should begin, to match the section in the file.
-
-    Parameters
-    ----------
-    load
-        Load or store of the section.
-    block, buffer
-        Block of the load, and its buffer.
-    array
-        Array that is read or written.
-    """
+    """Return the byte of a page at which a block should begin, to match its section in the file."""
     there = _begin(array, load.section)
     if there is None or not _is_led(buffer):
         return 0

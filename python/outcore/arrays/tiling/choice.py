@@ -4,16 +4,17 @@ The best tiles for copying an array from one layout to another within a budget.
 Problem: a copy needs pieces that fit in memory. A piece that suits the source (its rows, its chunks)
 may not suit the target (its columns, other chunks): then one side is read or written in tiny runs, or
 the same chunk is decoded or encoded many times. The same applies to a loop over one array, which is a
-copy whose target has the layout of its source. Approach: a tile consists of whole units of both sides,
-if the budget allows: the least common multiple of the chunks that must be handled whole, with edges at
-edges of both sides. If the two have no edge in common, or their multiple does not fit, the tile
-consists of whole units of the target, and grows where that saves most decoding of the source. Starting
-from this tile, all shapes that divide the axes about evenly are compared, on a coarse grid, by the disk
-accesses on both sides (`Side.cost`) and the parameters of the disk. A transposition ends with tiles
-that have long runs on both sides, or with whole rows of one side; a plain copy ends with slabs. If one
-tile is read while another is written, the first read and the last write overlap with nothing, so tiles
-are no larger than necessary. If the page cache is too small for short writes to wait in it for their
-neighbours, edges are placed between pages of the target if possible.
+copy whose target has the layout of its source.
+Approach: a tile consists of whole units of both sides, if the budget allows: the least common multiple
+of the chunks that must be handled whole, with edges at edges of both sides. If the two have no edge in
+common, or their multiple does not fit, the tile consists of whole units of the target, and grows where
+that saves most decoding of the source. Starting from this tile, all shapes that divide the axes about
+evenly are compared, on a coarse grid, by the disk accesses on both sides (`Side.cost`) and the
+parameters of the disk. A transposition ends with tiles that have long runs on both sides, or with whole
+rows of one side; a plain copy ends with slabs. If one tile is read while another is written, the first
+read and the last write overlap with nothing, so tiles are no larger than necessary. If the page cache
+is too small for short writes to wait in it for their neighbours, edges are placed between pages of the
+target if possible.
 
 Invariants: tiles are disjoint except for the requested overlap, cover the array, form a regular grid,
 and have at most `most` elements. Whole units of the target are cut only if the caller allows it and

@@ -25,7 +25,7 @@ __all__ = ["WORTH", "KeptLists", "Runs", "indices_of", "runs_of"]
 
 #: First index and length of each run of indices.
 Runs = tuple[NDArray[np.int64], NDArray[np.int64]]
-#: Runs replace indices if they take at most this part of the memory (1 / WORTH).
+#: Runs replace indices if they take at most 1/WORTH of the memory.
 WORTH = 2
 
 
@@ -90,7 +90,7 @@ def _bytes_of(one: NDArray[np.int64] | Runs) -> int:
 
 
 def _shorter(one: NDArray[np.int64]) -> NDArray[np.int64] | Runs:
-    """Return a list, or its runs if they take at most a part (1 / `WORTH`) of it."""
+    """Return a list, or its runs if they take at most 1/`WORTH` of its memory."""
     starts, lengths = runs_of(one)
     return (starts, lengths) if WORTH * 2 * starts.size < one.size else one
 

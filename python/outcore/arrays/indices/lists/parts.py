@@ -60,10 +60,10 @@ __all__ = [
     "values_of",
 ]
 
-# Parts of the available memory (1 / n) for indices and values in transit, and for elements of a range
+# Parts of the available memory (1/n) for indices and values in transit, and for elements of a range
 # that stay; the rest is for the accesses of the core.
 _STREAM, _STAY = 2, 8
-# Part of it for counts (1 / _COUNTS), and bytes of a bin: a count, a sum and a border.
+# The part of the memory for counts (1/_COUNTS), and bytes of a bin: a count, a sum and a border.
 _COUNTS, _BIN = 16, 4 * INDEX
 # Bytes of an index in transit: index and position, twice; those of the owner; positions while
 # combining.
@@ -287,20 +287,9 @@ class _Staged(Rows):
 
 def staged(rows: Rows, place: Place, kept: StoredList, most: int, accesses: int) -> Rows:
     """
-    Return the destination of rows: the result itself or, on disk and in many parts, a sorting buffer.
+    Return the destination of rows: the result itself, or a sorted copy in a scratch file.
 
-    Parameters
-    ----------
-    rows
-        Result.
-    place
-        Array that is read.
-    kept
-        List of indices.
-    most
-        Number of rows that fit memory.
-    accesses
-        Number of parts in which rows will be put.
+    The latter is for results on disk with more than a few `accesses`; `most` rows fit memory.
     """
     if rows.core is None or accesses <= _FEW or not place.row:
         return rows
@@ -346,18 +335,7 @@ def values_of(
 
 
 def rows_of(points: Points, data: NDArray[Any] | DiskArray, dtype: np.dtype[Any]) -> Rows:
-    """
-    Return the rows of a result, or of values, in memory or on disk.
-
-    Parameters
-    ----------
-    points
-        Selected elements.
-    data
-        Array of shape ``points.result_shape``.
-    dtype
-        Dtype of the rows that are taken: values are cast to it.
-    """
+    """Return the rows of a result, or of values (cast to `dtype`), in memory or on disk."""
     if isinstance(data, np.ndarray):
         return _InMemory(points, points.to_core(data), dtype)
     return _OnDisk(points, data, dtype)
@@ -439,14 +417,7 @@ class Place:
             self.write(left, np.broadcast_to(one, (left.size, *self.shape)))
 
     def fill_beside(self, low: int, high: int, value: Any, stretch: int) -> None:
-        """
-        Write a value to the elements of rows `low` to `high` outside the ranges of the other axes.
-
-        Parameters
-        ----------
-        low, high, value, stretch
-            As for `fill`.
-        """
+        """Write a value to the elements of rows `low` to `high` outside the ranges of the other axes."""
         nothing = np.empty(0, np.int64)
         for points in _beside(self.points):
             Place(self.array, points).fill(low, high, nothing, value, stretch)
@@ -594,16 +565,7 @@ def elements_of(points: Points) -> int:
 
 
 def listed(points: Points, lists: tuple[NDArray[np.int64], ...]) -> Points:
-    """
-    Return the points with these lists, in the same order; their axes may differ.
-
-    Parameters
-    ----------
-    points
-        Selected elements.
-    lists
-        Lists with one axis, as the core takes them.
-    """
+    """Return the points with these lists (with one axis), in the same order; their axes may differ."""
     if points.mode != "outer":
         shape = points.points
         return replace(points, lists=tuple(one.reshape(shape) for one in lists), mask=None)
