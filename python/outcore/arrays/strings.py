@@ -42,6 +42,7 @@ Way = Literal["oindex", "vindex"]
 _PORTION = 1 << 16
 # Elements, and bytes of text, that are created at a time.
 _AT_ONCE, _TEXT_AT_ONCE = 1 << 14, 4 << 20
+# Default number of elements of a block of `StringArray.blocks`.
 _BLOCK = 1 << 16
 
 

@@ -35,8 +35,7 @@ from outcore.errors import BudgetError, UsageError
 __all__ = ["PreparedIndices", "points_of"]
 
 T = TypeVar("T")
-# Lists are in memory if they take at most 1/_IN_MEMORY of the budget: the accesses need
-# the rest.
+# Lists are in memory if they take at most 1/_IN_MEMORY of the budget: accesses need the rest.
 _IN_MEMORY = 2
 # Below 1/_SMALL of the budget, accesses always have enough memory in addition to the lists.
 _SMALL = 16

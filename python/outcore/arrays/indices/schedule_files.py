@@ -57,10 +57,9 @@ _MOST_MEMBERS = 2 * 64 + 1
 _STEP = 1 << 16
 # Upper bound of lengths.
 _MOST = 1 << 63
-# Errors raised by reading a damaged file.
-# Maximum bytes of a NumPy header, which NumPy parses for minutes if it is long; that of a list takes
-# 118.
+# Maximum bytes of a NumPy header, which NumPy parses for minutes if it is long; a list needs 118.
 _LONGEST_HEADER = 256
+# Errors raised by reading a damaged file.
 _DAMAGED = (
     *(ValueError, LookupError, TypeError, ArithmeticError, EOFError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, struct.error),

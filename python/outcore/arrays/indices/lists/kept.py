@@ -62,7 +62,7 @@ class KeptLists:
         for k, (one, own) in enumerate(zip(self._lists, self._own, strict=True)):
             if own and isinstance(one, np.ndarray):
                 self._lists[k] = _shorter(one)
-        del self._held  # a reservation cannot shrink
+        del self._held  # release it before reserving less
         self._held = self._counted()
 
     def shorter(self) -> Iterator[NDArray[np.int64] | Runs]:
