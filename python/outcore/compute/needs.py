@@ -12,14 +12,14 @@ __all__ = ["scipy"]
 
 def scipy(name: str, what: str) -> Any:
     """
-    A module of SciPy, such as ``"linalg"``.
+    Return a module of SciPy, such as ``"linalg"``.
 
     Parameters
     ----------
     name
-        Of the module within SciPy.
+        Name of the module within SciPy.
     what
-        The operation that needs it, for the message.
+        Operation that needs it, for the message.
     """
     try:
         return importlib.import_module(f"scipy.{name}")

@@ -1,1 +1,1 @@
-"""Factorisations of matrices, and what is solved with them."""
+"""Factorisations of matrices, and solvers that use them."""

@@ -1,14 +1,15 @@
 """
 BLAS and LAPACK on parts of blocks, in place.
 
-Problem. Kernels of factorisations change a few columns of a panel, below some row. What NumPy and SciPy
-offer in Python copies such parts first, as their columns do not follow each other in memory, and a copy
-of a block is memory that nobody has counted.
+Problem. Kernels of factorisations change a few columns of a panel, below some row. The functions of
+NumPy and SciPy copy such parts first because their columns are not contiguous, and the memory of
+such a copy is not counted.
 Idea. SciPy publishes the routines themselves for compiled callers (`scipy.linalg.cython_blas` and
-`cython_lapack`). They are called with the address of the first element and the distance of the columns.
+`cython_lapack`). They are called with the address of the first element and the stride of the
+columns.
 
-Invariants. Matrices are two-dimensional, of the routine's dtype, with elements of a column next to each
-other; nothing is copied. Empty ones are not handed over.
+Invariants. Matrices are two-dimensional, of the routine's dtype, with elements of a column next to
+each other. Nothing is copied. Empty matrices are not passed.
 
 Reference: Anderson et al., "LAPACK Users' Guide", 3rd edition: names and arguments.
 """
@@ -38,12 +39,12 @@ _LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 def working_dtype(*dtypes: np.dtype[Any]) -> np.dtype[Any] | None:
     """
-    The dtype in which `numpy.linalg` computes with arrays of these; None if it does not.
+    Return the dtype in which `numpy.linalg` computes with these operands; None if it does not.
 
     Parameters
     ----------
     dtypes
-        Of the operands.
+        Dtypes of the operands.
     """
     native = [one.newbyteorder("=") for one in dtypes]
     if any(
@@ -55,7 +56,7 @@ def working_dtype(*dtypes: np.dtype[Any]) -> np.dtype[Any] | None:
 
 
 def _address(a: Matrix) -> tuple[int, int]:
-    """Where the first element is, and how many elements its columns are apart."""
+    """Return the address of the first element, and the stride of columns in elements."""
     rows, columns = a.shape
     if rows > 1 and a.strides[0] != a.itemsize:
         raise InternalError(
@@ -68,14 +69,14 @@ def _address(a: Matrix) -> tuple[int, int]:
 
 class Routines:
     """
-    The routines for one dtype.
+    Routines for one dtype.
 
     Parameters
     ----------
     dtype
         ``float32``, ``float64``, ``complex64`` or ``complex128``.
     what
-        The operation that needs them, for the message if SciPy is missing.
+        Operation that needs them, for the message if SciPy is missing.
     """
 
     def __init__(self, dtype: np.dtype[Any], what: str) -> None:
@@ -89,7 +90,7 @@ class Routines:
         self._found: dict[str, Any] = {}
 
     def _call(self, name: str, *arguments: Any) -> int:
-        """Call a routine; what LAPACK answers in ``info``, its last argument."""
+        """Call a routine; return ``info`` of LAPACK, its last argument."""
         function = self._found.get(name)
         if function is None:
             home = self._lapack if name in _LAPACK else self._blas
@@ -121,7 +122,7 @@ class Routines:
     def gemm(
         self, c: Matrix, a: Matrix, b: Matrix, ta: str = "N", tb: str = "N", *, add: bool = False
     ) -> None:
-        """``c -= op(a) op(b)``, or ``+=``."""
+        """Compute ``c -= op(a) op(b)``, or ``+=``."""
         inner = a.shape[1 if ta == "N" else 0]
         if not c.size or not inner:
             return
@@ -133,7 +134,7 @@ class Routines:
         )
 
     def herk(self, c: Matrix, a: Matrix) -> None:
-        """``c -= a a^H`` in the lower triangle of `c`."""
+        """Compute ``c -= a a^H`` in the lower triangle of `c`."""
         if not c.size or not a.size:
             return
         (at_a, lda), (at_c, ldc) = _address(a), _address(c)
@@ -152,12 +153,12 @@ class Routines:
         trans: str = "N",
         diag: str = "N",
     ) -> None:
-        """``b = op(a)^-1 b``, or ``b op(a)^-1`` with side ``"R"``, for a triangular `a`."""
+        """Compute ``b = op(a)^-1 b``, or ``b op(a)^-1`` with side ``"R"``, for a triangular `a`."""
         if not b.size:
             return
         m, n = b.shape
         if (side, uplo) == ("R", "L") and trans != "N" and n > _HALVED:
-            # By halves most of it is products, which are faster.
+            # Recursion by halves consists mostly of products, which are faster.
             half = n // 2
             left, right = b[:, :half], b[:, half:]
             self.trsm(a[:half, :half], left, side, uplo, trans, diag)
@@ -170,12 +171,15 @@ class Routines:
         )
 
     def potrf(self, a: Matrix) -> int:
-        """Cholesky factor of the lower triangle; the order of the first minor that is not positive."""
+        """
+        Factor the lower triangle by Cholesky; return the order of the first minor that is not
+        positive.
+        """
         at, lda = _address(a)
         return self._call("potrf", "L", a.shape[0], _At(at), lda, _INFO) if a.size else 0
 
     def getrf(self, a: Matrix, pivots: NDArray[np.int32]) -> int:
-        """LU factors; rows that were interchanged, from 0; the first pivot that is zero, from 1."""
+        """Compute LU factors and interchanged rows, from 0; return the first zero pivot, from 1."""
         if not a.size:
             return 0
         half = min(a.shape) // 2
@@ -185,8 +189,8 @@ class Routines:
                 zero = self._call("getrf", *a.shape, _At(at), lda, pivots, _INFO)
             pivots -= np.int32(1)
             return zero
-        # By halves, as LAPACK does it too, but with its routine for narrow ones only: it is slow where
-        # there are many more rows than columns.
+        # Recursion by halves, as in LAPACK, but with LAPACK's routine only for narrow matrices: it
+        # is slow if there are many more rows than columns.
         left, right = a[:, :half], a[:, half:]
         zero = self.getrf(left, pivots[:half])
         self.laswp(right, pivots[:half])
@@ -197,7 +201,7 @@ class Routines:
         return zero or (later and half + later)
 
     def eliminate(self, columns: Matrix, factor: Matrix) -> None:
-        """Take away from `columns` what columns of L add, which begin with the diagonal."""
+        """Subtract from `columns` the contribution of columns of L, which begin with the diagonal."""
         count = min(factor.shape)
         self.trsm(factor[:count, :count], columns[:count], diag="U")
         self.gemm(columns[count:], factor[count:, :count], columns[:count])
@@ -211,14 +215,14 @@ class Routines:
         self._call("laswp", a.shape[1], _At(at), lda, 1, pivots.size, order, -1 if back else 1)
 
     def geqrf(self, a: Matrix, tau: NDArray[Any], work: NDArray[Any]) -> None:
-        """Householder vectors below the diagonal, R above it."""
+        """Compute Householder vectors below the diagonal, and R above it."""
         at, lda = _address(a)
         if a.size:
             with _threads_for(a.shape[1]):
                 self._call("geqrf", *a.shape, _At(at), lda, tau, work, work.size, _INFO)
 
     def ormqr(self, a: Matrix, tau: NDArray[Any], c: Matrix, work: NDArray[Any]) -> None:
-        """``c = Q c`` with the Q of `geqrf`."""
+        """Compute ``c = Q c`` with the Q of `geqrf`."""
         (at, lda), (at_c, ldc) = _address(a), _address(c)
         name = "unmqr" if self.complex else "ormqr"
         if a.size and c.size:
@@ -229,8 +233,11 @@ class Routines:
                 )  # fmt: skip
 
     def qr_work(self, columns: int) -> int:
-        """Elements of `work` with which `geqrf` and `ormqr` of so many columns work by blocks."""
-        # Of this call alone: other threads may ask at the same time.
+        """
+        Return the size of `work`, in elements, for blocked `geqrf` and `ormqr` of that many
+        columns.
+        """
+        # Local to this call: other threads may query at the same time.
         block, answer = np.empty((1, 1), self.dtype, order="F"), np.zeros(1, self.dtype)
         at = _At(_address(block)[0])
         most = max(columns, 1)
@@ -247,13 +254,13 @@ class Routines:
         return most
 
 
-# Columns up to which a factorisation consists of many small operations: threads would wait for each
-# other longer than they compute.
+# Number of columns up to which a factorisation consists of many small operations: threads would
+# wait for each other longer than they compute.
 _NARROW = 512
 
 
 class Threads:
-    """The threads of the OpenBLAS that SciPy has; of another library nothing is known or changed."""
+    """Threads of SciPy's OpenBLAS; other libraries are left unchanged."""
 
     def __init__(self) -> None:
         self._lock, self._calls, self._before = threading.Lock(), 0, 0
@@ -268,12 +275,12 @@ class Threads:
 
     @property
     def count(self) -> int:
-        """Number of threads; 0 if it is not known."""
+        """Number of threads; 0 if unknown."""
         return int(self._get()) if self._get is not None else 0
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """Use one thread; the number is that of before when the last call of any thread ends."""
+        """Use one thread; restore the number when the last call of any thread ends."""
         if self._get is None or self._set is None:
             yield
             return
@@ -293,7 +300,7 @@ class Threads:
 
 @functools.cache
 def threads() -> Threads:
-    """The threads of the library, found once."""
+    """Return the threads of the library, looked up once."""
     return Threads()
 
 
@@ -301,7 +308,8 @@ def _threads_for(columns: int) -> contextlib.AbstractContextManager[None]:
     return threads().one() if columns <= _NARROW else contextlib.nullcontext()
 
 
-# Columns up to which a routine of BLAS, and of LAPACK, is faster than its halves.
+# Number of columns up to which a routine of BLAS, and of LAPACK, is faster than recursion by
+# halves.
 _HALVED, _FACTORED = 64, 16
 
 _INFO = object()
@@ -309,7 +317,7 @@ _LAPACK = {"potrf", "getrf", "laswp", "geqrf", "ormqr", "unmqr"}
 
 
 class _At:
-    """An address in memory, where a number would be an integer argument."""
+    """Address in memory, passed where a number would be an integer argument."""
 
     __slots__ = ("address",)
 
@@ -329,7 +337,7 @@ def _function(home: Any, name: str, arguments: int) -> Any:
             "install another SciPy",
             code="broken-plan",
         )
-    # Called without the interpreter's lock.
+    # The call releases the interpreter's lock.
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(found(capsule, signature))
 
 
@@ -340,28 +348,28 @@ def _routines(letter: str, what: str) -> Routines:
 
 def routines(dtype: np.dtype[Any], what: str) -> Routines:
     """
-    The routines for a dtype.
+    Return the routines for a dtype.
 
     Parameters
     ----------
     dtype
         ``float32``, ``float64``, ``complex64`` or ``complex128``.
     what
-        The operation that needs them.
+        Operation that needs them.
     """
     return _routines(dtype.char, what)
 
 
-#: Of the product that is timed: rows and columns.
+#: Rows and columns of the timed product.
 _TIMED = 384
 
 
 @functools.cache
 def rate(letter: str) -> float:
     """
-    Real operations per second of matrix products in memory, measured once in a process.
+    Return the real operations per second of matrix products in memory, measured once per process.
 
-    For predictions only: no plan follows from it.
+    The value is used only for predictions: no plan depends on it.
 
     Parameters
     ----------
@@ -379,5 +387,5 @@ def rate(letter: str) -> float:
 
 
 def operations(multiplications: int, dtype: np.dtype[Any]) -> int:
-    """Real operations of so many multiplications with an addition each."""
+    """Return the real operations of that many multiplications with one addition each."""
     return (8 if dtype.kind == "c" else 2) * multiplications

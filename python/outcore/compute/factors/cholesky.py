@@ -1,15 +1,16 @@
 """
 Cholesky factorisation of a matrix on disk.
 
-Problem. Column `k` of the factor needs all columns before it, and the matrix does not fit.
-Idea. Left-looking: a panel of columns stays in memory, the columns before it come by once for it,
-then it is factored and stored. Each element is read once and written once; what was stored is read
-again once for each later panel. Where a panel of full height would be too narrow, square tiles take
-its place, and rows of two panels come by for each.
+Problem. Column `k` of the factor depends on all columns before it, and the matrix does not fit in
+memory.
+Idea. Left-looking: a panel of columns stays in memory while the columns before it are streamed
+once; then it is factored and stored. Each element is read once and written once, and stored
+elements are read once more for each later panel. If a panel of full height would be too narrow,
+square tiles replace it, and rows of two panels are streamed for each tile.
 
-Invariants. One triangle is read. A panel depends on what was stored before, on nothing that was kept: an
-interrupted job goes on with the panel that was under way. The factor of the upper triangle is the other
-one transposed: the matrix is its own conjugate.
+Invariants. Only one triangle is read. A panel depends only on stored columns, so an interrupted job
+continues with the incomplete panel. The factor of the upper triangle is the transpose of the other
+one: the matrix is its own conjugate transpose.
 
 Reference: Toledo and Gustavson 1996 (SOLAR). Bound: Beaumont, Eyraud-Dubois, Verite, Langou,
 "I/O-optimal algorithms for symmetric linear algebra kernels" (2022).
@@ -63,47 +64,41 @@ _BOUND = "n^3 / (3 sqrt(2 M)) - 2 M elements, Beaumont et al. 2022"
 @collective
 def cholesky(a: Source, *, upper: bool = False, out: Any = None, **how: Any) -> DiskArray:
     """
-    Cholesky factor of a positive definite matrix.
+    Compute the Cholesky factor of a positive definite matrix.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n, n)``: symmetric, or Hermitian if it is
-        complex. Only its lower triangle is used, or its upper one with `upper`.
+        Symmetric matrix, or Hermitian if complex, of shape ``(n, n)``. Only its lower triangle is
+        used, or its upper one with `upper`.
     upper
-        Return U with ``a = U^H U``, not L with ``a = L L^H``.
-    out
-        Where the factor goes: a path, or an open array. By default a temporary array on disk, which goes
-        away with its handle. Columns of L (rows of U) lie in one piece if the format has a choice.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        Return U with ``a = U^H U`` instead of L with ``a = L L^H``.
+    out, how
+        See `outcore.compute.jobs.complete`. Columns of L (rows of U) are contiguous if the format
+        allows it.
 
     Returns
     -------
     DiskArray
-        L or U, of shape ``(n, n)``, with zeros in the other triangle. float32, float64, complex64 or
-        complex128, as `numpy.linalg.cholesky` chooses it.
+        L or U, of shape ``(n, n)``, with zeros in the other triangle. Its dtype is float32,
+        float64, complex64 or complex128, as in `numpy.linalg.cholesky`.
 
     Raises
     ------
     LinAlgError
-        ``not-positive-definite``: the matrix is not, or holds NaN; ``not-square``, ``bad-shape``.
-    UsageError
-        ``bad-dtype``: not a dtype that NumPy factors.
-    UnsupportedError
-        ``needs-scipy``: SciPy is not installed.
-    BudgetError
-        The memory is too small.
+        ``not-positive-definite``: the matrix is not positive definite, or contains NaN.
+        ``not-square``, ``bad-shape``: `a` is not a square matrix.
+    UsageError, UnsupportedError, BudgetError
+        See `outcore.compute.jobs.complete`.
 
     Notes
     -----
-    Memory: any; with little of it more is read. ``explain=True`` tells what is moved beside what has to
-    be. Collective with ``comm=``: a panel needs those before it; ranks share its blocks of rows, if it
-    has several.
+    Memory: any amount; less memory means more reads. ``explain=True`` reports the bytes moved and
+    the lower bound. Collective with ``comm=``: a panel depends on the ones before it; ranks share
+    its blocks of rows, if it has several.
 
-    Left-looking panels: Toledo, Gustavson, "The design and implementation of SOLAR, a portable library
-    for scalable out-of-core linear algebra computations" (1996).
+    Left-looking panels: Toledo, Gustavson, "The design and implementation of SOLAR, a portable
+    library for scalable out-of-core linear algebra computations" (1996).
 
     Examples
     --------
@@ -126,7 +121,7 @@ def cholesky(a: Source, *, upper: bool = False, out: Any = None, **how: Any) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """From terms to a program: arrays are the matrix, the factor, and a copy of it if need be."""
+    """Planner: arrays are the matrix, the factor, and a copy of it if needed."""
 
     n: int
     given: np.dtype[Any]
@@ -220,25 +215,26 @@ class _Plan:
         steps = int(units + targets * 2 * cut.groups)
         moved = words * size + once
         seconds = overlapped(terms, self.blas.dtype, work, cut, pieces + loads + n, moved, steps)
-        # The first target is loaded while there is nothing to compute. Between two of them the last
-        # group is stored, and the next one loaded into its memory.
+        # Nothing can be computed while the first target is loaded. Between two targets, the last
+        # group is stored and the next one loaded into its memory.
         first = min(width, n) * (min(width, n) if tiles else n) * self.given.itemsize / 2
         seconds += terms.disk.seconds(int(loads / targets), int(first))
         return seconds + terms.disk.seconds(int((loads + n) / cut.groups), int(once / cut.groups))
 
 
-# Tiles with fewer columns take as many steps as to be not worth their time, unless there are few.
+# Tiles with fewer columns need too many steps to be worth estimating, unless the matrix has few
+# columns.
 _NARROW = 32
-# Columns whose factorisation, by halves, is mostly products.
+# Number of columns whose recursive factorisation consists mostly of products.
 _RECURSIVE = 512
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A part of the factor that stays in memory while columns before it come by."""
+    """Part of the factor that stays in memory while earlier columns are streamed."""
 
     panel: int
-    #: Rows that are computed; the first one in memory may be above, where zeros are stored.
+    #: Computed rows. The first row in memory may be above them, where zeros are stored.
     rows: Span
     first: int
     diagonal: bool
@@ -248,8 +244,10 @@ class _Target:
 
 class _Work:
     """
-    The steps. Buffers: the groups of a panel, rows that come by, rows of the panel itself that come by
-    for a tile below it, zeros, and elements of another dtype.
+    Steps of the factorisation.
+
+    Buffers: the groups of a panel, streamed rows, streamed rows of the panel itself for a tile
+    below it, zeros, and elements of another dtype.
     """
 
     def __init__(
@@ -323,7 +321,7 @@ class _Work:
 
     @property
     def stream(self) -> int:
-        """Number of the buffer for what comes by."""
+        """Number of the buffer for streamed rows."""
         return self.cut.groups
 
     def step(self, number: int) -> Step:
@@ -339,13 +337,13 @@ class _Work:
         return self.finish_below(target, k - groups - before)
 
     def spans(self, target: _Target, first: int = 0) -> list[Span]:
-        """Columns of the groups of a target, from its group `first` on."""
+        """Return the columns of the groups of a target, from its group `first` on."""
         start = target.panel * self.cut.groups
         count = self.cut.groups_of(target.panel)
         return [self.cut.of_group(start + s) for s in range(first, count)]
 
     def kept(self, first: int, count: int) -> tuple[Block, ...]:
-        """Blocks of groups."""
+        """Return the blocks of groups."""
         return tuple(Block(s, (self.height, self.cut.group)) for s in range(first, count))
 
     def load(self, target: _Target, group: int) -> Step:
@@ -366,7 +364,7 @@ class _Work:
         return range(self.cut.groups + (3 if self.tiles else 1) + self.cast)
 
     def stored_before(self, target: _Target, group: int) -> int:
-        """Steps that have to be stored before columns of an earlier group can come by."""
+        """Count the steps that must be stored before columns of an earlier group can be read."""
         panel = group // self.cut.groups
         if self.tiles or panel < target.panel - 1:
             return self.begins[panel + 1]
@@ -457,12 +455,15 @@ class _Work:
         )
 
     def above(self, target: _Target, unit: int) -> Span:
-        """Columns of a panel that are zero above its tiles, and are stored whole when a unit came by."""
+        """
+        Return the columns of a panel that are zero above its tiles, stored whole after a unit was
+        read.
+        """
         start, stop = self.cut.panel(target.panel)
         width = -(-(stop - start) // self.units_before(target.panel))
         return min(start + unit * width, stop), min(start + (unit + 1) * width, stop)
 
-    # Kernels: blocks of groups first; `spans` are the columns of these.
+    # Kernels: blocks of groups are the first arguments; `spans` are their columns.
 
     def begin(self, blocks: Sequence[NDArray[Any]], first: int) -> None:
         kept, raw = blocks
@@ -472,7 +473,7 @@ class _Work:
     def update(
         self, blocks: Sequence[NDArray[Any]], spans: Sequence[Span], first: int, rows: Span
     ) -> None:
-        """Take away what columns that come by add."""
+        """Subtract the contribution of the streamed columns."""
         came = blocks[len(spans)]
         for kept, columns in zip(blocks, spans, strict=False):
             self._take_away(kept, columns, came[columns[0] - rows[0] :], first, rows[1])
@@ -491,12 +492,12 @@ class _Work:
     def factorise(
         self, blocks: Sequence[NDArray[Any]], spans: Sequence[Span], first: int, bottom: int
     ) -> None:
-        """Factor a group, and take away what it adds to the later ones."""
+        """Factor a group, and subtract its contribution from the later ones."""
         kept, (start, stop) = blocks[0], spans[0]
         width = stop - start
         diagonal = kept[start - first : stop - first, :width]
         minor = self.blas.potrf(diagonal)
-        # Not every LAPACK stops at NaN. What is no number reaches the diagonal of its row.
+        # Some LAPACK libraries do not stop at NaN. A NaN always reaches the diagonal of its row.
         wrong = np.flatnonzero(~np.isfinite(diagonal.diagonal()))
         if minor or wrong.size:
             minor = minor or 1 + int(wrong[0])
@@ -511,7 +512,7 @@ class _Work:
         for other, columns in zip(blocks[1:], spans[1:], strict=True):
             came = kept[columns[0] - first : bottom - first, :width]
             self._take_away(other, columns, came, first, bottom)
-        # What is stored above the diagonal.
+        # Rows that are stored above the diagonal.
         kept[: start - first, :width] = 0
         for column in range(1, width):
             diagonal[:column, column] = 0
@@ -533,7 +534,10 @@ class _Work:
         columns: Span,
         height: int,
     ) -> None:
-        """Solve for columns of a tile below the diagonal, and take away what they add to later ones."""
+        """
+        Solve for columns of a tile below the diagonal, and subtract their contribution from later
+        ones.
+        """
         across, (start, stop) = blocks[-1], columns
         width, left = stop - start, spans[0][0]
         solved = blocks[0][:height, start - left : stop - left]

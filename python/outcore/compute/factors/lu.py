@@ -1,20 +1,21 @@
 """
 LU factorisation with partial pivoting of a matrix on disk.
 
-Problem. Each column needs all columns before it, whose rows later columns interchange; to interchange
-them where they are stored would read and write everything again for each panel.
-Idea. Left-looking: a panel of columns stays in memory while those before it come by. These stay
-stored in the order of rows that they had when they were factored: the rows of the panel are
-interchanged as the factors come by, group after group, and so are always in the order of what comes
-next. When all pivots are known, a last phase brings the rows below the diagonal into their final
+Problem. Each column depends on all columns before it, and later columns interchange their rows.
+Interchanging the stored rows would read and write everything again for each panel.
+Idea. Left-looking: a panel of columns stays in memory while the columns before it are streamed.
+These remain stored in the row order in which they were factored. The rows of the panel are
+interchanged as the factors are streamed, group after group, so they always have the order of the
+next group. After the last pivot, a last phase brings the rows below the diagonal into their final
 order, once.
 
-Invariants. The rows of U, and of L in the group of a pivot, are final when they are stored: if
-columns of the result lie in one piece, they go there, and only what is below them goes through a
-temporary array. Pivots are an array on disk: an interrupted job goes on with the panel that was under
-way.
+Invariants. The rows of U, and of L in the group of a pivot, are final when they are stored. If
+columns of the result are contiguous, they are stored there, and only the rows below them go through
+a temporary array. Pivots are an array on disk, so an interrupted job continues with the incomplete
+panel.
 
-Reference: Toledo and Gustavson 1996 (SOLAR); PASSION, the LU decomposition among its applications.
+Reference: Toledo and Gustavson 1996 (SOLAR); PASSION, which has LU decomposition among its
+applications.
 Bound: Kwasniewski et al., "On the parallel I/O optimality of linear algebra kernels" (2021).
 """
 
@@ -62,63 +63,60 @@ from outcore.errors import LinAlgError
 
 __all__ = ["BOUND", "PIVOT", "Factoring", "elements_again", "lu_factor"]
 
-#: Of the numbers of interchanged rows, as SciPy has them.
+#: Dtype of the pivots, as in SciPy.
 PIVOT = np.dtype(np.int32)
 
-#: What `elements_again` counts.
+#: Name of the bound that `elements_again` computes.
 BOUND = "2 n^3 / (3 sqrt(M)) - 2 M elements, Kwasniewski et al. 2021"
 
 
 @collective
 def lu_factor(a: Source, *, out: Any = None, **how: Any) -> tuple[DiskArray, NDArray[np.int32]]:
     """
-    LU factors of a matrix, with partial pivoting.
+    Compute the LU factors of a matrix, with partial pivoting.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(m, n)``.
+        Matrix, of shape ``(m, n)``.
     out
-        Where the factors go: a path, or an open array; or a tuple of this and where the pivots go. By
-        default a temporary array on disk, which goes away with its handle, and a NumPy array. Columns of
-        the factors lie in one piece if the format has a choice.
+        Destination of the factors, as in `outcore.compute.jobs.complete`, or a tuple of this and
+        the destination of the pivots. Default: a temporary array on disk, and a NumPy array.
+        Columns of the factors are contiguous if the format allows it.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     lu : DiskArray
-        Of shape ``(m, n)``: U in the upper triangle, and below it L without the ones of its diagonal.
-        float32, float64, complex64 or complex128, as `numpy.linalg` chooses it.
+        Factors, of shape ``(m, n)``: U in the upper triangle, and below it L without its unit
+        diagonal. Their dtype is float32, float64, complex64 or complex128, as in `numpy.linalg`.
     piv : numpy.ndarray
-        Of shape ``(min(m, n),)`` and dtype int32: row ``i`` was interchanged with row ``piv[i]``, one
-        after the other. `outcore.lu_solve` takes both, as does `scipy.linalg.lu_solve`.
+        Pivots, of shape ``(min(m, n),)`` and dtype int32: row ``i`` was interchanged with row
+        ``piv[i]``, one after the other. `outcore.lu_solve` and `scipy.linalg.lu_solve` take both
+        results.
 
     Raises
     ------
     LinAlgError
-        ``not-finite``: the matrix holds NaN or infinity. ``bad-shape``: it is no matrix.
-    UsageError
-        ``bad-dtype``: not a matrix that NumPy factors.
-    UnsupportedError
-        ``needs-scipy``: SciPy is not installed.
-    BudgetError
-        Not even two columns fit.
+        ``not-finite``: the matrix contains NaN or infinity. ``bad-shape``: `a` is not a matrix.
+    UsageError, UnsupportedError, BudgetError
+        See `outcore.compute.jobs.complete`. The budget must hold two columns.
 
     Warns
     -----
     RuntimeWarning
-        A pivot is zero: the matrix is singular. The factors are right, as those of SciPy are.
+        A pivot is zero: the matrix is singular. The factors are still correct, as those of SciPy
+        are.
 
     Notes
     -----
-    Memory: two columns at least; with little of it more is read. ``explain=True`` tells what is moved
-    beside what has to be. Collective with ``comm=``: a panel needs those before it, so one rank at a
-    time has work.
+    Memory: at least two columns; less memory means more reads. ``explain=True`` reports the bytes
+    moved and the lower bound. Collective with ``comm=``: a panel depends on the ones before it, so
+    one rank at a time has work.
 
-    Left-looking panels: Toledo, Gustavson, "The design and implementation of SOLAR, a portable library
-    for scalable out-of-core linear algebra computations" (1996).
+    Left-looking panels: Toledo, Gustavson, "The design and implementation of SOLAR, a portable
+    library for scalable out-of-core linear algebra computations" (1996).
 
     Examples
     --------
@@ -143,13 +141,19 @@ def lu_factor(a: Source, *, out: Any = None, **how: Any) -> tuple[DiskArray, NDA
 
 
 def elements_again(n: int, memory: float) -> float:
-    """Elements that have to be moved to factor a matrix of order `n` with memory for so many."""
+    """
+    Return the number of elements that factoring a matrix of order `n` must move with that much
+    memory.
+    """
     return 2 * n**3 / (3 * math.sqrt(memory)) - 2 * memory
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """From terms to a program: matrix, factors, pivots; columns and pivots between the phases."""
+    """
+    Planner of the factorisation: arrays are the matrix, factors, pivots; columns and pivots between
+    phases.
+    """
 
     m: int
     n: int
@@ -161,7 +165,7 @@ class _Plan:
         if not m or not n:
             return NOTHING
         result = Face(1)
-        # Parts of short columns would be written with all that is between them.
+        # Parts of short columns would be written together with everything between them.
         long = terms.infos[1] is None or m * size > 2 * terms.disk.gap
         apart = by_columns(terms, result) and long
         upper, lower = (result, Face(3)) if apart else (Face(3), Face(3))
@@ -199,34 +203,35 @@ class _Plan:
 @dataclass(frozen=True)
 class Factoring:
     """
-    The steps that factor. Buffers: the groups of a panel, columns that come by, their pivots, and
-    elements of another dtype.
+    Steps of the factorisation.
+
+    Buffers: the groups of a panel, streamed columns, their pivots, and elements of another dtype.
 
     Parameters
     ----------
     name
-        Of the operation.
+        Name of the operation.
     shape
-        Of the matrix.
+        Shape of the matrix.
     cut
-        Its columns in panels.
+        Division of its columns into panels.
     blas
-        For its dtype.
+        Routines for its dtype.
     given
-        The dtype that it has on disk.
+        Dtype of the matrix on disk.
     matrix
-        What is factored.
+        Matrix to factor.
     upper
-        Where U goes, and L in the groups of the diagonal.
+        Destination of U, and of L in the groups of the diagonal.
     lower
-        Where L goes; its rows as they were when the group was factored. If it is the same array as
-        `upper`, all of a column goes there.
+        Destination of L, with rows in the order in which the group was factored. If it is the same
+        array as `upper`, the whole column is stored there.
     pivots
         Number of the array of pivots.
     arrays
-        Names of all arrays, for people.
+        Names of all arrays, for messages.
     strict
-        A pivot that is zero is an error.
+        Whether a zero pivot is an error.
     """
 
     name: str
@@ -258,7 +263,7 @@ class Factoring:
         *,
         strict: bool = False,
     ) -> Factoring:
-        """With columns cut for these terms."""
+        """Make the steps, with the division of columns that suits these terms."""
         size, (m, n) = blas.dtype.itemsize, shape
         raw = 0 if matrices.same(given, blas.dtype) else given.itemsize
 
@@ -294,7 +299,7 @@ class Factoring:
 
     @property
     def method(self) -> str:
-        """In words."""
+        """Human-readable method."""
         cut = self.cut
         return (
             f"left-looking by panels of {min(cut.width, cut.count)} columns in {cut.groups} groups, "
@@ -303,18 +308,18 @@ class Factoring:
 
     @property
     def least(self) -> int:
-        """How many pivots there are."""
+        """Number of pivots."""
         return min(self.shape)
 
     def units_before(self, panel: int) -> int:
-        """Units of L before a panel."""
+        """Count the units of L before a panel."""
         m, group = self.shape[0], self.cut.group
-        # Units that begin below the last row have no L.
+        # Units that begin after the last row have no L.
         ending = min(panel * self.cut.width, self.cut.count, -(-m // group) * group)
         return self.cut.units_in(ending)
 
     def schedule(self) -> Schedule:
-        """All steps."""
+        """Make the schedule of all steps."""
         cut, dtype, m = self.cut, self.blas.dtype, self.shape[0]
         buffers = [Buffer(m * cut.group, dtype, "F", kept=True) for _ in range(cut.groups)]
         buffers.append(Buffer(m * cut.unit, dtype, "F", copies=cut.copies))
@@ -334,7 +339,7 @@ class Factoring:
         )
 
     def step(self, number: int) -> Step:
-        """Step `number` of all."""
+        """Return step `number` of all steps."""
         panel = bisect.bisect_right(self.begins, number) - 1
         k, groups = number - self.begins[panel], self.cut.groups_of(panel)
         if k < groups:
@@ -423,15 +428,15 @@ class Factoring:
             work=operations(max(int(work), 0), self.blas.dtype),
         )
 
-    # Kernels: blocks of groups first; `spans` are the columns of these.
+    # Kernels: blocks of groups are the first arguments; `spans` are their columns.
 
     def check(self, blocks: Sequence[NDArray[Any]], columns: Span) -> None:
-        """No NaN and no infinity may come in: all rows would be lost."""
+        """Raise for NaN or infinity, which would spoil all rows."""
         kept = blocks[0][:, : columns[1] - columns[0]]
         matrices.columns_finite(self.name, "the matrix", kept, (0, columns[0]))
 
     def begin(self, blocks: Sequence[NDArray[Any]], columns: Span) -> None:
-        """Cast what was loaded."""
+        """Cast the loaded columns."""
         kept, raw = blocks
         np.copyto(kept[:, : raw.shape[1]], raw, casting="unsafe")
         self.check(blocks, columns)
@@ -439,7 +444,7 @@ class Factoring:
     def update(
         self, blocks: Sequence[NDArray[Any]], spans: Sequence[Span], first: int, group: int
     ) -> None:
-        """Interchange rows as the group that comes by did, and take away what it adds."""
+        """Apply the row interchanges of the streamed group, and subtract its contribution."""
         came = blocks[len(spans)]
         for kept, (start, stop) in zip(blocks, spans, strict=False):
             columns = kept[:, : stop - start]
@@ -448,7 +453,7 @@ class Factoring:
             self.blas.eliminate(columns[first:], came)
 
     def factorise(self, blocks: Sequence[NDArray[Any]], spans: Sequence[Span], pivots: int) -> None:
-        """Factor a group, and take away what it adds to the later ones."""
+        """Factor a group, and subtract its contribution from the later ones."""
         if not pivots:
             return
         start, stop = spans[0]
@@ -476,7 +481,7 @@ class Factoring:
             start = stop
 
     def singular(self, column: int) -> None:
-        """A pivot is zero: nothing to eliminate with, and the factors are right."""
+        """Handle a zero pivot: there is nothing to eliminate, and the factors are correct."""
         if not self.strict:
             warnings.warn(
                 f"{self.name}: pivot {column} is exactly zero, the matrix is singular",
@@ -500,7 +505,7 @@ def _seconds(
     *,
     apart: bool,
 ) -> float:
-    """What factoring with these panels takes, roughly."""
+    """Estimate the time for factoring with these panels."""
     (m, n), size, least = shape, dtype.itemsize, min(shape)
     before = np.minimum(np.arange(0, n, cut.width, dtype=float), least)
     panels = len(before)
@@ -509,19 +514,22 @@ def _seconds(
     loads = n if terms.order(0) == "F" else m * panels * cut.groups
     once = m * n * given + m * n * size * (1 if apart else 2)
     work = m * n * least - (m + n) * least**2 / 2 + least**3 / 3
-    # Groups are factored at three quarters of the speed of products.
+    # Factoring a group has three quarters of the speed of products.
     work += m * least * cut.group / 6
     steps = int(units + panels * 2 * cut.groups)
     seconds = overlapped(terms, dtype, work, cut, pieces + loads + n, words * size + once, steps)
-    # The first panel is loaded while there is nothing to compute. Between two panels the last group is
-    # stored, and the next one loaded into its memory.
+    # Nothing can be computed while the first panel is loaded. Between two panels, the last group is
+    # stored and the next one loaded into its memory.
     width = min(cut.width, n)
     seconds += terms.disk.seconds(loads // panels, m * width * given)
     return seconds + terms.disk.seconds(int((loads + n) / cut.groups), int(once / cut.groups))
 
 
 class _LastPhase:
-    """Rows of L in their final order, into the result; with them U, if it is not there."""
+    """
+    Last phase: rows of L in their final order, into the result, and U if it is not stored there
+    yet.
+    """
 
     def __init__(self, work: Factoring, room: int, result: Face, of: int) -> None:
         self.work, self.result = work, result
@@ -539,7 +547,7 @@ class _LastPhase:
             raise TooLittle(each)
         self.steps = -(-n // self.width)
         if self.apart:
-            # The last group with rows below it.
+            # Last group with rows below it.
             below = min(m - 1, n - 1) // group
             self.steps = below + (work.cut.of_group(below)[1] < m)
 
@@ -550,7 +558,7 @@ class _LastPhase:
             Buffer(most, work.blas.dtype, "F", copies=self.copies),
             Buffer(work.least, PIVOT, copies=self.copies),
         )
-        # The pivots too, if nothing else is left.
+        # At least one step, which stores the pivots.
         steps = max(self.steps, 1)
         return Schedule(
             work.name,
@@ -580,7 +588,7 @@ class _LastPhase:
         return Step(blocks, loads, stores, 0, (columns, first))
 
     def interchange(self, blocks: Sequence[NDArray[Any]], columns: Span, first: int) -> None:
-        """As the groups after that of each column did."""
+        """Interchange rows as the groups after that of each column did."""
         if len(blocks) == 1:
             return
         self.work.reorder(blocks[1], blocks[0], columns, first)

@@ -1,4 +1,4 @@
-"""Operands of linear algebra: which shapes and dtypes there are, and what is said of others."""
+"""Operands of linear algebra: valid shapes and dtypes, and errors for others."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ __all__ = ["columns_finite", "computed", "finite", "fit", "matrix", "same", "squ
 
 
 def same(given: np.dtype[Any], used: np.dtype[Any]) -> bool:
-    """Whether elements can be loaded as they are, but for the order of their bytes."""
+    """Return whether elements can be loaded unchanged, except for their byte order."""
     return given.newbyteorder("=") == used
 
 
 def computed(name: str, *arrays: Any) -> np.dtype[Any]:
     """
-    The dtype that an operation computes in.
+    Return the dtype of the computation.
 
     Parameters
     ----------
     name
-        Of the operation.
+        Name of the operation.
     arrays
-        Its operands.
+        Operands.
     """
     dtype = working_dtype(*(one.dtype for one in arrays))
     if dtype is None:
@@ -41,7 +41,7 @@ def computed(name: str, *arrays: Any) -> np.dtype[Any]:
 
 
 def finite(name: str, r: NDArray[Any]) -> None:
-    """Refuse what came of NaN and infinity: a small matrix that stands for the one on disk."""
+    """Raise if a small matrix, computed from the one on disk, contains NaN or infinity."""
     if not np.isfinite(r).all():
         raise LinAlgError(
             f"{name}: an operand holds NaN or infinity, or elements so large that their squares "
@@ -51,7 +51,7 @@ def finite(name: str, r: NDArray[Any]) -> None:
 
 
 def matrix(name: str, array: Any) -> tuple[int, int]:
-    """The shape of an operand that has to be a matrix."""
+    """Return the shape of an operand; raise if it is not a matrix."""
     if array.ndim != 2:
         raise LinAlgError(
             f"{name}: {array.path!r} has {array.ndim} axes, a matrix has 2; stacks are done one by one",
@@ -66,20 +66,20 @@ def columns_finite(
     name: str, what: str, block: NDArray[Any], first: tuple[int, int], *, turned: bool = False
 ) -> None:
     """
-    Refuse NaN and infinity in some columns, without memory for a mask of them all.
+    Raise for NaN and infinity in some columns, without memory for a mask of all of them.
 
     Parameters
     ----------
     name
-        Of the operation.
+        Name of the operation.
     what
-        What they are part of, for the message.
+        Name of the matrix, for the message.
     block
-        The columns.
+        Columns.
     first
         Row and column of their first element.
     turned
-        They are those of the transposed matrix.
+        Whether they are columns of the transposed matrix.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(block.sum()):
@@ -97,7 +97,7 @@ def columns_finite(
 
 
 def fit(name: str, rows: int, sides: Any) -> None:
-    """Refuse right-hand sides that are none of a matrix of so many rows."""
+    """Raise unless right-hand sides fit a matrix with that many rows."""
     if sides.ndim not in (1, 2) or sides.shape[0] != rows:
         raise LinAlgError(
             f"{name}: right-hand sides of shape {tuple(sides.shape)} do not fit a matrix of {rows} "
@@ -108,7 +108,7 @@ def fit(name: str, rows: int, sides: Any) -> None:
 
 
 def square(name: str, array: Any) -> np.dtype[Any]:
-    """The dtype that an operation on a square matrix computes in."""
+    """Return the dtype of the computation for an operation on a square matrix."""
     rows, columns = matrix(name, array)
     if rows != columns:
         raise LinAlgError(

@@ -1,18 +1,19 @@
 """
-Matrices by panels of columns: how wide, and how they are loaded and stored.
+Matrices by panels of columns: panel widths, loads and stores.
 
-Problem. A factorisation computes with a panel of columns that stays in memory, while the panels before
-it come by. How much memory is for the panel, and how much for what comes by, decides how often
-everything is read, how fast products are, and how long the processor waits between two panels.
-Idea. A panel is made of groups of columns, each a buffer of its own: while the last groups of a panel
-are computed the first ones of the next panel are loaded, into memory that is free by then. What comes
-by comes in units of columns. All that fit are compared by what they would take.
+Problem. A factorisation computes with a panel of columns that stays in memory, while the panels
+before it are streamed. The division of memory between the panel and the streamed columns determines
+how often everything is read, how fast products are, and how long the processor waits between two
+panels.
+Idea. A panel consists of groups of columns with a separate buffer each: while the last groups of a
+panel are computed, the first groups of the next panel are loaded into memory that is already free.
+Columns are streamed in units. All divisions that fit are compared by their estimated time.
 
-Invariants. Columns of a group, and of a unit, are found by arithmetic. The cut follows from shapes,
-layouts, memory and the figures of the disk, not from a clock.
+Invariants. Columns of a group, and of a unit, are found by arithmetic. The division follows from
+shapes, layouts, memory and the measured speed of the disk, not from a clock.
 
-Reference: Toledo and Gustavson, "The design and implementation of SOLAR, a portable library for scalable
-out-of-core linear algebra computations" (1996), for left-looking panels.
+Reference: Toledo and Gustavson, "The design and implementation of SOLAR, a portable library for
+scalable out-of-core linear algebra computations" (1996), for left-looking panels.
 """
 
 from __future__ import annotations
@@ -42,26 +43,26 @@ __all__ = [
 
 Span = tuple[int, int]
 
-#: What is done with matrices that have no elements.
+#: Program for matrices without elements.
 NOTHING = Program((), "there is nothing to compute", Bound(0, "nothing"))
 
 
 def span(start: int, stop: int) -> slice:
-    """Indices from `start` to `stop`, as sections have them."""
+    """Return the slice from `start` to `stop`, as sections have it."""
     return slice(start, max(start, stop))
 
 
 @dataclass(frozen=True, slots=True)
 class Face:
     """
-    A matrix among the arrays of a program.
+    Matrix among the arrays of a program.
 
     Parameters
     ----------
     number
-        Of the array.
+        Number of the array.
     turned
-        The array is the transposed matrix.
+        Whether the array is the transposed matrix.
     """
 
     number: int
@@ -71,16 +72,16 @@ class Face:
         return (span(*columns), span(*rows)) if self.turned else (span(*rows), span(*columns))
 
     def load(self, rows: Span, columns: Span, block: int, at: Section | None = None) -> Load:
-        """Rows and columns of the matrix, into a block or a part of it."""
+        """Load rows and columns of the matrix into a block or a part of it."""
         return Load(self.number, self._section(rows, columns), block, at, self._axes)
 
     def store(self, rows: Span, columns: Span, block: int, at: Section | None = None) -> Store:
-        """Rows and columns of the matrix, out of a block or a part of it."""
+        """Store rows and columns of the matrix from a block or a part of it."""
         return Store(self.number, self._section(rows, columns), block, at, self._axes)
 
     @property
     def across(self) -> Face:
-        """The transposed matrix."""
+        """Return the transposed matrix."""
         return Face(self.number, not self.turned)
 
     @property
@@ -89,7 +90,10 @@ class Face:
 
 
 def by_columns(terms: Terms, face: Face) -> bool:
-    """Whether columns of a matrix lie in one piece, so that any of them can be read again cheaply."""
+    """
+    Return whether columns of a matrix are contiguous, so that any of them can be read again
+    cheaply.
+    """
     side = terms.side(face.number)
     if side is None:
         return True
@@ -97,7 +101,7 @@ def by_columns(terms: Terms, face: Face) -> bool:
 
 
 def multiple(terms: Terms, face: Face) -> int:
-    """How many columns of a matrix belong together, as its chunks have them."""
+    """Return the number of columns that share chunks of a matrix."""
     side = terms.side(face.number)
     if side is None or side.chunks is None:
         return 1
@@ -107,20 +111,21 @@ def multiple(terms: Terms, face: Face) -> int:
 @dataclass(frozen=True, slots=True)
 class Columns:
     """
-    Columns in panels of groups, and in units.
+    Division of columns into panels of groups, and into units.
 
     Parameters
     ----------
     count
-        How many columns there are.
+        Number of columns.
     group
         Columns of a group.
     groups
         Groups of a panel.
     unit
-        Columns that come by together; a group has a whole number of units, the last one narrower.
+        Columns that are streamed together. A group has a whole number of units; the last unit may
+        be narrower.
     copies
-        Units in memory at once.
+        Number of units in memory at the same time.
     """
 
     count: int
@@ -131,34 +136,34 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """Columns of a panel."""
+        """Number of columns of a panel."""
         return self.group * self.groups
 
     @property
     def panels(self) -> int:
-        """How many panels there are."""
+        """Number of panels."""
         return -(-self.count // self.width)
 
     def panel(self, number: int) -> Span:
-        """Columns of a panel."""
+        """Return the columns of a panel."""
         return number * self.width, min((number + 1) * self.width, self.count)
 
     def groups_of(self, panel: int) -> int:
-        """How many groups a panel has."""
+        """Count the groups of a panel."""
         start, stop = self.panel(panel)
         return -(-(stop - start) // self.group)
 
     def of_group(self, number: int) -> Span:
-        """Columns of a group, counted over all panels."""
+        """Return the columns of a group, counted over all panels."""
         return number * self.group, min((number + 1) * self.group, self.count)
 
     def units_in(self, columns: int) -> int:
-        """How many units the first columns have, if these are whole groups or all."""
+        """Count the units in the first columns, if these are whole groups or all columns."""
         whole, rest = divmod(columns, self.group)
         return whole * -(-self.group // self.unit) + -(-rest // self.unit)
 
     def of_unit(self, number: int) -> tuple[int, Span]:
-        """The group of a unit, and its columns."""
+        """Return the group of a unit, and its columns."""
         group, within = divmod(number, -(-self.group // self.unit))
         start, stop = self.of_group(group)
         first = start + within * self.unit
@@ -171,17 +176,17 @@ _UNITS = (1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024)
 
 def candidates(count: int, most: Callable[[int, int, int], int], of: int = 1) -> Iterator[Columns]:
     """
-    Ways to cut columns.
+    Yield possible divisions of columns.
 
     Parameters
     ----------
     count
-        How many columns there are.
+        Number of columns.
     most
-        How many columns a panel may have, if units have so many columns and so many copies, and the
-        panel so many groups.
+        Function from the columns of a unit, the number of its copies and the groups of a panel to
+        the maximum number of columns of a panel.
     of
-        Groups have a multiple of so many columns, if they can.
+        Number of which group widths are multiples, if possible.
     """
     for unit in _UNITS:
         for copies in (2, 1):
@@ -211,22 +216,22 @@ def overlapped(
     steps: int,
 ) -> float:
     """
-    Seconds of products and transfers that go on at the same time, roughly.
+    Estimate the seconds of products and transfers that overlap.
 
     Parameters
     ----------
     terms
-        With the processors and the disk.
+        Terms with the processors and the disk.
     dtype
-        That is computed in.
+        Dtype of the computation.
     multiplications
-        With an addition each.
+        Number of multiplications, with one addition each.
     cut
-        Groups are what products have, units what they take away at once.
+        Division of columns: groups are the size of products, units are subtracted in one product.
     requests, nbytes
-        Of the transfers.
+        Requests and bytes of the transfers.
     steps
-        How many steps there are.
+        Number of steps.
     """
     inner = min(cut.unit, cut.group)
     speed = assumed_costs.estimate_panel_rate(dtype, terms.cores, inner, cut.group)
@@ -238,14 +243,14 @@ def overlapped(
 
 def _once(terms: Terms, arrays: Mapping[int, int]) -> tuple[int, bool]:
     """
-    Bytes of arrays that are on disk, and whether all are.
+    Return the bytes to move of arrays on disk, and whether all arrays are on disk.
 
     Parameters
     ----------
     terms
-        With their layouts.
+        Terms with their layouts.
     arrays
-        For each array what has to be moved of it.
+        Bytes to move of each array.
     """
     on_disk = [n for n in arrays if terms.infos[n] is not None]
     return sum(arrays[n] for n in on_disk), len(on_disk) == len(arrays)
@@ -255,20 +260,21 @@ def larger(
     terms: Terms, arrays: Mapping[int, int], itemsize: int, again: float, name: str
 ) -> Bound:
     """
-    The larger one of: all once, and what a memory of this size has to move of the elements between.
+    Return the larger bound: all arrays once, or the elements that a memory of this size must move
+    between.
 
     Parameters
     ----------
     terms
-        With the memory.
+        Terms with the memory.
     arrays
-        For each input and result what has to be moved of it.
+        Bytes to move of each input and result.
     itemsize
-        Bytes of an element that is computed with.
+        Bytes of an element in the computation.
     again
         Elements of the other bound.
     name
-        Of the other bound.
+        Name of the other bound.
     """
     least, all_on_disk = _once(terms, arrays)
     other = int(again * itemsize) if all_on_disk else 0

@@ -1,9 +1,11 @@
 """
 QR, least squares and singular values of tall matrices on disk.
 
-Problem. Data with few columns and more rows than memory: regressions, principal components.
-Idea. All three are the tree of `outcore.compute.factors.tall` with another root: R itself; the least
-squares problem of R and of the right-hand sides, which are further columns; or the singular values of R.
+Problem. The data has few columns and more rows than fit in memory: regressions, principal
+components.
+Idea. All three use the tree of `outcore.compute.factors.tall` with different roots: R itself; the
+least squares problem of R and the right-hand sides, which are additional columns; or the singular
+values of R.
 
 Reference: as `outcore.compute.factors.tall`; Golub, Van Loan, "Matrix Computations", 4th edition,
 sections 5.3 and 8.6.3 (singular values by R).
@@ -40,50 +42,48 @@ __all__ = ["lstsq", "qr", "svd"]
 @collective
 def qr(a: Source, mode: str = "reduced", *, out: Any = None, **how: Any) -> Any:
     """
-    QR factors of a tall matrix.
+    Compute the QR factors of a tall matrix.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(m, n)``. With more columns than half of the
-        rows it has to fit in memory.
+        Matrix, of shape ``(m, n)``. It must fit in memory if it has more than half as many columns
+        as rows.
     mode
-        ``"reduced"``: Q and R, with ``k = min(m, n)`` columns and rows; ``"r"``: R only.
+        ``"reduced"``: Q and R, with ``k = min(m, n)`` columns and rows. ``"r"``: only R.
     out
-        Where Q goes: a path, or an open array; or a tuple of this and where R goes; with mode ``"r"``
-        where R goes. By default a temporary array on disk, which goes away with its handle, and a NumPy
-        array.
+        Destination of Q, as in `outcore.compute.jobs.complete`, or a tuple of this and the
+        destination of R. With mode ``"r"``, destination of R. Default: a temporary array on disk,
+        and a NumPy array.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new arrays;
-        see `outcore.compute.jobs.complete`.
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     Q : DiskArray
-        Of shape ``(m, k)``, its columns orthonormal. Not with mode ``"r"``.
+        Matrix of shape ``(m, k)`` with orthonormal columns. Not with mode ``"r"``.
     R : numpy.ndarray
-        Of shape ``(k, n)``, upper triangular. float32, float64, complex64 or complex128, as
-        `numpy.linalg.qr` chooses it. Signs of its rows are those of the tree, which depends on the
-        memory.
+        Upper triangular matrix of shape ``(k, n)``. Its dtype is float32, float64, complex64 or
+        complex128, as in `numpy.linalg.qr`. The signs of its rows depend on the tree, and thus on
+        the memory.
 
     Raises
     ------
     LinAlgError
-        ``not-finite``: the matrix holds NaN or infinity. ``bad-shape``: it is no matrix.
+        ``not-finite``: the matrix contains NaN or infinity. ``bad-shape``: `a` is not a matrix.
     UsageError
-        ``bad-dtype``: not a matrix that NumPy factors. ``bad-option``: an unknown mode.
-    UnsupportedError
-        ``needs-scipy``: SciPy is not installed.
+        ``bad-option``: the mode is unknown. Others, and UnsupportedError: see
+        `outcore.compute.jobs.complete`.
     BudgetError
-        Blocks of twice as many rows as columns do not fit.
+        Blocks with twice as many rows as columns do not fit.
 
     Notes
     -----
-    Memory: about ten times that of R. The rows are read once for R and once more for Q. Collective with
-    ``comm=``: ranks share the blocks of rows.
+    Memory: about ten times the size of R. The rows are read once for R and once more for Q.
+    Collective with ``comm=``: ranks share the blocks of rows.
 
-    A tree of blocks: Demmel, Grigori, Hoemmen, Langou, "Communication-optimal parallel and sequential QR
-    and LU factorizations" (2012).
+    A tree of blocks: Demmel, Grigori, Hoemmen, Langou, "Communication-optimal parallel and
+    sequential QR and LU factorizations" (2012).
 
     Examples
     --------
@@ -125,52 +125,50 @@ def svd(
     **how: Any,
 ) -> Any:
     """
-    Singular values, and vectors, of a tall or a wide matrix.
+    Compute the singular values, and vectors, of a tall or a wide matrix.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(m, n)``. With a side longer than half of the
-        other one it has to fit in memory.
+        Matrix, of shape ``(m, n)``. It must fit in memory if the shorter side is longer than half
+        of the other one.
     full_matrices
-        Only False: ``min(m, n)`` vectors on each side.
+        Must be False: ``min(m, n)`` vectors on each side.
     compute_uv
-        Vectors too.
+        Whether to compute vectors.
     out
-        Where the longer side's vectors go: a path, or an open array; or a tuple for u, s and vh; without
-        vectors where s goes. By default temporary arrays on disk, which go away with their handles, and
-        NumPy arrays for what is small.
+        Destination of the vectors of the longer side, as in `outcore.compute.jobs.complete`, or a
+        tuple for u, s and vh. Without vectors, destination of s. Default: temporary arrays on disk,
+        and NumPy arrays for small results.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new arrays;
-        see `outcore.compute.jobs.complete`.
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     u : DiskArray or numpy.ndarray
-        Of shape ``(m, k)`` with ``k = min(m, n)``; a NumPy array if the matrix is wide.
+        Matrix of shape ``(m, k)`` with ``k = min(m, n)``; a NumPy array if `a` is wide.
     s : numpy.ndarray
-        Of shape ``(k,)``, descending.
+        Singular values, of shape ``(k,)``, descending.
     vh : numpy.ndarray or DiskArray
-        Of shape ``(k, n)``; on disk if the matrix is wide.
+        Matrix of shape ``(k, n)``; on disk if `a` is wide.
 
     Raises
     ------
     LinAlgError
-        ``not-finite``: the matrix holds NaN or infinity. ``bad-shape``: it is no matrix.
+        ``not-finite``: the matrix contains NaN or infinity. ``bad-shape``: `a` is not a matrix.
     UsageError
-        ``bad-dtype``. ``bad-option``: ``full_matrices=True``.
-    UnsupportedError
-        ``needs-scipy``: SciPy is not installed.
+        ``bad-option``: ``full_matrices=True``. Others, and UnsupportedError: see
+        `outcore.compute.jobs.complete`.
     BudgetError
-        Blocks of twice as many rows as columns do not fit.
+        Blocks with twice as many rows as columns do not fit.
 
     Notes
     -----
-    Memory: about sixteen times that of vh. The rows are read once for s and vh, and once more for u.
-    Collective with ``comm=``: ranks share the blocks of rows.
+    Memory: about sixteen times the size of vh. The rows are read once for s and vh, and once more
+    for u. Collective with ``comm=``: ranks share the blocks of rows.
 
-    Singular values by R: Golub, Van Loan, "Matrix Computations", 4th edition, section 8.6.3; the tree of
-    blocks as `outcore.qr`.
+    Singular values by R: Golub, Van Loan, "Matrix Computations", 4th edition, section 8.6.3; the
+    tree of blocks as in `outcore.qr`.
 
     Examples
     --------
@@ -210,55 +208,53 @@ def svd(
 @collective
 def lstsq(a: Source, b: Source, rcond: float | None = None, *, out: Any = None, **how: Any) -> Any:
     """
-    Least squares solution of a tall system of linear equations.
+    Compute the least squares solution of a tall system of linear equations.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(m, n)``. With more columns than half of the
-        rows it has to fit in memory.
+        Matrix, of shape ``(m, n)``. It must fit in memory if it has more than half as many columns
+        as rows.
     b
-        Right-hand sides, of shape ``(m,)`` or ``(m, p)``, few of them.
+        Right-hand sides, of shape ``(m,)`` or ``(m, p)`` with a small `p`.
     rcond
-        Singular values below this times the largest one count as zero; by default the precision of the
-        dtype times ``max(m, n)``, and with -1 the precision.
-    out
-        Where the solution goes: a path, an open array, or a NumPy array. By default a NumPy array.
-    how
-        ``memory``, ``progress``, ``explain``; see `outcore.compute.jobs.complete`.
+        Singular values less than this times the largest one count as zero. Default: the precision
+        of the dtype times ``max(m, n)``. -1: the precision.
+    out, how
+        See `outcore.compute.jobs.complete`; without `out`, the solution is a NumPy array. Of the
+        options only ``memory``, ``progress``, ``explain`` and ``comm``.
 
     Returns
     -------
     x : numpy.ndarray
-        Of shape ``(n,)`` or ``(n, p)``: of all that make ``|b - a x|`` least the shortest one.
+        Solution, of shape ``(n,)`` or ``(n, p)``: the shortest one of all that minimise ``|b - a
+        x|``.
     residuals : numpy.ndarray
-        Of shape ``(p,)`` or ``(1,)``: the squares of these; of shape ``(0,)`` if the rank is less than
-        `n`, or there are no more rows than columns.
+        Squares of these minima, of shape ``(p,)`` or ``(1,)``. The shape is ``(0,)`` if the rank is
+        less than `n`, or if there are no more rows than columns.
     rank : int
-        Of `a`.
+        Rank of `a`.
     s : numpy.ndarray
-        The singular values of `a`, of shape ``(min(m, n),)``.
+        Singular values of `a`, of shape ``(min(m, n),)``.
 
     Raises
     ------
     LinAlgError
-        ``not-finite``: an operand holds NaN or infinity. ``bad-shape``: not a matrix, or `b` does not
-        fit it.
-    UsageError
-        ``bad-dtype``: not operands that NumPy solves with.
-    UnsupportedError
-        ``needs-scipy``: SciPy is not installed.
+        ``not-finite``: an operand contains NaN or infinity. ``bad-shape``: `a` is not a matrix, or
+        `b` does not fit it.
+    UsageError, UnsupportedError
+        See `outcore.compute.jobs.complete`.
     BudgetError
-        Blocks of twice as many rows as `a` and `b` have columns do not fit.
+        Blocks with twice as many rows as `a` and `b` have columns do not fit.
 
     Notes
     -----
-    Memory: about ten times the square of the columns. The rows are read once. Collective with ``comm=``:
-    ranks share the blocks of rows. With ``explain=True`` `Planned.run` returns arrays of fixed shapes:
-    `rank` of shape ``(1,)``, and `residuals` in any case.
+    Memory: about ten times the square of the number of columns. The rows are read once. Collective
+    with ``comm=``: ranks share the blocks of rows. With ``explain=True``, `Planned.run` returns
+    arrays of fixed shapes: `rank` of shape ``(1,)``, and always `residuals`.
 
-    Least squares by R: Golub, Van Loan, "Matrix Computations", 4th edition, section 5.3; the tree of
-    blocks as `outcore.qr`.
+    Least squares by R: Golub, Van Loan, "Matrix Computations", 4th edition, section 5.3; the tree
+    of blocks as in `outcore.qr`.
 
     Examples
     --------
@@ -303,7 +299,7 @@ def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """QR or singular values. Arrays are the matrix and the results."""
+    """Planner of QR or singular values: arrays are the matrix and the results."""
 
     name: str
     shape: tuple[int, int]
@@ -314,9 +310,9 @@ class _Plan:
     def __call__(self, terms: Terms) -> Program:
         m, n = self.shape
         if not m or not n:
-            # What the results hold then: nothing.
+            # The results are empty then.
             return Program((), "there is nothing to compute", Bound(0, "nothing"))
-        # A wide matrix has the singular values of its transposed one.
+        # A wide matrix has the singular values of its transpose.
         turned = self.name == "svd" and m < n
         if turned:
             m, n = n, m
@@ -325,7 +321,7 @@ class _Plan:
             root = Root(_copy, ((1 + self.vectors, (k, n), dtype),))
             q = Face(1) if self.vectors else None
         elif self.vectors:
-            # u and vh change places.
+            # u and vh are exchanged.
             last = (1 if turned else 3, (k, k), dtype)
             root = Root(_Singular(turned), ((2, (k,), _real(dtype)), last), 8 * k * k)
             q = Face(3 if turned else 1, turned)
@@ -344,7 +340,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _LeastSquares:
-    """Arrays are the matrix, the right-hand sides, and four small results."""
+    """Planner of least squares: arrays are the matrix, the right-hand sides, and four small results."""
 
     shape: tuple[int, int, int]
     vector: bool
@@ -362,7 +358,7 @@ class _LeastSquares:
             Part(Face(0), self.given[0], (0, n)),
             Part(Face(1), self.given[1], (n, n + p), self.vector),
         )
-        # Without columns to solve with, what is left is all of the right-hand sides.
+        # Without columns to solve with, the residuals are those of the whole right-hand sides.
         parts = tuple(one for one in both if one.columns[0] < one.columns[1])
         root = Root(
             self.solve,
@@ -381,7 +377,7 @@ class _LeastSquares:
         return Program(tall.phases(), tall.method, bound, tall.temporaries)
 
     def solve(self, r: NDArray[Any], small: list[NDArray[Any]], above: NDArray[Any] | None) -> None:
-        """The same problem with R for the matrix: lengths are as before."""
+        """Solve the same problem with R as the matrix: lengths are unchanged."""
         x, residuals, rank, s = small
         matrices.finite("lstsq", r)
         _, n, p = self.shape
@@ -406,7 +402,7 @@ def _singular_values(
 
 @dataclass(frozen=True, slots=True)
 class _Singular:
-    """Singular values of R; the vectors before it go before Q."""
+    """Singular values of R; their left vectors multiply Q from the right."""
 
     turned: bool
 

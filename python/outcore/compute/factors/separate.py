@@ -1,11 +1,12 @@
 """
-LU factors of a matrix on disk as arrays of their own.
+LU factors of a matrix on disk as separate arrays.
 
-Problem. `outcore.lu_factor` gives both factors in one array and interchanges of rows, as LAPACK does;
-who wants L, U and the permutation would have to cut them apart by hand, with rows in their final order.
-Idea. The columns are factored into a temporary array, where rows of L stay as they were when their group
-was factored. A last phase reads each column once, brings its rows into their final order, and stores
-what is above the diagonal in one array and what is below it in another.
+Problem. `outcore.lu_factor` returns both factors in one array, and interchanges of rows, as LAPACK
+does. Users who want L, U and the permutation would have to separate them, with rows in their final
+order.
+Idea. The columns are factored into a temporary array, where rows of L keep the order in which their
+group was factored. A last phase reads each column once, brings its rows into their final order, and
+stores the part above the diagonal in one array and the part below it in another.
 
 Invariants. Pivots and the temporary array are durable before the last phase begins.
 
@@ -45,54 +46,51 @@ def lu(
     a: Source, permute_l: bool = False, *, p_indices: bool = False, out: Any = None, **how: Any
 ) -> Any:
     """
-    LU factors of a matrix with partial pivoting, as arrays of their own.
+    Compute the LU factors of a matrix with partial pivoting, as separate arrays.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(m, n)``.
+        Matrix, of shape ``(m, n)``.
     permute_l
-        Return ``p l`` in the place of both: a matrix whose rows are in the order of those of `a`.
+        Return ``p l`` instead of both: a matrix whose rows have the order of the rows of `a`.
     p_indices
-        Return the permutation as indices of rows, with ``a = l[p] u``, not as a matrix of ``m`` rows and
-        columns. `permute_l` goes before it.
+        Return the permutation as indices of rows, with ``a = l[p] u``, instead of a matrix of ``m``
+        rows and columns. `permute_l` takes precedence.
     out
-        Where results go: None, or a tuple with a path, an open array or None for each of them. By
-        default temporary arrays on disk, which go away with their handles; indices are a NumPy array.
+        None, or a tuple with one destination or None for each result. Default: temporary arrays on
+        disk, and a NumPy array for indices.
     how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new arrays;
-        see `outcore.compute.jobs.complete`.
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     p : DiskArray or numpy.ndarray
-        The permutation, ``a = p l u``: of shape ``(m, m)``, real, or indices of shape ``(m,)``. Not with
-        `permute_l`.
+        Permutation, ``a = p l u``: real, of shape ``(m, m)``, or indices of shape ``(m,)``. Not
+        with `permute_l`.
     l : DiskArray
-        Lower triangular with a diagonal of ones, or its rows permuted; of shape ``(m, min(m, n))``.
+        Lower triangular matrix with a unit diagonal, of shape ``(m, min(m, n))``; its rows are
+        permuted with `permute_l`.
     u : DiskArray
-        Upper triangular, of shape ``(min(m, n), n)``.
+        Upper triangular matrix, of shape ``(min(m, n), n)``.
 
     Raises
     ------
     LinAlgError
-        ``not-finite``: the matrix holds NaN or infinity. ``bad-shape``: it is no matrix.
-    UsageError
-        ``bad-dtype``: not a matrix that NumPy factors. ``bad-out``: not one place for
-        each result.
-    UnsupportedError
-        ``needs-scipy``: SciPy is not installed.
-    BudgetError
-        Not even three columns fit.
+        ``not-finite``: the matrix contains NaN or infinity. ``bad-shape``: `a` is not a matrix.
+    UsageError, UnsupportedError, BudgetError
+        See `outcore.compute.jobs.complete`. ``bad-out``: `out` does not have one destination for
+        each result. The budget must hold three columns.
 
     Warns
     -----
     RuntimeWarning
-        A pivot is zero: the matrix is singular. The factors are right, as those of SciPy are.
+        A pivot is zero: the matrix is singular. The factors are still correct, as those of SciPy
+        are.
 
     Notes
     -----
-    Memory: three columns at least. A temporary array on disk takes as much as `a`. Serial.
+    Memory: at least three columns. A temporary array on disk is as large as `a`. Serial.
 
     Left-looking panels: Toledo, Gustavson 1996 (see `outcore.lu_factor`).
 
@@ -110,7 +108,7 @@ def lu(
         m, n = matrices.matrix("lu", matrix)
         dtype = matrices.computed("lu", matrix)
         k, columns = min(m, n), {"order": "F"}
-        rows = m if k else 0  # as SciPy has it: nothing was interchanged
+        rows = m if k else 0  # as in SciPy: no rows were interchanged
         parts = (
             Result((m, k), dtype, kept=columns, source=matrix.path),
             Result((k, n), dtype, kept=columns, source=matrix.path),
@@ -135,7 +133,7 @@ def lu(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Arrays are the matrix, the results; columns and pivots between the phases."""
+    """Planner: arrays are the matrix, the results; columns and pivots between the phases."""
 
     shape: tuple[int, int]
     given: np.dtype[Any]
@@ -174,8 +172,9 @@ class _Plan:
 
 class _Parts:
     """
-    Columns of L and U, with rows in their final order, and the permutation. Buffers: pivots, the
-    order of rows, columns as they were factored, and of each result.
+    Last phase: columns of L and U, with rows in their final order, and the permutation.
+
+    Buffers: pivots, the order of rows, factored columns, and columns of each result.
     """
 
     def __init__(self, plan: _Plan, work: Factoring, room: int) -> None:
@@ -197,7 +196,7 @@ class _Parts:
     def schedule(self) -> Schedule:
         m, width, least, copies = self.work.shape[0], self.width, self.work.least, self.copies
         dtype = self.work.blas.dtype
-        # Pivots; rows as they are interchanged, and the inverse; the permutation as a result.
+        # Pivots; the order of rows, and its inverse; the permutation as a result.
         buffers = [Buffer(least, PIVOT), Buffer(2 * m, PIVOT), Buffer(m, PIVOT)]
         buffers += [Buffer(rows * width, dtype, "F", copies=copies) for rows in (m, m, least)]
         if self.matrix:
@@ -233,7 +232,7 @@ class _Parts:
         return Step(tuple(blocks), tuple(loads), tuple(stores), 0, (columns, permuted))
 
     def part(self, blocks: Sequence[NDArray[Any]], columns: Span, permuted: Span) -> None:
-        """Rows in their order; what is above the diagonal, and what is below it."""
+        """Bring rows into their order; separate the parts above and below the diagonal."""
         pivots, (rows, places), came, low, up = blocks[:5]
         rows[:] = np.arange(rows.size)
         for i, other in enumerate(pivots.tolist()):
@@ -247,7 +246,7 @@ class _Parts:
             up[:above, j] = came[:above, j]
             up[above:, j] = 0
             if j < low.shape[1]:
-                # The column itself becomes one of L.
+                # The column becomes a column of L in place.
                 came[: above - 1, j] = 0
                 came[above - 1, j] = 1
                 if self.permutes:

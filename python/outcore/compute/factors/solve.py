@@ -1,10 +1,11 @@
 """
-Systems of linear equations: from a matrix, or from its factors.
+Systems of linear equations: solved with a matrix, or with its factors.
 
-Problem. Equations as large as the disk.
-Idea. Left-looking LU into temporary arrays, and then both triangles come by once for each panel of
-right-hand sides. L stays in the order of rows that it had when it was factored: rows of the right-hand
-sides are interchanged as it comes by, so no phase has to bring it into its final order.
+Problem. The equations are as large as the disk.
+Idea. A left-looking LU writes into temporary arrays; then both triangles are streamed once for each
+panel of right-hand sides. L keeps the row order in which it was factored. The rows of the
+right-hand sides are interchanged as L is streamed, so no phase needs to bring it into its final
+order.
 
 Reference: as `outcore.compute.factors.lu` and `outcore.compute.factors.triangular`.
 """
@@ -47,37 +48,30 @@ def solve(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n, n)``.
+        Matrix, of shape ``(n, n)``.
     b
-        Right-hand sides, of shape ``(n,)`` or ``(n, k)``; as `a` on disk or in memory.
-    out
-        Where the solution goes: a path, or an open array. By default a temporary array on disk, which
-        goes away with its handle; a NumPy array if `b` has one axis.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        Right-hand sides, of shape ``(n,)`` or ``(n, k)``.
+    out, how
+        See `outcore.compute.jobs.complete`; without `out`, the solution is a NumPy array if `b` has
+        one axis.
 
     Returns
     -------
     DiskArray or numpy.ndarray
-        ``x`` with ``a x = b``, of the shape of `b`, in the dtype of `numpy.linalg.solve`.
+        Solution ``x`` of ``a x = b``, with the shape of `b` and the dtype of `numpy.linalg.solve`.
 
     Raises
     ------
     LinAlgError
-        ``singular-matrix``, ``not-square``; ``not-finite``: an operand holds NaN or infinity;
-        ``bad-shape``: not a matrix, or `b` does not fit it.
-    UsageError
-        ``bad-dtype``: not dtypes that NumPy solves with.
-    UnsupportedError
-        ``needs-scipy``: SciPy is not installed.
-    BudgetError
-        Not even two columns fit.
+        ``singular-matrix``, ``not-square``: the matrix is. ``not-finite``: an operand contains NaN
+        or infinity. ``bad-shape``: `a` is not a matrix, or `b` does not fit it.
+    UsageError, UnsupportedError, BudgetError
+        See `outcore.compute.jobs.complete`. The budget must hold two columns.
 
     Notes
     -----
-    Memory: two columns at least. Temporary arrays on disk take as much as `a`. Collective with
-    ``comm=``: a panel needs those before it, so one rank at a time has work.
+    Memory: at least two columns. Temporary arrays on disk are as large as `a`. Collective with
+    ``comm=``: a panel depends on the ones before it, so one rank at a time has work.
 
     Gaussian elimination with partial pivoting, left-looking: Toledo, Gustavson 1996 (see
     `outcore.lu_factor`).
@@ -111,7 +105,10 @@ def _solution(sides: Any, dtype: np.dtype[Any]) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Arrays are the matrix, the right-hand sides, the solution; factors and pivots between phases."""
+    """
+    Planner: arrays are the matrix, the right-hand sides, the solution; factors and pivots between
+    phases.
+    """
 
     n: int
     sides: tuple[int, ...]
@@ -173,42 +170,36 @@ def lu_solve(
     lu_and_piv: tuple[Source, Source], b: Source, trans: int = 0, *, out: Any = None, **how: Any
 ) -> Any:
     """
-    Solve a system of linear equations with the factors of its matrix.
+    Solve a system of linear equations with the LU factors of its matrix.
 
     Parameters
     ----------
     lu_and_piv
-        What `outcore.lu_factor` gives, or `scipy.linalg.lu_factor`: factors of shape ``(n, n)`` and
+        Result of `outcore.lu_factor` or `scipy.linalg.lu_factor`: factors of shape ``(n, n)`` and
         pivots of shape ``(n,)``, each a path, an open array, or a NumPy array.
     b
         Right-hand sides, of shape ``(n,)`` or ``(n, k)``.
     trans
-        0: solve ``a x = b``; 1: ``a^T x = b``; 2: ``a^H x = b``.
-    out
-        Where the solution goes, as for `outcore.solve`.
-    how
-        As for `outcore.solve`.
+        0: solve ``a x = b``. 1: ``a^T x = b``. 2: ``a^H x = b``.
+    out, how
+        See `outcore.solve`.
 
     Returns
     -------
     DiskArray or numpy.ndarray
-        The solution, of the shape of `b`.
+        Solution, with the shape of `b`.
 
     Raises
     ------
     LinAlgError
-        ``singular-matrix``, ``not-square``, ``not-finite``, ``bad-shape``.
-    UsageError
-        ``bad-dtype``; ``bad-value``: pivots that are no rows, or an unknown `trans`.
-    UnsupportedError
-        ``needs-scipy``: SciPy is not installed.
-    BudgetError
-        Not even two columns fit.
+        As for `outcore.solve`.
+    UsageError, UnsupportedError, BudgetError
+        As for `outcore.solve`. ``bad-value``: pivots are not rows, or `trans` is unknown.
 
     Notes
     -----
-    Memory: two columns at least. The factors are read once for each panel of right-hand sides that fits.
-    Collective with ``comm=``: ranks share the panels of right-hand sides.
+    Memory: at least two columns. The factors are read once for each panel of right-hand sides that
+    fits. Collective with ``comm=``: ranks share the panels of right-hand sides.
 
     Examples
     --------
@@ -260,35 +251,27 @@ def cho_solve(c_and_lower: tuple[Source, bool], b: Source, *, out: Any = None, *
     Parameters
     ----------
     c_and_lower
-        The factor, of shape ``(n, n)``, as `outcore.cholesky` gives it, and whether it is the lower one.
-        The other triangle is not used.
+        Factor of shape ``(n, n)``, as from `outcore.cholesky`, and whether it is the lower one. The
+        other triangle is not used.
     b
         Right-hand sides, of shape ``(n,)`` or ``(n, k)``.
-    out
-        Where the solution goes, as for `outcore.solve`.
-    how
-        As for `outcore.solve`.
+    out, how
+        See `outcore.solve`.
 
     Returns
     -------
     DiskArray or numpy.ndarray
-        The solution, of the shape of `b`.
+        Solution, with the shape of `b`.
 
     Raises
     ------
-    LinAlgError
-        ``singular-matrix``, ``not-square``, ``not-finite``, ``bad-shape``.
-    UsageError
-        ``bad-dtype``.
-    UnsupportedError
-        ``needs-scipy``: SciPy is not installed.
-    BudgetError
-        Not even two columns fit.
+    LinAlgError, UsageError, UnsupportedError, BudgetError
+        As for `outcore.solve`.
 
     Notes
     -----
-    Memory: two columns at least. The factor is read twice for each panel of right-hand sides that fits.
-    Collective with ``comm=``: ranks share the panels of right-hand sides.
+    Memory: at least two columns. The factor is read twice for each panel of right-hand sides that
+    fits. Collective with ``comm=``: ranks share the panels of right-hand sides.
 
     Examples
     --------
@@ -319,7 +302,7 @@ def _with_factors(
     out: Any,
     how: dict[str, Any],
 ) -> Any:
-    """Triangles of one matrix, one after the other."""
+    """Solve with triangles of one matrix, one after the other."""
     dtype = matrices.computed(name, matrix, sides)
     inputs = (matrix, sides) if pivots is None else (matrix, sides, pivots)
     result = _solution(sides, dtype)
@@ -364,7 +347,7 @@ class _WithFactors:
         if solving.rows is not None:
             parts[0] = n * n * self.itemsize
         bound = larger(terms, parts, 1, 0, "")
-        # Of a matrix by rows the transposed triangles come by.
+        # If the matrix is stored by rows, its transposed triangles are streamed.
         turned = terms.order(0) == "C"
         schedule = (solving.turned() if turned else solving).schedule(terms)
         method = "triangles come by the right-hand sides" + (", by rows" if turned else "")

@@ -1,19 +1,19 @@
 """
 Tall matrices: QR by a tree of blocks of rows.
 
-Problem. A matrix with many more rows than fit, but few columns: its R is small, and Householder vectors
-column by column would read all rows once for each column.
-Idea. Each block of rows has a QR of its own in memory. The small R of all blocks, one below the
-other, are a tall matrix again, with far fewer rows; in the end one block is left, and its R is that
-of all. Back down the tree, the Q of a block is its own Q times the part of the Q above that belongs
-to its R. The blocks' own Q are not stored but computed again, from rows that have to be read in any
-case.
+Problem. The matrix has many more rows than fit in memory, but few columns. Its R is small, but
+Householder vectors column by column would read all rows once for each column.
+Idea. Each block of rows has its own QR in memory. The small matrices R of all blocks, stacked, are
+again a tall matrix, with far fewer rows. Finally one block remains, and its R is that of the whole
+matrix. Back down the tree, the Q of a block is its own Q times the part of the upper Q that belongs
+to its R. The own Q of each block is not stored, but computed again from rows that must be read
+anyway.
 
-Invariants. All rows are read once for R, and once more for Q, which is written once. A step depends on
-no other step of its phase: an interrupted job goes on with the block that was under way.
+Invariants. All rows are read once for R, and once more for Q, which is written once. The steps of a
+phase are independent, so an interrupted job continues with the incomplete block.
 
-Reference: Demmel, Grigori, Hoemmen, Langou, "Communication-optimal parallel and sequential QR and LU
-factorizations" (2012).
+Reference: Demmel, Grigori, Hoemmen, Langou, "Communication-optimal parallel and sequential QR and
+LU factorizations" (2012).
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ __all__ = ["Part", "Root", "Tall"]
 @dataclass(frozen=True, slots=True)
 class Part:
     """
-    Columns of the tall matrix, as one array has them.
+    Columns of the tall matrix that one array holds.
 
     Parameters
     ----------
     face
-        The array.
+        Array.
     given
-        Its dtype.
+        Dtype of the array.
     columns
-        Of the tall matrix.
+        Columns of the tall matrix.
     vector
-        The array has one axis.
+        Whether the array has one axis.
     """
 
     face: Face
@@ -60,18 +60,18 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Root:
     """
-    What is done with the last block.
+    Computation with the last block.
 
     Parameters
     ----------
     kernel
-        Called as ``kernel(r, small, above)``: R (of as many rows as the block, or as many as it has
-        columns), an array for each of the small results, and an array for the factor that stands before
-        R, or None.
+        Function called as ``kernel(r, small, above)``: R (with as many rows as the block, or as
+        many as it has columns), an array for each of the small results, and an array for the factor
+        before R, or None.
     results
         Numbers and shapes of the small results.
     scratch
-        Elements that `kernel` holds.
+        Elements that `kernel` allocates.
     """
 
     kernel: Callable[[NDArray[Any], list[NDArray[Any]], NDArray[Any] | None], None]
@@ -81,24 +81,24 @@ class Root:
 
 class Tall:
     """
-    The phases.
+    Phases of the tree.
 
     Parameters
     ----------
     name, arrays
-        Of the operation, and of its inputs and results.
+        Names of the operation, and of its inputs and results.
     terms
-        With the memory.
+        Terms with the memory.
     shape
-        Of the tall matrix.
+        Shape of the tall matrix.
     blas
-        For the dtype that is computed in.
+        Routines for the dtype of the computation.
     parts
-        Where it is.
+        Arrays that hold it.
     root
-        What is done with R.
+        Computation with R.
     q
-        Where Q goes (of as many columns as R has rows); None: it is not wanted.
+        Destination of Q (with as many columns as R has rows). None: Q is not computed.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Tall:
         self.plain = all(matrices.same(one.given, blas.dtype) and not one.vector for one in parts)
         self.work = blas.qr_work(self.n)
         self.rows = self._rows(terms)
-        # Rows of each level of the tree: all, then those of the R of its blocks.
+        # Number of rows of each level of the tree: all rows, then the rows of the R of its blocks.
         self.levels = [shape[0]]
         while self.levels[-1] > self.rows:
             self.levels.append(-(-self.levels[-1] // self.rows) * self.n)
@@ -134,12 +134,15 @@ class Tall:
 
     @property
     def temporaries(self) -> tuple[Result, ...]:
-        """Arrays between the phases."""
+        """Return the arrays between the phases."""
         sizes = [*self.stacks, *self.factors]
         return tuple(Result((self.levels[level], self.n), self.blas.dtype) for level in sizes)
 
     def _buffers(self, rows: int, *, whole: bool) -> list[Buffer]:
-        """Of all phases: a block, Q of it, R (or the factor above), and what LAPACK needs."""
+        """
+        Return the buffers of all phases: a block, its Q, R (or the factor above), and workspace of
+        LAPACK.
+        """
         dtype, n = self.blas.dtype, self.n
         buffers = [
             Buffer(rows * n, dtype, "F", copies=1 if whole else 2),
@@ -158,7 +161,7 @@ class Tall:
         return sum(buffer.nbytes for buffer in self._buffers(rows, whole=whole))
 
     def _rows(self, terms: Terms) -> int:
-        """Rows of a block: all, or as many as fit: twice as many as columns at least."""
+        """Return the rows of a block: all, or as many as fit: at least twice the number of columns."""
         (m, n), room = self.shape, terms.room
         faces = [one.face for one in self.parts if not one.vector] + ([self.q] if self.q else [])
         if self._held(m, whole=True) <= room:
@@ -176,20 +179,20 @@ class Tall:
             middle = (low + high + 1) // 2
             fits = self._held(middle, whole=False) <= room
             low, high = (middle, high) if fits else (low, middle - 1)
-        # Chunks are read and written whole, if that is possible.
+        # Chunks are read and written whole, if possible.
         of = max((multiple(terms, face.across) for face in faces), default=1)
         return low // of * of if least <= low // of * of else low
 
     @property
     def method(self) -> str:
-        """In words."""
+        """Human-readable method."""
         if self.whole:
             return "all rows at once"
         again = "; rows are read again for Q" if self.q else ""
         return f"a tree of {len(self.levels)} levels, of blocks of {self.rows} rows{again}"
 
     def phases(self) -> tuple[Schedule, ...]:
-        """Up the tree, and down again if Q is wanted."""
+        """Return the phases: up the tree, and down again if Q is wanted."""
         top = len(self.levels) - 1
         up = [self._schedule(level, self._up) for level in range(top)]
         down = [self._schedule(level, self._down) for level in reversed(range(top))]
@@ -209,7 +212,10 @@ class Tall:
         )
 
     def _block(self, level: int, number: int) -> tuple[Span, list[Block], list[Load], int]:
-        """Rows of a block, and how they come into memory; how many blocks are for that."""
+        """
+        Return the rows of a block, its blocks in memory and loads, and the number of blocks for
+        these.
+        """
         rows = number * self.rows, min((number + 1) * self.rows, self.levels[level])
         height = rows[1] - rows[0]
         blocks, loads = [Block(0, (height, self.n))], []
@@ -297,7 +303,10 @@ class Tall:
     def _factored(
         self, blocks: Sequence[NDArray[Any]], raw: int
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """The block with Householder vectors below R; their factors; memory for LAPACK."""
+        """
+        Factor a block; return it with Householder vectors below R, their factors, and workspace for
+        LAPACK.
+        """
         block, room = blocks[0], blocks[2 + raw]
         for one, part in zip(blocks[1 : 1 + raw], self.parts, strict=False):
             rows = one[:, None] if part.vector else one
@@ -307,12 +316,12 @@ class Tall:
         return block, tau, work
 
     def up(self, blocks: Sequence[NDArray[Any]], raw: int) -> None:
-        """R of a block."""
+        """Compute R of a block."""
         block, _, _ = self._factored(blocks, raw)
         _upper(block, blocks[1 + raw])
 
     def down(self, blocks: Sequence[NDArray[Any]], raw: int) -> None:
-        """Q of a block, times what belongs to it above."""
+        """Compute Q of a block, times the part of the upper Q that belongs to it."""
         block, tau, work = self._factored(blocks, raw)
         above, q = blocks[1 + raw], blocks[3 + raw]
         least = min(block.shape)
@@ -321,7 +330,7 @@ class Tall:
         self.blas.ormqr(block[:, :least], tau, q, work)
 
     def top(self, blocks: Sequence[NDArray[Any]], raw: int, wanted: bool) -> None:
-        """R of all; Q of the last block, with what the root puts before it."""
+        """Compute R of the whole matrix; Q of the last block, times the factor of the root."""
         block, tau, work = self._factored(blocks, raw)
         r = blocks[1 + raw]
         _upper(block, r)
@@ -338,7 +347,7 @@ class Tall:
 
 
 def _upper(block: NDArray[Any], r: NDArray[Any]) -> None:
-    """The upper trapezoid of the first rows of a block, and zeros."""
+    """Copy the upper trapezoid of the first rows of a block, with zeros below."""
     r[...] = 0
     for column in range(r.shape[1]):
         stop = min(column + 1, block.shape[0])

@@ -1,14 +1,16 @@
 """
-Triangular systems on disk, one after the other, for many right-hand sides.
+Triangular systems on disk, one after another, for many right-hand sides.
 
-Problem. A solution needs every column of each triangle once, and the triangle does not fit.
-Idea. Right-hand sides stay in memory, as many columns of them as there is room for; the columns of a
-triangle come by, downwards or upwards, and with each unit of them some unknowns are eliminated. Several
-triangles follow each other (L, then U) without the solution leaving memory.
+Problem. A solution needs every column of each triangle once, and the triangle does not fit in
+memory.
+Idea. As many columns of right-hand sides as fit stay in memory. The columns of a triangle are
+streamed, downwards or upwards, and each unit of them eliminates some unknowns. Several triangles
+(L, then U) follow each other while the solution stays in memory.
 
-Invariants. Each triangle is read once for each panel of right-hand sides. A panel depends on no other.
+Invariants. Each triangle is read once for each panel of right-hand sides. Panels are independent.
 
-Reference: Golub, Van Loan, "Matrix Computations", 4th edition, section 3.1: column and row versions.
+Reference: Golub, Van Loan, "Matrix Computations", 4th edition, section 3.1: column and row
+versions.
 """
 
 from __future__ import annotations
@@ -36,23 +38,23 @@ _PIVOT = np.dtype(np.int32)
 @dataclass(frozen=True, slots=True)
 class Sweep:
     """
-    One triangle.
+    Solution with one triangle.
 
     Parameters
     ----------
     face
-        The matrix that it is part of.
+        Matrix that contains the triangle.
     lower
-        The lower triangle, else the upper one.
+        Whether it is the lower triangle.
     trans
-        ``"N"``, ``"T"`` (transposed) or ``"C"`` (and conjugate).
+        ``"N"``, ``"T"`` (transposed) or ``"C"`` (conjugate transposed).
     unit
-        The diagonal is one, whatever is stored there.
+        Whether the diagonal is one, regardless of its stored values.
     group
-        Rows of right-hand sides are interchanged before each so many columns, by the pivots of these; 0:
-        they are not.
+        Number of columns after which rows of the right-hand sides are interchanged by their pivots.
+        0: no interchanges.
     conjugate
-        Of the matrix, the conjugate.
+        Whether the matrix is conjugated.
     """
 
     face: Face
@@ -63,7 +65,7 @@ class Sweep:
     conjugate: bool = False
 
     def turned(self) -> Sweep:
-        """The same equations, with the transposed matrix."""
+        """Return the same equations with the transposed matrix."""
         return replace(
             self,
             face=replace(self.face, turned=not self.face.turned),
@@ -74,7 +76,7 @@ class Sweep:
 
     @property
     def upwards(self) -> bool:
-        """Whether the last unknowns come first."""
+        """Whether the last unknowns are solved first."""
         return self.lower != (self.trans == "N")
 
 
@@ -86,9 +88,10 @@ class Rows:
     Parameters
     ----------
     pivots
-        Number of their array.
+        Number of the array of pivots.
     before, after
-        All of them are done before the first triangle; all are undone after the last one.
+        Whether all are applied before the first triangle; whether all are undone after the last
+        one.
     """
 
     pivots: int
@@ -99,30 +102,32 @@ class Rows:
 @dataclass(frozen=True)
 class Solving:
     """
-    The steps. Buffers: right-hand sides, columns of triangles, pivots, elements of another dtype.
+    Steps of the solution.
+
+    Buffers: right-hand sides, columns of triangles, pivots, elements of another dtype.
 
     Parameters
     ----------
     name
-        Of the operation.
+        Name of the operation.
     n
         Order of the triangles.
     sides
         Shape of the right-hand sides: ``(n,)`` or ``(n, k)``.
     blas
-        For the dtype that is computed in.
+        Routines for the dtype of the computation.
     given
         Dtypes on disk: of the right-hand sides, and of each sweep's matrix.
     source, target
         Numbers of the arrays of right-hand sides and solution.
     sweeps
-        One after the other.
+        Triangles, one after the other.
     rows
         Interchanges, if there are any.
     arrays
-        Names of all arrays, for people.
+        Names of all arrays, for messages.
     known
-        Triangles hold no NaN and no infinity.
+        Whether triangles are known to be free of NaN and infinity.
     """
 
     name: str
@@ -139,19 +144,22 @@ class Solving:
 
     @property
     def columns(self) -> int:
-        """How many right-hand sides there are."""
+        """Number of right-hand sides."""
         return self.sides[1] if len(self.sides) > 1 else 1
 
     def turned(self) -> Solving:
-        """The same with the transposed matrices."""
+        """Return the same steps with the transposed matrices."""
         return replace(self, sweeps=tuple(sweep.turned() for sweep in self.sweeps))
 
     def schedule(self, terms: Terms) -> Schedule:
-        """Within this memory."""
+        """Make the schedule for this memory."""
         return _Steps(self, *self._cut(terms)).schedule()
 
     def _cut(self, terms: Terms) -> tuple[int, int, int]:
-        """Columns of right-hand sides in memory, of triangles that come by, and copies of these."""
+        """
+        Return the columns in memory: of right-hand sides, of streamed triangles, and copies of
+        these.
+        """
         best: tuple[float, int, int, int] | None = None
         for unit in (1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 1024):
             for copies in (2, 1):
@@ -199,19 +207,12 @@ class Solving:
         return low
 
     def is_same(self, k: int) -> bool:
-        """
-        Return whether an array has the type with which the factorisation computes.
-
-        Parameters
-        ----------
-        k
-            Number of the array.
-        """
+        """Return whether array number `k` has the dtype of the computation."""
         return matrices.same(self.given[k], self.blas.dtype)
 
     @property
     def pivot_count(self) -> int:
-        """Elements of the buffer of pivots."""
+        """Number of elements of the buffer of pivots."""
         if self.rows is None:
             return 0
         if self.rows.before or self.rows.after:
@@ -223,7 +224,7 @@ class _Steps:
     def __init__(self, of: Solving, width: int, unit: int, copies: int) -> None:
         self.of, self.width, self.unit, self.copies = of, width, unit, copies
         self.cast, self.uncast = of.is_same(0), all(map(of.is_same, range(1, len(of.given))))
-        # Units of a sweep do not cross the columns that were pivoted together.
+        # Units of a sweep do not cross the boundaries of columns that were pivoted together.
         self.units = [self._count(sweep) for sweep in of.sweeps]
         self.ends = np.cumsum([1, *self.units]).tolist()
         self.each = self.ends[-1] + 1
@@ -234,7 +235,7 @@ class _Steps:
         return int(whole * -(-group // self.unit) + -(-rest // self.unit))
 
     def _unit(self, sweep: Sweep, number: int) -> tuple[Span, Span]:
-        """Columns of a unit, and of the group that it is part of."""
+        """Return the columns of a unit, and of its group."""
         group = sweep.group or self.of.n
         which, within = divmod(number, -(-group // self.unit))
         start, stop = which * group, min((which + 1) * group, self.of.n)
@@ -285,7 +286,7 @@ class _Steps:
         return Block(0, (n, self.width) if len(self.of.sides) > 1 else (n,))
 
     def _sides(self, columns: Span) -> tuple[Section, Section]:
-        """Where right-hand sides are in their array, and in memory."""
+        """Return the sections of right-hand sides in their array, and in memory."""
         rows = span(0, self.of.n)
         if len(self.of.sides) == 1:
             return (rows,), (rows,)
@@ -396,7 +397,7 @@ class _Steps:
                     "the matrix is singular; there is outcore.lstsq for a solution that is nearest",
                     code="singular-matrix",
                 )
-        # Instead of the matrix, both sides are conjugate while its triangle comes by.
+        # Instead of the matrix, both sides are conjugated while its triangle is streamed.
         if ends[0]:
             np.conjugate(sides, out=sides)
         solved = sides[start:stop]
@@ -413,7 +414,7 @@ class _Steps:
     def _check(
         self, sweep: Sweep, diagonal: NDArray[Any], beside: NDArray[Any], unit: Span
     ) -> None:
-        """No NaN and no infinity: of the diagonal, in the triangle that is used."""
+        """Raise for NaN and infinity; of the diagonal, only the used triangle is checked."""
         start, stop = unit
         name, turned = self.of.name, sweep.face.turned
         place = stop if sweep.lower else 0, start

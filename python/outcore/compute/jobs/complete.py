@@ -142,9 +142,11 @@ def complete(
     ------
     UsageError
         ``bad-axis``: an axis does not exist. ``bad-dtype``, ``bad-shape``: `where` is not boolean,
-        or cannot be broadcast to the input. ``unknown-option``: there is no such option.
+        or cannot be broadcast to the input; in linear algebra, ``bad-dtype`` also if NumPy does not
+        compute with the dtype of an input. ``unknown-option``: there is no such option.
     UnsupportedError
-        ``bad-dtype``: the operation does not support the dtype of an input.
+        ``bad-dtype``: the operation does not support the dtype of an input. ``needs-scipy``: SciPy
+        is not installed.
     BudgetError
         The budget is too small for the smallest blocks of the operation, or a result in memory
         needs more than half of the budget (pass `out`).

@@ -1,12 +1,13 @@
 """
-Quantiles out of the elements that they lie between.
+Quantiles computed from the two elements around them.
 
-Problem. NumPy knows thirteen ways from a number between 0 and 1 to an element, or to something between
-two. How many elements there are may differ between outputs, where what is not a number does not count.
-Idea. Each way is a place in the order, a real number for each output; the elements before and behind it
-are found by their ranks, whoever knows them, and the rest is arithmetic.
+Problem. NumPy has thirteen methods that map a number between 0 and 1 to an element, or to a value
+between two elements. The number of elements may differ between outputs if NaN is skipped.
+Idea. Each method is a position in the order, a real number for each output. The caller finds the
+elements before and after it by their ranks; the rest is arithmetic.
 
-Invariants. Places are found in float64, whatever the elements: the result depends on the elements alone.
+Invariants. Positions are computed in float64 for all dtypes, so the result depends only on the
+elements.
 
 Reference: R. J. Hyndman, Y. Fan, "Sample quantiles in statistical packages", 1996.
 """
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 __all__ = ["ELEMENTS", "METHODS", "between", "places"]
 
-# Of the methods with a formula: its two parameters, `alpha` and `beta` of Hyndman and Fan.
+# Parameters of the methods with a formula: `alpha` and `beta` of Hyndman and Fan.
 _FORMULAS = {
     "interpolated_inverted_cdf": (0.0, 1.0),
     "hazen": (0.5, 0.5),
@@ -29,9 +30,9 @@ _FORMULAS = {
     "median_unbiased": (1 / 3.0, 1 / 3.0),
     "normal_unbiased": (3 / 8.0, 3 / 8.0),
 }
-#: Methods that give an element, and with it its dtype.
+#: Methods whose result is an element, in the dtype of the elements.
 ELEMENTS = ("inverted_cdf", "closest_observation", "lower", "higher", "nearest")
-#: Names that `numpy.quantile` knows.
+#: Names of the methods of `numpy.quantile`.
 METHODS = (
     "inverted_cdf",
     "averaged_inverted_cdf",
@@ -49,23 +50,23 @@ def places(
     counts: NDArray[np.int64], q: NDArray[np.float64], method: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """
-    Between which ranks quantiles lie, and where.
+    Compute the ranks around each quantile, and the position between them.
 
     Parameters
     ----------
     counts
-        Elements of each output, of shape ``(m,)``; of nothing the rank is 0.
+        Number of elements of each output, of shape ``(m,)``; no elements give rank 0.
     q
         Quantiles, of shape ``(k,)``.
     method
-        One of `METHODS`, or ``"median"``: half way between two, or on one.
+        One of `METHODS`, or ``"median"``: an element, or halfway between two.
 
     Returns
     -------
     low, high : numpy.ndarray
         Ranks from 0, of shape ``(k, m)``.
     part : numpy.ndarray
-        How far it is from the first to the second: from 0 to 1.
+        Distance from the first to the second: from 0 to 1.
     """
     n, q = np.maximum(counts, 1).astype(np.float64), q[:, np.newaxis]
     last = n - 1
@@ -89,7 +90,7 @@ def places(
         elif method == "higher":
             at = np.ceil(at)
         elif method == "nearest":
-            # Half way to the even rank.
+            # Halfway rounds to the even rank.
             at = np.around(at)
         elif method in ("midpoint", "median"):
             at = 0.5 * (np.floor(at) + np.ceil(at))
@@ -107,14 +108,14 @@ def between(
     to: np.dtype[Any],
 ) -> NDArray[Any]:
     """
-    Quantiles, of shape ``(k, m)``.
+    Compute quantiles, of shape ``(k, m)``.
 
     Parameters
     ----------
     pick
-        From ranks of shape ``(k, m)`` to the elements that have them.
+        Function from ranks of shape ``(k, m)`` to the elements with these ranks.
     counts, q, method
-        As of `places`.
+        As in `places`.
     to
         Dtype of the result.
     """
@@ -133,6 +134,6 @@ def between(
     with np.errstate(invalid="ignore", over="ignore"):
         apart = b - a
         found = np.where(part >= 0.5, b - apart * (1 - part), a + apart * part)
-        # An infinite neighbour counts only if it takes part.
+        # An infinite neighbour affects the result only if its weight is not zero.
         exact: NDArray[Any] = np.where(part == 0, a, found).astype(to)
     return exact

@@ -1,9 +1,9 @@
 """
-Which kernels compute what, for each dtype.
+Choice of kernels for each reduction and dtype.
 
-Problem. NumPy says for every dtype what a sum is a sum of, and of which dtype; kernels exist for some
-types.
-Idea. What has no kernel of its own is converted, part by part, to a type that holds all its values.
+Problem. NumPy defines for every dtype in which dtype a sum is computed and returned. Kernels exist
+for some dtypes only.
+Idea. Dtypes without a kernel are converted, part by part, to a dtype that holds all their values.
 
 Reference: NumPy's `numpy.add.reduce`, `numpy.mean`, `numpy.var` and `numpy.nanmean`.
 """
@@ -39,12 +39,15 @@ __all__ = [
 _F4, _F8 = np.dtype("f4"), np.dtype("f8")
 _I4, _I8, _U1, _U8 = np.dtype("i4"), np.dtype("i8"), np.dtype("u1"), np.dtype("u8")
 _C8, _C16 = np.dtype("c8"), np.dtype("c16")
-# Of so many elements, the sum of integers of half the size does not overflow.
+# Number of elements whose sum, of integers of half the size, does not overflow.
 _EXACT = 2**31
 
 
 def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
-    """``axis=`` of NumPy, from first to last: None is all; an array without axes has axis 0 and -1."""
+    """
+    Return NumPy's ``axis=`` as sorted axes: None means all; an array without axes has axes 0 and
+    -1.
+    """
     if axis is None or (ndim == 0 and not isinstance(axis, tuple | list) and axis in (0, -1)):
         return tuple(range(ndim))
     given = axis if isinstance(axis, tuple | list) else (axis,)
@@ -65,7 +68,7 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def supported(name: str, dtype: np.dtype[Any], kinds: str = "biufc") -> np.dtype[Any]:
-    """The dtype, in native byte order, of an input that can be reduced."""
+    """Return the dtype, in native byte order, of an input; raise if it cannot be reduced."""
     size = 16 if dtype.kind == "c" else 8
     if dtype.kind not in kinds or dtype.itemsize > size:
         raise UnsupportedError(
@@ -77,7 +80,7 @@ def supported(name: str, dtype: np.dtype[Any], kinds: str = "biufc") -> np.dtype
 
 
 def accumulated(dtype: np.dtype[Any], wanted: DTypeLike | None) -> np.dtype[Any]:
-    """Dtype of a sum or a product: small integers become int64 or uint64, as NumPy has it."""
+    """Return the dtype of a sum or a product: small integers become int64 or uint64, as in NumPy."""
     if wanted is not None:
         return supported("a sum", np.dtype(wanted), "iufc")
     if dtype.kind == "b":
@@ -92,7 +95,7 @@ def _cast(x: NDArray[Any], out: NDArray[Any]) -> None:
 
 
 def _as(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> Elements:
-    """The elements as they are if they are of that dtype, else converted."""
+    """Return the elements unchanged if they have that dtype, otherwise converted."""
     return Elements(wanted, None if dtype == wanted else _cast)
 
 
@@ -105,13 +108,13 @@ def _without_nan(value: int) -> Any:
 
 
 def _no_number(x: NDArray[Any], out: NDArray[Any]) -> None:
-    """What is not a number has no part that is one."""
+    """Make both parts of a complex number NaN if one of them is."""
     np.copyto(out, x)
     np.copyto(out, complex(np.nan, np.nan), where=np.isnan(x))
 
 
 def _working(to: np.dtype[Any]) -> np.dtype[Any]:
-    """What is added up where the result has this dtype."""
+    """Return the dtype of the accumulation for a result of this dtype."""
     small = _C8 if to.kind == "c" else _F4
     if to.kind in "iu":
         return _U8 if to.kind == "u" else _I8
@@ -121,14 +124,14 @@ def _working(to: np.dtype[Any]) -> np.dtype[Any]:
 def sums(
     dtype: np.dtype[Any], to: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False
 ) -> Chain:
-    """The sum, for a result of dtype `to`; with `nan` of the elements that are numbers."""
+    """Make the sum for a result of dtype `to`; `nan`: skip NaN."""
     work = _working(to)
     if nan and dtype.kind in "fc":
         if dtype == work and dtype.kind == "f":
             return Chain("nansum", "sum", Elements(dtype), lengths)
         return Chain("sum", "sum", Elements(work, _without_nan(0)), lengths)
     if to.kind in "iu" and dtype.kind in "biu":
-        # Modulo 2**64 it is the same whether the sign is minded before or after.
+        # Modulo 2**64 the sum is the same whether the sign is considered before or after.
         return Chain("sum", "sum", Elements(_U1 if dtype.kind == "b" else dtype), lengths)
     if work == _F8 and dtype in (_F4, _I8, _U8):
         return Chain("sum in float64", "sum", Elements(dtype), lengths)
@@ -136,7 +139,7 @@ def sums(
 
 
 def totals(dtype: np.dtype[Any], to: np.dtype[Any], lengths: Sequence[int], count: int) -> Chain:
-    """The sum for a mean: that of integers is exact where it cannot overflow."""
+    """Make the sum for a mean: exact for integers where it cannot overflow."""
     if dtype.kind in "biu" and dtype.itemsize < 8 and count < _EXACT and to == _F8:
         return sums(dtype, _I8, lengths)
     return sums(dtype, to, lengths)
@@ -145,7 +148,7 @@ def totals(dtype: np.dtype[Any], to: np.dtype[Any], lengths: Sequence[int], coun
 def products(
     dtype: np.dtype[Any], to: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False
 ) -> Chain:
-    """The product."""
+    """Make the product."""
     work = _working(to)
     names = ("complex prod", "complex prod of products") if to.kind == "c" else ("prod", "prod")
     if nan and dtype.kind in "fc":
@@ -154,14 +157,14 @@ def products(
 
 
 def squares(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
-    """The sum of absolute squares, in float64."""
+    """Make the sum of absolute squares, in float64."""
     if dtype.kind == "c":
         return Chain("squares", "sum", Elements(dtype), lengths)
     return Chain("squares", "sum", _as(dtype, dtype if dtype in (_F4, _F8) else _F8), lengths)
 
 
 def moments(dtype: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False) -> Chain:
-    """Number, mean and sum of squared deviations, in float64."""
+    """Make the number, mean and sum of squared deviations, in float64."""
     if nan and dtype.kind != "c":
         work = _at_least(dtype, _F4) if dtype.kind == "f" else _F8
         return Chain("nanmoments", "more moments", _as(dtype, work), lengths)
@@ -184,7 +187,7 @@ def moments(dtype: np.dtype[Any], lengths: Sequence[int], *, nan: bool = False) 
 
 
 def chosen(lengths: Sequence[int]) -> Chain:
-    """How many elements there are where the last input is true."""
+    """Count elements for which the last input is true."""
 
     def fill(x: NDArray[Any], where: NDArray[Any], out: NDArray[Any]) -> None:
         np.copyto(out.view(np.bool_), where)
@@ -197,7 +200,7 @@ def _at_least(dtype: np.dtype[Any], least: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def extremes(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
-    """``min``, ``max``, ``nanmin`` or ``nanmax``."""
+    """Make ``min``, ``max``, ``nanmin`` or ``nanmax``."""
     if dtype.kind == "c":
         return Chain(f"complex {name}", f"complex {name}", Elements(dtype), lengths)
     if dtype.kind != "f":
@@ -209,9 +212,9 @@ def extremes(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
 
 def places(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
     """
-    ``argmin``, ``argmax``, ``nanargmin`` or ``nanargmax``: rank and index.
+    Make ``argmin``, ``argmax``, ``nanargmin`` or ``nanargmax``: rank and index.
 
-    Of a complex number there are both twice.
+    Complex numbers have both twice.
     """
     if dtype.kind == "c":
         return Chain(f"complex {name}", "more complex places", Elements(dtype), lengths)
@@ -229,7 +232,7 @@ def places(name: str, dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
 
 
 def counted(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
-    """How many elements are not zero."""
+    """Count nonzero elements."""
 
     def fill(x: NDArray[Any], out: NDArray[Any]) -> None:
         np.not_equal(x, 0, out=out.view(np.bool_))
@@ -242,7 +245,7 @@ def counted(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
 
 
 def numbers(dtype: np.dtype[Any], lengths: Sequence[int]) -> Chain:
-    """How many elements are numbers."""
+    """Count elements that are not NaN."""
     if dtype.kind == "c":
 
         def fill(x: NDArray[Any], out: NDArray[Any]) -> None:

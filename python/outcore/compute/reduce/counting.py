@@ -1,15 +1,16 @@
 """
-One read of an array whose elements only have to be counted, in any order.
+One read of an array whose elements are only counted, in any order.
 
-Idea. Tiles are those that suit the file; what is counted is kept from the first step to the last one,
-which stores it. Parts of a tile are counted one after the other, so that what NumPy makes on the way is
-small and known. On several ranks each counts a part of the tiles, into a row of a temporary array, and a
-second pass adds the rows: unless there are so many counts that this would take longer.
+Idea. The tiles are those that suit the file. The counts are kept from the first step to the last
+one, which stores them. Parts of a tile are counted one after another, so that NumPy's temporary
+arrays are small and of known size. Each of several ranks counts a part of the tiles, into a row of
+a temporary array, and a second pass adds the rows, unless the number of counts is so large that
+this would take longer.
 
-Where elements have weights, the tiles of these come with theirs.
+The tiles of weights are read with those of their elements.
 
-Invariants. Counts do not depend on tiles or ranks. Sums of floating weights do, in their last bits: they
-are added in the order of the tiles.
+Invariants. Counts do not depend on tiles or ranks. Sums of floating-point weights do, in their last
+bits: they are added in the order of the tiles.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from outcore.compute.jobs import SMALLEST, Bound, Program, Result, Terms, TooLit
 
 __all__ = ["AT_ONCE", "Read", "counting", "parts", "reading"]
 
-#: Elements that are counted at a time.
+#: Number of elements counted at a time.
 AT_ONCE = 2**13
-# Bytes that NumPy takes on the way, for each of them.
+# Bytes of NumPy's temporary arrays for each of these elements.
 _EACH = 80
 _READS = 2
 
-#: From a tile, its section, what was kept before and the number of the part (and the weights of the
-#: tile, if there are any) to what is kept.
+#: Function that adds a tile to the counts: arguments are the tile, its section, the counts and the
+#: number of the part (and the weights of the tile, if there are any).
 Count = Callable[..., None]
 
 
 def parts(tile: NDArray[Any], length: int = AT_ONCE) -> Sequence[NDArray[Any]]:
-    """The elements of a tile, so many at a time."""
+    """Split a tile into parts of `length` elements."""
     flat = tile.ravel(order="K")
     return [flat[low : low + length] for low in range(0, flat.size, length)]
 
@@ -52,22 +53,22 @@ def parts(tile: NDArray[Any], length: int = AT_ONCE) -> Sequence[NDArray[Any]]:
 @dataclass(frozen=True, slots=True)
 class Read:
     """
-    A read of an array in parts, each of which is counted by itself.
+    Read of an array in parts, each of which is counted separately.
 
     Parameters
     ----------
     name
-        Of the operation.
+        Name of the operation.
     tiles, steps
-        How the array is cut, and in how many tiles: none if it has no elements.
+        Shape of the tiles, and their number: 0 if the array has no elements.
     native
-        Its dtype.
+        Dtype of the array.
     order
-        In which it is stored.
+        Storage order of the array.
     reads
-        Tiles that are read at the same time.
+        Number of tiles that are read concurrently.
     ends
-        Numbers of the first tiles of the parts, and how many there are.
+        Number of the first tile of each part, then the number of tiles.
     weights
         Dtype of a second array, whose tiles are read with those of the first.
     """
@@ -83,17 +84,17 @@ class Read:
 
     @property
     def rows(self) -> int:
-        """Parts."""
+        """Number of parts."""
         return len(self.ends) - 1
 
     @property
     def method(self) -> str:
-        """For people."""
+        """Human-readable method."""
         runs = " x ".join(map(str, self.tiles.tile)) or "one element"
         return f"{counted(max(self.steps, 1), 'tile')} of {runs}"
 
     def held(self, kept: tuple[int, np.dtype[Any]], beside: int) -> int:
-        """Bytes of the buffers of `schedule`."""
+        """Compute the size of the buffers of `schedule` in bytes."""
         size, kind = kept
         tile = max(math.prod(self.tiles.tile), 1) * _item(self.native, self.weights)
         return 2 * size * kind.itemsize + AT_ONCE * _EACH + beside + tile * (self.reads + 1)
@@ -107,21 +108,21 @@ class Read:
         beside: int = 0,
     ) -> Schedule:
         """
-        The steps.
+        Make the schedule.
 
         Parameters
         ----------
         arrays
-            Names.
+            Names of the arrays.
         target
-            Number of the array that takes what is kept: that of each part in a row; the result has no
-            rows, but all of the only part.
+            Number of the array that takes the counts. In a temporary array, each part has a row.
+            The result has no rows, but all counts of the only part.
         kept
-            Elements and dtype of what is kept. It begins with zeros.
+            Number and dtype of the counts, which begin with zeros.
         count
-            What is done with a tile.
+            Function that adds a tile to the counts.
         beside
-            Bytes that it takes besides.
+            Bytes that `count` needs in addition.
         """
         (size, kind), steps, ends = kept, self.steps, self.ends
         scratch = AT_ONCE * _EACH + beside
@@ -201,27 +202,27 @@ def reading(
     weights: np.dtype[Any] | None = None,
 ) -> Read:
     """
-    How to read it.
+    Choose tiles and parts of the read.
 
     Parameters
     ----------
     name
-        Of the operation.
+        Name of the operation.
     terms
-        What is planned with.
+        Terms of the plan.
     shape, dtype
-        Of the input.
+        Shape and dtype of the input.
     held
-        Bytes of all else that is in memory.
+        Bytes of everything else in memory.
     parts
-        From the number of tiles to that of parts.
+        Function from the number of tiles to the number of parts.
     weights
         Dtype of the second input, of the same shape.
 
     Raises
     ------
     TooLittle
-        Without memory for a tile.
+        There is no memory for a tile.
     """
     native = dtype.newbyteorder("=")
     weights = None if weights is None else weights.newbyteorder("=")
@@ -232,7 +233,7 @@ def reading(
     each = _item(native, weights) * (reads + 1)
     least = held + min(math.prod(shape) * each, SMALLEST // 8)
     if terms.room < least:
-        # A budget for less would be no favour: it would take for ever.
+        # A smaller budget would be accepted only to run extremely slowly.
         raise TooLittle(least)
     most = (terms.room - held) // each
     tiles = tiling.choose(shape, side, other, most, disk=terms.disk)
@@ -254,22 +255,22 @@ def counting(
     weights: np.dtype[Any] | None = None,
 ) -> Callable[[Terms], Program]:
     """
-    How to plan it.
+    Return the planner of a count.
 
     Parameters
     ----------
     name
-        Of the operation.
+        Name of the operation.
     shape, dtype
-        Of the input.
+        Shape and dtype of the input.
     kept
-        Elements and dtype of what is kept, which is the result. It begins with zeros.
+        Number and dtype of the counts, which are the result. They begin with zeros.
     count
-        What is done with a tile.
+        Function that adds a tile to the counts.
     beside
-        Bytes that it takes besides.
+        Bytes that `count` needs in addition.
     weights
-        Dtype of the second input, of the same shape: each element counts so often.
+        Dtype of the second input, of the same shape: the weight of each element.
     """
     size, kind = kept
     nbytes = math.prod(shape) * _item(dtype, weights)
@@ -306,7 +307,7 @@ def counting(
 
 
 def _rows(terms: Terms, steps: int, nbytes: int, counts: int) -> int:
-    """In how many parts it is counted: as many as there are ranks if that saves time, else one."""
+    """Return the number of parts: the number of ranks if that saves time, otherwise one."""
     rows = min(terms.ranks, steps)
     if rows < 2:
         return 1
@@ -318,7 +319,7 @@ def _rows(terms: Terms, steps: int, nbytes: int, counts: int) -> int:
 def _added(
     name: str, arrays: Sequence[str], shape: tuple[int, int], kind: np.dtype[Any], room: int
 ) -> Schedule:
-    """The second pass: rows are added, some columns at a time."""
+    """Plan the second pass, which adds the rows, some columns at a time."""
     rows, size = shape
     last = len(arrays) - 1
     width = max(min(room // ((2 * rows + 1) * kind.itemsize), -(-size // rows)), 1)

@@ -1,15 +1,15 @@
 """
 Histograms and counts of values.
 
-Problem. NumPy counts what is in memory.
-Idea. It counts parts, with the edges that it would find for the whole, and the counts are added
-(`outcore.compute.reduce.counting`). Where nobody says what the smallest and the largest element are, a
-pass before finds them.
+Problem. NumPy counts values in memory.
+Idea. NumPy counts parts, with the edges that it would compute for the whole array, and the counts
+are added (`outcore.compute.reduce.counting`). If the range is not given, an earlier pass finds the
+smallest and the largest element.
 
-Weights come tile by tile with their elements.
+Weights are read tile by tile with their elements.
 
-Invariants. The counts and the edges are NumPy's; so are sums of weights, but for the last bits of
-floating ones, which are added in the order of the tiles.
+Invariants. The counts and the edges are those of NumPy. So are sums of weights, except for the last
+bits of floating-point sums, which are added in the order of the tiles.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from outcore.errors import BudgetError, OutcoreError, UsageError
 __all__ = ["bincount", "histogram"]
 
 _I8, _F8 = np.dtype("i8"), np.dtype("f8")
-# In which weights are added up, by their kind.
+# Dtypes in which weights are added, by kind of dtype.
 _WIDE = {"i": "i8", "u": "u8", "f": "f8", "c": "c16"}
-# Where the budget does not do for finding the largest element, nobody knows how many counts there will
-# be: as many as elements, but no fewer and no more than this.
+# If the budget is too small for finding the largest element, the number of counts is unknown. It is
+# then assumed to be the number of elements, within these limits.
 _FEW, _MANY = 256, 1 << 16
 
 
@@ -48,48 +48,48 @@ def histogram(
     **how: Any,
 ) -> Any:
     """
-    Histogram of all elements.
+    Compute the histogram of all elements.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer or floating dtype.
+        Array of boolean, integer or floating dtype.
     bins
-        Number of bins of equal width, or their edges, rising.
+        Number of bins of equal width, or their increasing edges.
     range
-        The outer edges, if `bins` is a number; by default the smallest and the largest element, which an
-        earlier pass finds, also for ``explain=True``.
+        Outer edges, if `bins` is a number. Default: the smallest and the largest element, which an
+        earlier pass finds, also with ``explain=True``.
     density
-        Divide by the number of elements (the sum of the weights) and by the width of the bin.
+        Divide by the number of elements (or the sum of the weights) and by the width of the bin.
     weights
-        An array of the shape of `a`, of integer, floating or complex dtype: what each element counts.
+        Weights of the elements: an array with the shape of `a` and integer, floating or complex
+        dtype.
     how
-        ``memory``, ``progress`` and ``explain``; see `outcore.compute.jobs.complete`.
+        See `outcore.compute.jobs.complete`. Only ``memory``, ``progress``, ``explain`` and
+        ``comm``.
 
     Returns
     -------
     hist : numpy.ndarray
-        Of shape ``(bins,)``, int64, or the dtype of `weights` (float64 with `density`); with
-        ``explain=True`` a `Planned` instead, which runs to the counts.
+        Counts, of shape ``(bins,)`` and dtype int64, or the dtype of `weights` (float64 with
+        `density`). With ``explain=True`` a `Planned` that computes the counts.
     edges : numpy.ndarray
-        Of shape ``(bins + 1,)``.
+        Edges of the bins, of shape ``(bins + 1,)``.
 
     Raises
     ------
     UsageError
-        ``bad-option``: bins or a range that NumPy refuses. ``bad-shape``: `weights` of another shape.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
+        ``bad-option``: NumPy rejects the bins or the range. ``bad-shape``: `weights` has another
+        shape.
     BudgetError
         The budget does not hold the counts and a tile.
 
     Notes
     -----
-    Memory: as much as there is, and at least 1 MiB (5 MiB with `weights`), 40 bytes a bin, and a tile of
-    each array. Each element is read once, or twice without `range`. Collective with ``comm=``: ranks
-    share the tiles of `a`. Weights are added in float64, complex128 or 64 bits of integers, in the order
-    of the tiles, on which last bits depend.
+    Memory: at least 1 MiB (5 MiB with `weights`), 40 bytes for each bin, and a tile of each array.
+    Each element is read once, or twice without `range`. Collective with ``comm=``: ranks share the
+    tiles of `a`. Weights are added in float64, complex128 or 64-bit integers, in the order of the
+    tiles, which affects the last bits.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def histogram(
         source = inputs[0]
         dtype = chains.supported("histogram", source.dtype, "biuf")
         of = _I8 if weights is None else chains.supported("weights", inputs[1].dtype, "iufc")
-        # What is added up; NumPy's sums in less would be no use.
+        # Dtype of the sums; NumPy's sums in a smaller dtype would be useless.
         kind = of if of.kind == "f" and of.itemsize == 8 else np.dtype(_WIDE[of.kind])
         if dtype.kind == "b":
             dtype = np.dtype("u1")
@@ -150,7 +150,7 @@ def histogram(
 
         ends: Any = range
         if many and range is None and source.size:
-            # Whatever the ends are, there are as many bins between them.
+            # The number of bins does not depend on the range.
             found = _ends("histogram", a, None, how, lambda: counted((0, 1), between((0, 1))))
             ends = tuple(one.astype(dtype) for one in found)
         edges = between(ends)
@@ -167,10 +167,11 @@ def _ends(
     name: str, a: Source, out: Any, how: dict[str, Any], then: Callable[[], Operation]
 ) -> Any:
     """
-    The smallest and the largest element: a pass before that of the operation that comes `then`.
+    Find the smallest and the largest element, in a pass before that of the operation `then`.
 
-    A budget that is refused here is told with what does for both. Of several ranks only the first one
-    would know that the pass was refused for its budget, so there each pass tells of itself.
+    If the budget is too small for this pass, the error reports a budget that is enough for both
+    passes. With several ranks, only the first one would know that the pass failed because of its
+    budget; therefore each pass then reports its own budget.
     """
     both = [extreme("min"), extreme("max")]
     try:
@@ -183,7 +184,7 @@ def _ends(
                 if (other.needed or 0) > (error.needed or 0):
                     raise other from None
             except OutcoreError:
-                pass  # of another length than `out`, which is not known yet
+                pass  # the length differs from that of `out`, and is not known yet
         raise
 
 
@@ -195,7 +196,7 @@ def _counting(
     beside: int,
     arguments: dict[str, Any],
 ) -> Operation:
-    """The pass that counts; `kept`: elements and dtype of the result."""
+    """Make the operation of the counting pass; `kept`: elements and dtype of the result."""
     source, *weights = inputs
     of_weights = weights[0].dtype if weights else None
     plan = counting(name, tuple(source.shape), source.dtype, kept, count, beside, of_weights)
@@ -208,7 +209,7 @@ def _counting(
 
 @contextmanager
 def _weighted(name: str, a: Source, weights: Source | None) -> Iterator[tuple[Any, ...]]:
-    """An array, and the weights of its elements, if there are any."""
+    """Yield the array, and the weights of its elements, if there are any."""
     with opened(a, *(() if weights is None else (weights,))) as inputs:
         if weights is not None and inputs[1].shape != inputs[0].shape:
             raise UsageError(
@@ -230,45 +231,42 @@ def bincount(
     **how: Any,
 ) -> Any:
     """
-    How often each value occurs in a vector of integers that are not negative, or the sum of its weights.
+    Count how often each value occurs in a vector of nonnegative integers, or sum its weights.
 
     Parameters
     ----------
     x
-        A path, an open array, or a NumPy array, of shape ``(n,)`` and integer or boolean dtype.
+        Array of shape ``(n,)`` and integer or boolean dtype.
     weights
-        An array of the shape of `x` and boolean, integer or floating dtype: what each element counts.
+        Weights of the elements: an array with the shape of `x` and boolean, integer or floating
+        dtype.
     minlength
-        The least length of the result.
-    out
-        A path, an open array or a NumPy array that takes the result; by default it is a NumPy array.
-    how
-        ``memory``, ``progress``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Minimum length of the result.
+    out, how
+        See `outcore.compute.jobs.complete`; without `out`, the result is a NumPy array. Of the
+        options only ``memory``, ``progress``, ``explain``, ``comm`` and options of a new array.
 
     Returns
     -------
     numpy.ndarray, DiskArray or Planned
-        Of shape ``(max(x) + 1,)`` or longer, int64; float64 with `weights`.
+        Counts, of shape ``(max(x) + 1,)`` or longer and dtype int64; float64 with `weights`.
 
     Raises
     ------
     UsageError
-        ``bad-shape``: more than one axis, or `weights` of another shape. ``bad-option``: negative
-        elements, or a negative `minlength`.
-    UnsupportedError
-        ``bad-dtype``: elements that are no integers.
+        ``bad-shape``: `x` has more than one axis, or `weights` has another shape. ``bad-option``:
+        elements or `minlength` are negative.
     BudgetError
-        The budget does not hold the counts and a tile. If it does not even do for finding the largest
-        element, ``needed`` goes by the number of elements, up to 65536 counts.
+        The budget does not hold the counts and a tile. If it is even too small for finding the
+        largest element, ``needed`` is computed from the number of elements, up to 65536 counts.
 
     Notes
     -----
-    Memory: as much as there is, and at least 1 MiB, 32 bytes for each element of the result, and a
-    tile of `x` and `weights`. Each element of `x` is read twice: a pass before finds the largest one,
-    also for ``explain=True``. Collective with ``comm=``: ranks share the tiles of `x`. One process adds
-    weights one after the other, with the bits of `numpy.bincount`; ranks add those of their tiles, then
-    the sums.
+    Memory: at least 1 MiB, 32 bytes for each element of the result, and a tile of `x` and
+    `weights`. Each element of `x` is read twice: an earlier pass finds the largest one, also with
+    ``explain=True``. Collective with ``comm=``: ranks share the tiles of `x`. One process adds
+    weights one after the other, with the bits of `numpy.bincount`. Ranks add the weights of their
+    tiles, then the sums.
 
     Examples
     --------
@@ -288,7 +286,7 @@ def bincount(
         dtype = chains.supported("bincount", source.dtype, "biu")
         if weights is not None:
             chains.supported("weights", inputs[1].dtype, "biuf")
-        # Of no elements there are no weights: NumPy gives integers.
+        # No elements have no weights: NumPy returns integers.
         kind = _F8 if weights is not None and source.size else _I8
         if source.ndim != 1:
             raise UsageError(
@@ -307,7 +305,7 @@ def bincount(
             ) -> None:
                 for part, *more in zip(*map(parts, (tile, *of_tile)), strict=True):
                     if more:
-                        # One after the other, as NumPy adds them.
+                        # Add one after the other, as NumPy does.
                         np.add.at(kept, part.astype(_I8), more[0].astype(_F8))
                     elif size <= AT_ONCE:
                         kept += np.bincount(part.astype(_I8), minlength=size)

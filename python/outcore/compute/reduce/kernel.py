@@ -1,14 +1,15 @@
 """
-What a step of a reduction does with its tile.
+Kernel of a reduction: the computation of one step with its tile.
 
-Problem. Reduced axes come in pieces, and what is between two pieces, what one axis leaves for the next
-one, and scratch memory have to be somewhere that is counted.
-Idea. The compiled kernels (`_core.Reduction`) take an axis in pieces of any length, in order, and say
-how much they keep. All of that lies in one work buffer, at places that follow from the shape of the
-tiles. Reduced axes are reduced one after the other; when the tile that ends one has come, its results
-are elements of the next one.
+Problem. Reduced axes are read in pieces. The state between two pieces, the intermediate results
+between two axes, and scratch memory must be stored in memory that is counted.
+Idea. The compiled kernels (`_core.Reduction`) take an axis in pieces of any length, in order, and
+report the size of their state. All of this is stored in one work buffer, at offsets that follow
+from the shape of the tiles. Reduced axes are reduced one after another: after the last tile of one
+axis, its results are elements of the next one.
 
-Invariants. Memory beyond blocks is in the work buffer. Bits depend on the elements and the shape alone.
+Invariants. All memory except for blocks is in the work buffer. Bits depend only on the elements and
+the shape.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ __all__ = ["LEAF", "Chain", "Elements", "Finish", "Kernel", "Layout", "Stage"]
 
 Shape = tuple[int, ...]
 Range = tuple[int, int]
-#: From the planes of each chain to the results, for some outputs: all are 1-d.
+#: Function from the planes of each chain to the results, for some outputs: all are 1-d.
 Finish = Callable[[Sequence[Sequence[NDArray[Any]]], Sequence[NDArray[Any]]], None]
 
-#: Indices of an axis that are a leaf of the tree: segments are some of these (``LEAF`` of the core).
+#: Number of indices of an axis that form a leaf of the tree. Segments consist of whole leaves
+#: (``LEAF`` of the core).
 LEAF = 128
-# Elements that are converted, or finished, at a time: what NumPy makes on the way stays in the cache.
+# Number of elements converted, or finished, at a time: NumPy's temporary arrays stay in the cache.
 _AT_ONCE = 2**15
 _ALIGN = 64
 
@@ -40,15 +42,15 @@ _ALIGN = 64
 @dataclass(frozen=True, slots=True)
 class Elements:
     """
-    What a kernel takes for the elements of the inputs.
+    Elements that a kernel takes, computed from the inputs.
 
     Parameters
     ----------
     dtype
-        Of what it takes. A complex number is taken as two that lie side by side.
+        Dtype of these elements. A complex number is taken as two adjacent numbers.
     fill
-        Computes them from parts of the inputs, which are 1-d, into the last argument; None: they are the
-        elements of the first input, in the same bytes.
+        Function that computes them from parts of the inputs, which are 1-d, into its last argument.
+        None: they are the elements of the first input, as the same bytes.
     """
 
     dtype: np.dtype[Any]
@@ -56,17 +58,17 @@ class Elements:
 
     @property
     def parts(self) -> int:
-        """Numbers in an element."""
+        """Count of numbers in an element."""
         return 2 if self.dtype.kind == "c" else 1
 
     @property
     def name(self) -> str:
-        """Of the kernel's type."""
+        """Name of the kernel's dtype."""
         kind = self.dtype.kind if self.parts == 1 else "f"
         return f"{kind}{self.dtype.itemsize // self.parts}"
 
     def chosen(self, other: Any) -> Elements:
-        """The same where the last input is true, and `other` elsewhere."""
+        """Return these elements where the last input is true, and `other` elsewhere."""
 
         def fill(x: NDArray[Any], where: NDArray[Any], out: NDArray[Any]) -> None:
             if self.fill is None:
@@ -80,18 +82,18 @@ class Elements:
 
 class Stage:
     """
-    The reduction of one axis.
+    Reduction of one axis.
 
     Parameters
     ----------
     name, kind
-        Of the kernel and of its elements.
+        Names of the kernel and of its dtype.
     length
-        Of the axis.
+        Length of the axis.
     step
-        What the next index adds to a place.
+        Amount that the next index adds to a flat index.
     threads
-        That the kernel may use.
+        Number of threads that the kernel may use.
     """
 
     def __init__(self, name: str, kind: str, length: int, step: int, threads: int) -> None:
@@ -99,18 +101,18 @@ class Stage:
         self.kernel = _core.Reduction(name, kind, length, step, threads)
         self.joins = False
         acc, outs = self.kernel.types
-        #: Types of the state, and of each plane of the result.
+        #: Dtypes of the state, and of each plane of the result.
         self.acc, self.outs = acc, list(outs)
-        #: For one output: bytes of the state, and of each plane of the result.
+        #: Bytes of the state, and of each plane of the result, for one output.
         self.state_bytes = self.kernel.state(1) * int(acc[1:])
         self.plane_bytes = [int(out[1:]) for out in outs]
 
     def scratch_bytes(self, outputs: int) -> int:
-        """Bytes of scratch memory."""
+        """Compute the size of scratch memory in bytes."""
         return self.kernel.scratch(outputs) * int(self.acc[1:])
 
     def of_nodes(self, segments: int) -> Stage:
-        """The same of the nodes of so many segments."""
+        """Return the stage that reduces the nodes of that many segments."""
         name, kind, _, step = self._words
         stage = Stage(name, kind, segments * LEAF, step, self._threads)
         stage.joins = True
@@ -119,16 +121,16 @@ class Stage:
 
 class Chain:
     """
-    A reduction over some axes, the last one first.
+    Reduction over some axes, the last one first.
 
     Parameters
     ----------
     first, rest
-        Of the last axis, and of the others: names that `_core.Reduction` knows.
+        Kernel for the last axis, and kernel for the others: names of `_core.Reduction`.
     elements
-        What it is a reduction of.
+        Elements to reduce.
     lengths
-        Of the reduced axes, the last one first.
+        Lengths of the reduced axes, the last one first.
     """
 
     def __init__(self, first: str, rest: str, elements: Elements, lengths: Sequence[int]) -> None:
@@ -137,11 +139,11 @@ class Chain:
         self._made: dict[int, list[Stage]] = {}
 
     def chosen(self, other: Any) -> Chain:
-        """The same of the elements where the last input is true, and of `other` elsewhere."""
+        """Return the chain for these elements where the last input is true, and `other` elsewhere."""
         return Chain(*self._names, self.elements.chosen(other), self._lengths)
 
     def stages(self, threads: int) -> list[Stage]:
-        """Its axes, for kernels that use so many threads."""
+        """Return its axes, for kernels that use that many threads."""
         if threads not in self._made:
             (name, rest), kind, step = self._names, self.elements.name, 1
             stages = self._made[threads] = []
@@ -153,20 +155,22 @@ class Chain:
 
 class Layout:
     """
-    Where states, intermediate results and scratch memory are in the work buffer.
+    Offsets of states, intermediate results and scratch memory in the work buffer.
 
     Parameters
     ----------
     chains
-        Of each chain its stages, and the elements that it makes of the inputs; None: it takes nodes.
+        Stages of each chain, and the elements that it makes of the inputs. None: it takes nodes.
     tile, shape
-        Of the largest tile, and of the array.
+        Shape of the largest tile, and of the array.
     axes
-        That are reduced, in the order of the stages.
+        Reduced axes, in the order of the stages.
     segment
-        Indices of the last of these axes after which its node is the result; 0: none is.
+        Number of indices of the last of these axes after which the node is the result. 0: no node
+        is.
     spread
-        Bytes of an element of the last input if it is broadcast to the shape of the others; else 0.
+        Bytes of an element of the last input if it is broadcast to the shape of the others,
+        otherwise 0.
     """
 
     def __init__(
@@ -182,7 +186,7 @@ class Layout:
         self.nbytes = 0
         elements = math.prod(tile)
         self.spread = self._place(elements * spread) if spread else None
-        #: Of each chain and stage: the state, and the planes of the result.
+        #: Offsets of the state, and of the planes of the result, for each chain and stage.
         self.states: list[list[int]] = []
         self.planes: list[list[list[int]]] = []
         filled = scratch = 0
@@ -196,7 +200,7 @@ class Layout:
                 node = segment and n == len(axes) - 1
                 cut = tile[axis] < (min(segment, shape[axis]) if node else shape[axis])
                 states.append(self._place(outputs * stage.state_bytes if cut else 0))
-                # Nodes are made where they are stored from.
+                # Nodes are computed in the buffer from which they are stored.
                 sizes = [] if node else stage.plane_bytes
                 planes.append([self._place(outputs * size) for size in sizes])
                 scratch = max(scratch, stage.scratch_bytes(outputs))
@@ -213,14 +217,14 @@ class Layout:
 
 class Kernel:
     """
-    What a step does with its tile.
+    Kernel of a step.
 
     Parameters
     ----------
     chains, layout, shape, axes, segment
-        As of `Layout`.
+        As in `Layout`.
     finish
-        From planes to results; None where nodes are stored.
+        Function from planes to results. None if nodes are stored.
     """
 
     def __init__(
@@ -238,11 +242,11 @@ class Kernel:
     def __call__(
         self, blocks: Sequence[NDArray[Any]], ranges: Sequence[Range], inputs: int, turned: bool
     ) -> None:
-        """Blocks: of the inputs, the work buffer, and the results if the outputs are complete."""
+        """Reduce a tile. Blocks: inputs, work buffer, and the results if the outputs are complete."""
         work, outs = blocks[inputs], blocks[inputs + 1 :]
         tiles = [block.T if turned else block for block in blocks[:inputs]]
         if self.layout.spread is not None:
-            # Its axes are the last ones of the others.
+            # The axes of the last input are the last axes of the others.
             few = blocks[inputs - 1]
             few = few.reshape(*(1,) * (tiles[0].ndim - few.ndim), *few.shape)
             size = tiles[0].size * few.itemsize
@@ -277,14 +281,14 @@ class Kernel:
         *,
         turned: bool,
     ) -> list[NDArray[Any]] | None:
-        """The planes of the result; None if there is more to come, or if they are nodes."""
+        """Return the planes of the result; None if more tiles follow, or if they are nodes."""
         stages, elements, parts = self.chains[number]
         if elements is None:
             values, shape = list(tiles[number]), tiles[number].shape[1:]
             left = list(range(len(shape) - (parts > 1)))
         else:
             values = [self._elements(elements, tiles, work)]
-            # The axes of the values that are not reduced yet.
+            # Axes of the values that are not reduced yet.
             left = list(range(tiles[0].ndim))
             if turned:
                 left.reverse()

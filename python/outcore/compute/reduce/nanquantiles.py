@@ -1,12 +1,13 @@
 """
-Quantiles, percentiles and medians of what is a number, exactly.
+Exact quantiles, percentiles and medians that skip NaN.
 
-Problem. Where an element is not a number, those that are have other ranks.
-Idea. The same as of all elements (`outcore.compute.reduce.quantiles`): lines that fit are ordered, with
-NaN last; where they do not fit, the pass that counts first tells also how many numbers each output has.
+Problem. NaN changes the ranks of the numbers.
+Idea. The method is that for all elements (`outcore.compute.reduce.quantiles`): lines that fit are
+sorted, with NaN last. If they do not fit, the first counting pass also counts the numbers of each
+output.
 
-Invariants. The elements with these ranks are found exactly, so the result has the same bits for every
-budget.
+Invariants. The elements with these ranks are found exactly, so the result has the same bits for
+every budget.
 """
 
 from __future__ import annotations
@@ -35,33 +36,32 @@ def nanquantile(
     **how: Any,
 ) -> Any:
     """
-    Quantiles of the elements that are numbers, over axes, exactly.
+    Compute exact quantiles over axes, skipping NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and boolean, integer or
-        floating dtype.
+        Array of boolean, integer or floating dtype.
     q
         One quantile or several, from 0 to 1.
     axis, out, method, keepdims, how
-        As of `outcore.quantile`.
+        See `outcore.quantile`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        The shape of `q`, then that of `a` without the reduced axes. NaN, and a warning, where there is
-        no number.
+        Array whose shape is that of `q`, then that of `a` without the reduced axes. NaN, with a
+        warning, where all elements are NaN.
 
     Raises
     ------
     UsageError, UnsupportedError, BudgetError
-        As `outcore.quantile`.
+        As for `outcore.quantile`.
 
     Notes
     -----
-    Memory, passes and source: as of `outcore.quantile`, and 8 bytes for each output where the reduced
-    axes do not fit. Collective with ``comm=``, as that is.
+    Memory, passes, source and the use of ranks are those of `outcore.quantile`. Another 8 bytes for
+    each output are needed where the reduced axes do not fit in memory.
 
     Examples
     --------
@@ -85,33 +85,32 @@ def nanpercentile(
     **how: Any,
 ) -> Any:
     """
-    Percentiles of the elements that are numbers, over axes, exactly.
+    Compute exact percentiles over axes, skipping NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and boolean, integer or
-        floating dtype.
+        Array of boolean, integer or floating dtype.
     q
         One percentile or several, from 0 to 100.
     axis, out, method, keepdims, how
-        As of `outcore.quantile`.
+        See `outcore.quantile`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        The shape of `q`, then that of `a` without the reduced axes. NaN, and a warning, where there is
-        no number.
+        Array whose shape is that of `q`, then that of `a` without the reduced axes. NaN, with a
+        warning, where all elements are NaN.
 
     Raises
     ------
     UsageError, UnsupportedError, BudgetError
-        As `outcore.quantile`.
+        As for `outcore.quantile`.
 
     Notes
     -----
-    Memory, passes and source: as of `outcore.quantile`, and 8 bytes for each output where the reduced
-    axes do not fit. Collective with ``comm=``, as that is.
+    Memory, passes, source and the use of ranks are those of `outcore.quantile`. Another 8 bytes for
+    each output are needed where the reduced axes do not fit in memory.
 
     Examples
     --------
@@ -128,29 +127,29 @@ def nanmedian(
     a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
     """
-    Median of the elements that are numbers, over axes, exactly.
+    Compute the exact median over axes, skipping NaN.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and boolean, integer or
-        floating dtype.
+        Array of boolean, integer or floating dtype.
     axis, out, keepdims, how
-        As of `outcore.quantile`.
+        See `outcore.quantile`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        The shape of `a` without the reduced axes. NaN, and a warning, where there is no number.
+        Array with the shape of `a` without the reduced axes. NaN, with a warning, where all
+        elements are NaN.
 
     Raises
     ------
     UsageError, UnsupportedError, BudgetError
-        As `outcore.quantile`.
+        As for `outcore.quantile`.
 
     Notes
     -----
-    Memory, passes and source: as of `outcore.nanquantile`. Collective with ``comm=``, as that is.
+    Memory, passes, source and the use of ranks are those of `outcore.nanquantile`.
 
     Examples
     --------

@@ -1,14 +1,15 @@
 """
-Inner products and norms, in one pass.
+Inner products and norms in one pass.
 
-Problem. What is added up is not an element, but a product or a power of elements.
-Idea. These are computed part by part, where the cache holds them, and go through the same tree as sums
-(`outcore.compute.reduce.reducing`). Norms of matrices that are extremes of sums are two reductions, of
-which the second one reads the sums; those made of singular values have them from `outcore.svd`.
+Problem. The terms of the sum are products or powers of elements, not elements.
+Idea. Products and powers are computed part by part, where the cache holds them, and go through the
+same tree as sums (`outcore.compute.reduce.reducing`). Norms of matrices that are extremes of sums
+are two reductions; the second one reads the sums. Norms based on singular values get these from
+`outcore.svd`.
 
-Invariants. Each element of an input is read once, unless it is broadcast. Equal elements and shapes give
-equal bits, whatever the file, the budget and the number of threads; but for norms made of singular
-values.
+Invariants. Each element of an input is read once, unless it is broadcast. Equal elements and shapes
+give equal bits, whatever the file, the budget and the number of threads, except for norms based on
+singular values.
 """
 
 from __future__ import annotations
@@ -38,42 +39,40 @@ Planes = Sequence[NDArray[Any]]
 @collective
 def dot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     """
-    Inner product of two vectors; of other arrays, sums of products as `numpy.dot` has them.
+    Compute the inner product of two vectors, or sums of products of other arrays as `numpy.dot`
+    does.
 
     Parameters
     ----------
     a, b
-        Paths, open arrays, or NumPy arrays, of boolean, integer, floating or complex dtype: vectors of
-        the same shape ``(n,)``; or ``(..., n)`` and ``(..., n, m)``, or ``(..., n)`` and ``(n,)``; or
-        one of them is a number.
+        Arrays of boolean, integer, floating or complex dtype: vectors of the same shape ``(n,)``;
+        or ``(..., n)`` and ``(..., n, m)``, or ``(..., n)`` and ``(n,)``; or one of them is a
+        number.
     out
-        What takes the result. By default it is a scalar for two vectors, else a temporary array on disk,
-        which goes away with its handle.
+        Destination of the result. Default: a scalar for two vectors, otherwise a temporary array on
+        disk.
     how
-        ``memory``, ``progress`` and ``explain``, and for others than vectors ``resume``, ``overwrite``
-        and options of the new array; see `outcore.compute.jobs.complete`.
+        See `outcore.compute.jobs.complete`. For two vectors only ``memory``, ``progress``,
+        ``explain`` and ``comm``.
 
     Returns
     -------
     scalar, array or Planned
-        Of the dtype that `numpy.dot` gives, and the shape: the axes of `a` but the last one, then those
-        of `b` but the last but one (of a vector, the only one). Two matrices have their product.
+        Result with the dtype of `numpy.dot`. Its shape consists of the axes of `a` without the last
+        one, then those of `b` without the last but one (of a vector, without its only axis). For
+        two matrices, it is their product.
 
     Raises
     ------
     UsageError
-        ``bad-shape``: two vectors that differ in length; ``shape-mismatch``: other axes that do.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The budget holds no tile, or not even the smallest blocks.
+        ``bad-shape``: two vectors differ in length. ``shape-mismatch``: other axes differ in
+        length.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of each, and of their products. Collective with
-    ``comm=``: ranks share the tiles. Of two vectors each element is read once, and the order of the
-    additions depends on indices alone, as that of `outcore.sum`; all else is done as by
-    `outcore.tensordot`.
+    Memory: at least one tile of each input, and of their products. Collective with ``comm=``: ranks
+    share the tiles. For two vectors, each element is read once, and the order of additions depends
+    only on indices, as in `outcore.sum`. All other products are computed as in `outcore.tensordot`.
 
     Examples
     --------
@@ -84,7 +83,7 @@ def dot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     """
     with opened(a, b) as (x, y):
         if x.ndim != 1 or y.ndim != 1:
-            # With a number, each element is multiplied by it.
+            # If one input is a number, each element is multiplied by it.
             both = x.ndim and y.ndim
             pairs = ((x.ndim - 1,), (max(y.ndim - 2, 0),)) if both else ((), ())
             return contracted("dot", (x, y), pairs, out, how, {})
@@ -94,37 +93,33 @@ def dot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
 @collective
 def vdot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
     """
-    Inner product of all elements of two arrays, of the complex conjugates of the first.
+    Compute the inner product of all elements of two arrays, with the first one conjugated.
 
     Parameters
     ----------
     a, b
-        Paths, open arrays, or NumPy arrays, of one shape ``(n0, n1, ...)`` and boolean, integer,
-        floating or complex dtype.
+        Arrays of one shape ``(n0, n1, ...)`` and boolean, integer, floating or complex dtype.
     out
-        What takes the result, of shape ``()``; by default it is a scalar.
+        Destination of the result, of shape ``()``. Default: a scalar.
     how
-        ``memory``, ``progress`` and ``explain``; see `outcore.compute.jobs.complete`.
+        See `outcore.compute.jobs.complete`. Only ``memory``, ``progress``, ``explain`` and
+        ``comm``.
 
     Returns
     -------
     scalar, array or Planned
-        Of the dtype that `numpy.vdot` gives.
+        Result with the dtype of `numpy.vdot`.
 
     Raises
     ------
     UsageError
-        ``bad-shape``: arrays of different shapes.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The budget holds no tile.
+        ``bad-shape``: the shapes of the arrays differ.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of each, and of their products. Each element is read
-    once. Collective with ``comm=``: ranks share the tiles. The order of the additions depends on indices
-    alone, as that of `outcore.sum`.
+    Memory: at least one tile of each input, and of their products. Each element is read once.
+    Collective with ``comm=``: ranks share the tiles. The order of additions depends only on
+    indices, as in `outcore.sum`.
 
     Examples
     --------
@@ -139,44 +134,36 @@ def vdot(a: Source, b: Source, *, out: Any = None, **how: Any) -> Any:
 @collective
 def vecdot(x1: Source, x2: Source, *, axis: int = -1, out: Any = None, **how: Any) -> Any:
     """
-    Inner products of the vectors along an axis, of the complex conjugates of the first.
+    Compute inner products of the vectors along an axis, with the first ones conjugated.
 
     Parameters
     ----------
     x1, x2
-        Paths, open arrays, or NumPy arrays, of boolean, integer, floating or complex dtype: of one shape
-        ``(n0, n1, ...)``, or one of them is broadcast to that of the other, such as ``(n,)`` to
-        ``(m, n)``. The lengths of the vectors are the same.
+        Arrays of boolean, integer, floating or complex dtype. They have one shape ``(n0, n1,
+        ...)``, or one of them is broadcast to the shape of the other, such as ``(n,)`` to ``(m,
+        n)``. The lengths of the vectors are the same.
     axis
-        Along which the vectors are. Of arrays with different numbers of axes it is counted from the last
+        Axis of the vectors. For arrays with different numbers of axes it is counted from the last
         one: -1, -2, ...
-    out
-        A path, an open array or a NumPy array that takes the result. By default it is a NumPy array
-        (or a scalar), which is counted in the budget.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+    out, how
+        See `outcore.compute.jobs.complete`; the default of `out` is that of reductions.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of the shape and dtype that `numpy.vecdot` gives.
+        Result with the shape and dtype of `numpy.vecdot`.
 
     Raises
     ------
     UsageError
-        ``bad-shape``: vectors of different lengths, or shapes of which neither can be broadcast to the
-        other. ``bad-axis``: there is no such axis, or several are named.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile.
+        ``bad-shape``: the lengths of the vectors differ, or neither shape can be broadcast to the
+        other. ``bad-axis``: `axis` does not exist, or names several axes.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of each, and of their products. Each element is read
-    once; of an array that is broadcast each tile reads what it needs. Collective with ``comm=``: ranks
-    share the tiles. The order of the additions depends on indices alone, as that of `outcore.sum`.
+    Memory: at least one tile of each input, and of their products. Each element is read once; of an
+    array that is broadcast, each tile reads what it needs. Collective with ``comm=``: ranks share
+    the tiles. The order of additions depends only on indices, as in `outcore.sum`.
 
     Examples
     --------
@@ -199,14 +186,14 @@ def vecdot(x1: Source, x2: Source, *, axis: int = -1, out: Any = None, **how: An
     if shapes[0] == shapes[1]:
         return _products("vecdot", x1, x2, out, how, conjugate=True, axis=axis)
     is_turned = _broadcast(shapes, axis) == 1
-    # What is broadcast comes last.
+    # The array that is broadcast is the last input.
     sources, names = ((x2, x1), ("x2", "x1")) if is_turned else ((x1, x2), ("x1", "x2"))
     made = _product_of(dtypes, conjugate=True, is_turned=is_turned)
     return reduced("vecdot", sources, axis, [made], out, how, spread=True, names=names)
 
 
 def _broadcast(shapes: tuple[tuple[int, ...], tuple[int, ...]], axis: int) -> int:
-    """To which of two arrays of vectors the other one can be broadcast."""
+    """Return which of two arrays of vectors the other one can be broadcast to."""
     found = [chains.axes_of("vecdot", axis, len(shape))[0] for shape in shapes]
     if found[0] - len(shapes[0]) != found[1] - len(shapes[1]):
         raise UsageError(
@@ -256,11 +243,11 @@ def _products(
 def _product_of(
     dtypes: Sequence[np.dtype[Any]], *, conjugate: bool, is_turned: bool = False
 ) -> Make:
-    """Sums of products; `is_turned`: the second factor is the first input."""
+    """Make sums of products; `is_turned`: the second factor is the first input."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         conjugated = conjugate and dtypes[0].kind == "c"
-        # Products of integers wrap as their own type does; modulo that the sum does, too.
+        # Products of integers wrap in their own dtype. Modulo its range, so does the sum.
         work: np.dtype[Any] = dtype
         if dtype.kind == "b" or dtype.str[1:] == "f2":
             work = np.dtype("u1" if dtype.kind == "b" else "f4")
@@ -296,54 +283,49 @@ def norm(
     **how: Any,
 ) -> Any:
     """
-    Norm of vectors, or of matrices.
+    Compute the norm of vectors or matrices.
 
     Parameters
     ----------
     x
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
+        Array of boolean, integer, floating or complex dtype.
     ord
-        As `numpy.linalg.norm` has it, for vectors: any number, ``inf`` and ``-inf``; for matrices:
-        ``"fro"``, 1, -1, ``inf`` and ``-inf``; and for one matrix, tall or wide, 2, -2 and ``"nuc"``,
-        which are found from its singular values. None: the 2-norm of all elements.
+        Kind of norm, as in `numpy.linalg.norm`. For vectors: any number, ``inf`` and ``-inf``. For
+        matrices: ``"fro"``, 1, -1, ``inf`` and ``-inf``. For one matrix, tall or wide, also 2, -2
+        and ``"nuc"``, which are computed from its singular values. None: the 2-norm of all
+        elements.
     axis
-        One axis: norms of vectors. Two: of matrices. None: all elements; with `ord`, `x` has one axis,
-        or two.
-    keepdims
-        Reduced axes stay, with length 1.
-    out
-        A path, an open array or a NumPy array that takes the result; by default it is a NumPy array,
-        or a scalar.
-    how
-        ``memory``, ``progress``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        One axis for norms of vectors, two axes for norms of matrices. None: all elements; `x` must
+        then have one or two axes if `ord` is given.
+    keepdims, out, how
+        See `outcore.compute.jobs.complete`. Of the options only ``memory``, ``progress``,
+        ``explain``, ``comm`` and options of a new array.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        Of floating dtype; float64 for integers.
+        Norms, of floating dtype; float64 for integers.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis. ``bad-option``: no such norm, or singular values of more
-        than one matrix.
+        ``bad-option``: there is no such norm, or singular values of more than one matrix are
+        needed.
     UnsupportedError
-        ``bad-dtype``: elements of another dtype. ``needs-scipy``: for singular values.
+        ``needs-scipy``: singular values need SciPy.
     LinAlgError
-        ``not-finite``: singular values of a matrix with NaN or infinity.
+        ``not-finite``: singular values are needed of a matrix with NaN or infinity.
     BudgetError
-        The result does not fit into half of the budget (name `out`), or the budget holds no tile; or the
-        matrix is too large in both directions for its singular values, as `outcore.svd` tells.
+        As in `outcore.compute.jobs.complete`. For norms based on singular values, also if the matrix
+        is too large in both directions, as for `outcore.svd`.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `x`. Each element is read once. For 1, -1,
-    ``inf`` and ``-inf`` of matrices the sums of columns or rows are read once more, from a temporary
-    array if they are many; they, or the singular values for 2, -2 and ``"nuc"``, are found by an earlier
-    pass, also for ``explain=True``. Collective with ``comm=``: ranks share the tiles of `x`. Squares and
-    powers are added in float64, in an order that depends on indices alone, as that of `outcore.sum`.
+    Memory: at least one tile of `x`. Each element is read once. For 1, -1, ``inf`` and ``-inf`` of
+    matrices the sums of columns or rows are read once more, from a temporary array if they are
+    many. An earlier pass computes these sums, or the singular values for 2, -2 and ``"nuc"``, also
+    with ``explain=True``. Collective with ``comm=``: ranks share the tiles of `x`. Squares and
+    powers are added in float64, in an order that depends only on indices, as in `outcore.sum`.
 
     Examples
     --------
@@ -390,7 +372,7 @@ def norm(
     )
 
 
-# Bytes of sums that are kept in memory between two passes.
+# Largest size in bytes of sums that are kept in memory between two passes.
 _KEPT = 2**16
 
 
@@ -402,7 +384,7 @@ def _extreme_sum(
     out: Any,
     how: dict[str, Any],
 ) -> Any:
-    """The largest or the smallest sum of sizes: of columns (1, -1) or of rows."""
+    """Compute the largest or the smallest sum of absolute values: of columns (1, -1) or of rows."""
     along = axes[0] if abs(power) == 1 else axes[1]
     with opened(x) as (array,):
         many = array.size // max(array.shape[along], 1) * _F8.itemsize
@@ -410,7 +392,7 @@ def _extreme_sum(
     sums = reduced(
         "norm", (x,), along, [_power_of(1.0)], None, quiet(how), keepdims=True, small=small
     )
-    # Nothing is less than 0, which is also what NumPy finds the largest one of none to be.
+    # No sum is less than 0, which NumPy also returns as the maximum of no sums.
     what = extreme("max", 0) if power > 0 else extreme("min")
     return _of_passes(sums, what, axes, keepdims, out, how)
 
@@ -418,7 +400,7 @@ def _extreme_sum(
 def _singular(
     x: Source, kind: float | str, ndim: int, keepdims: bool, out: Any, how: dict[str, Any]
 ) -> Any:
-    """The largest or the smallest singular value, or their sum."""
+    """Compute the largest or the smallest singular value, or their sum."""
     if ndim != 2:
         raise UsageError(
             f"norm: ord={kind!r} of an array with {ndim} axes: singular values are found of one matrix "
@@ -433,10 +415,10 @@ def _singular(
 def _of_passes(
     found: Any, what: Make, axes: tuple[int, ...], keepdims: bool, out: Any, how: dict[str, Any]
 ) -> Any:
-    """The last pass, over what the one before it has found."""
+    """Run the last pass, over the results of the previous one."""
 
     def given(result: Any, kept: Any = found) -> Any:
-        # A temporary array goes away with the last who has it: not before a `Planned` has run.
+        # A temporary array is deleted with its last reference: not before a `Planned` has run.
         return result
 
     return reduced(
@@ -496,7 +478,7 @@ def _power_of(power: float) -> Make:
 
 
 def _size(x: NDArray[Any], out: NDArray[Any]) -> None:
-    # Of the smallest integer there is no absolute value in its own type.
+    # The absolute value of the smallest integer does not fit in its own dtype.
     np.abs(x if x.dtype.kind == "c" else x.astype(_F8), out=out)
 
 

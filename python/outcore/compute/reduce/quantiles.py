@@ -1,14 +1,14 @@
 """
-Quantiles, percentiles and medians, exactly.
+Exact quantiles, percentiles and medians.
 
-Problem. A quantile is an element with a certain rank, or lies between two. What is to be ordered may not
-fit memory.
-Idea. Where the reduced axes of some outputs fit, lines are ordered tile by tile. Where they do not, the
-elements with these ranks are found by counting (`outcore.compute.reduce.selection`). What lies between
-two elements is the same arithmetic for both (`outcore.compute.reduce.between`).
+Problem. A quantile is an element with a certain rank, or a value between two elements. The elements
+to be ordered may not fit in memory.
+Idea. If the reduced axes of some outputs fit, lines are sorted tile by tile. Otherwise the elements
+with these ranks are found by counting (`outcore.compute.reduce.selection`). Values between two
+elements are computed by the same arithmetic in both cases (`outcore.compute.reduce.between`).
 
-Invariants. The elements with these ranks are found exactly, so the result has the same bits for every
-budget.
+Invariants. The elements with these ranks are found exactly, so the result has the same bits for
+every budget.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ __all__ = ["median", "ordered", "percentile", "quantile"]
 
 Axis = int | tuple[int, ...] | None
 _F8 = np.dtype("f8")
-# Tiles that are made of one whose quantiles are taken, about.
+# Approximate number of copies of a tile that are made while its quantiles are computed.
 _COPIES = 4
-# Elements that are ordered at a time, if lines are not longer.
+# Number of elements sorted at a time, if lines are not longer.
 _AT_ONCE = 2**15
 
 
@@ -67,52 +67,45 @@ def quantile(
     **how: Any,
 ) -> Any:
     """
-    Quantiles of elements over axes, exactly.
+    Compute exact quantiles of elements over axes.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and boolean, integer or
-        floating dtype.
+        Array of boolean, integer or floating dtype.
     q
         One quantile or several, from 0 to 1.
-    axis
-        One axis or several; None: all of them.
-    out
-        A path, an open array or a NumPy array that takes the result; by default it is a NumPy array, or
-        a scalar.
     method
-        One of those that `numpy.quantile` has, such as ``"linear"``, ``"lower"`` or ``"hazen"``.
-    keepdims
-        Reduced axes stay, with length 1.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of a new array; see
-        `outcore.compute.jobs.complete`.
+        Method of `numpy.quantile`, such as ``"linear"``, ``"lower"`` or ``"hazen"``.
+    axis, out, keepdims, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        The shape of `q`, then that of `a` without the reduced axes. NaN where there is one.
+        Array whose shape is that of `q`, then that of `a` without the reduced axes. NaN where an
+        element is NaN.
 
     Raises
     ------
     UsageError
-        ``bad-axis``, ``bad-option``: no such axis, quantile or method. ``empty-reduction``: there are no
+        ``bad-option``: there is no such quantile or method. ``empty-reduction``: there are no
         elements.
     UnsupportedError
-        ``bad-dtype``: elements of another dtype; of truth values a method that gives no element.
+        ``bad-dtype``: elements of another dtype, or boolean elements with a method that
+        interpolates.
     BudgetError
-        The result does not fit into half of the budget, or what is counted does not fit.
+        As in `outcore.compute.jobs.complete`; also if the counts do not fit.
 
     Notes
     -----
-    Memory: as much as there is; at least some MiB where the reduced axes do not fit. Each element is
-    read once where they do; else mostly twice, and again while more elements than fit have their
-    leading bits in common, or for budgets of a few MiB. ``explain=True`` counts the passes that are
-    usual, and names the most that can be. Only counts are written. Collective with ``comm=``: ranks
-    share the lines if these fit, else each pass.
+    Memory: at least some MiB if the reduced axes do not fit in memory. If they fit, each element is
+    read once. Otherwise elements are mostly read twice; more passes follow while more elements than
+    fit have their leading bits in common, or with budgets of a few MiB. ``explain=True`` counts the
+    usual passes and states the maximum. Only counts are written. Collective with ``comm=``: ranks
+    share the lines if these fit, otherwise each pass.
 
-    Places between elements are found in float64, those of float32 elements, too.
+    Positions between elements are computed in float64, also for float32 elements.
 
     J. I. Munro, M. S. Paterson, "Selection and sorting with limited storage", 1980.
 
@@ -140,31 +133,31 @@ def percentile(
     **how: Any,
 ) -> Any:
     """
-    Percentiles of elements over axes, exactly: quantiles times 100.
+    Compute exact percentiles of elements over axes: quantiles times 100.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and boolean, integer or
-        floating dtype.
+        Array of boolean, integer or floating dtype.
     q
         One percentile or several, from 0 to 100.
     axis, out, method, keepdims, how
-        As of `outcore.quantile`.
+        See `outcore.quantile`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        The shape of `q`, then that of `a` without the reduced axes. NaN where there is one.
+        Array whose shape is that of `q`, then that of `a` without the reduced axes. NaN where an
+        element is NaN.
 
     Raises
     ------
     UsageError, UnsupportedError, BudgetError
-        As `outcore.quantile`.
+        As for `outcore.quantile`.
 
     Notes
     -----
-    Memory, passes and source: as of `outcore.quantile`. Collective with ``comm=``, as that is.
+    Memory, passes, source and the use of ranks are those of `outcore.quantile`.
 
     Examples
     --------
@@ -181,29 +174,28 @@ def median(
     a: Source, axis: Axis = None, out: Any = None, *, keepdims: bool = False, **how: Any
 ) -> Any:
     """
-    Median of elements over axes, exactly.
+    Compute the exact median of elements over axes.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and boolean, integer or
-        floating dtype.
+        Array of boolean, integer or floating dtype.
     axis, out, keepdims, how
-        As of `outcore.quantile`.
+        See `outcore.quantile`.
 
     Returns
     -------
     numpy.ndarray, scalar, DiskArray or Planned
-        The shape of `a` without the reduced axes. NaN where there is one.
+        Array with the shape of `a` without the reduced axes. NaN where an element is NaN.
 
     Raises
     ------
     UsageError, UnsupportedError, BudgetError
-        As `outcore.quantile`.
+        As for `outcore.quantile`.
 
     Notes
     -----
-    Memory, passes and source: as of `outcore.quantile`. Collective with ``comm=``, as that is.
+    Memory, passes, source and the use of ranks are those of `outcore.quantile`.
 
     Examples
     --------
@@ -227,16 +219,16 @@ def ordered(
     how: dict[str, Any],
 ) -> Any:
     """
-    Quantiles, of numbers only if `name` begins with ``nan``.
+    Compute quantiles; skip NaN if `name` begins with ``nan``.
 
     Parameters
     ----------
     name
-        Of the function of NumPy that gives them.
+        Name of the NumPy function.
     a, q, axis, out, method, keepdims, how
-        As of `quantile`; medians have a method ``"median"``.
+        As for `quantile`; medians have a method ``"median"``.
     whole
-        The largest `q`.
+        Largest valid `q`.
     """
     given = np.asarray(q)
     wanted = given.astype(_F8) / whole
@@ -269,13 +261,13 @@ def ordered(
         words = {} if name.endswith("median") else {"q": q, "method": method}
         to = np.asarray(getattr(np, name)(np.zeros(1, dtype), **words)).dtype
         if not count and to.kind != "f":
-            to = _F8  # NaN, whatever the elements are
+            to = _F8  # NaN for every dtype of the elements.
         result = Result((*wanted.shape, *kept), to, source=source.path, small=True)
         flat = wanted.reshape(-1)
 
         def ranks(counts: NDArray[np.int64]) -> NDArray[np.int64]:
             low, high, _ = places(counts, flat, method)
-            # The last one tells whether there is NaN.
+            # The last element of a line shows whether it contains NaN.
             ends = [] if nan else [counts[np.newaxis] - 1]
             return np.concatenate([low, high, *ends]).T
 
@@ -333,7 +325,7 @@ def ordered(
 
 
 def _of_nothing(name: str) -> float:
-    """The median, or the quantile that leaves NaN out; of others there are no results."""
+    """Return the median, or the NaN-skipping quantile, of no elements; other quantiles have none."""
     if name.endswith("median") or name.startswith("nan"):
         warnings.warn(f"{name} of no elements", RuntimeWarning, stacklevel=2)
     return math.nan
@@ -342,7 +334,7 @@ def _of_nothing(name: str) -> float:
 def _repeating(
     name: str, axes: Any, q: NDArray[Any], method: str, *, keepdims: bool
 ) -> dict[str, Any]:
-    """Keywords that repeat the call."""
+    """Return keywords that repeat the call."""
     words = {"axis": axes, "keepdims": keepdims}
     return words if name.endswith("median") else {**words, "q": q.tolist(), "method": method}
 
@@ -357,7 +349,7 @@ def _by_tiles(
     *,
     keepdims: bool,
 ) -> Callable[[Terms], Program]:
-    """How to plan it where the reduced axes fit: `of_lines` gives the quantiles of lines."""
+    """Return the planner for reduced axes that fit: `of_lines` computes the quantiles of lines."""
     q, to = what
     kept = [k for k in range(len(shape)) if k not in axes]
     count = math.prod(shape[k] for k in axes)
@@ -367,7 +359,7 @@ def _by_tiles(
         each = dtype.itemsize * (2 + _COPIES)
         least = min(math.prod(shape) * each, SMALLEST)
         if terms.room < least:
-            # A budget for less would be no favour: it would take for ever.
+            # A smaller budget would be accepted only to run extremely slowly.
             raise TooLittle(least)
         tile = list(shape)
         loops = [k for k in range(len(shape)) if k not in axes]
@@ -379,7 +371,7 @@ def _by_tiles(
             return math.prod(tile) * each + math.prod(tile[k] for k in loops) * outer
 
         for k in loops:
-            # The outermost axis is cut first, to whole chunks if that does.
+            # The outermost axis is cut first, at whole chunks if that is enough.
             unit = side.chunks[k] if side.chunks else 1
             while held() > terms.room and tile[k] > 1:
                 half = tile[k] // 2

@@ -1,13 +1,13 @@
 """
-What a reduction's result is made of.
+Quantities: the results of reductions, made of kernels, with the dtypes and warnings of NumPy.
 
-Problem. NumPy says which dtype a result has, what it is of no elements, and when there is a warning.
-Idea. One pass (`outcore.compute.reduce.reducing`) of the kernels that `outcore.compute.reduce.chains`
-names. What comes out of them becomes NumPy's result here: divided, rounded, of NumPy's dtype, with
-NumPy's warnings.
+Problem. NumPy defines the dtype of a result, its value for no elements, and its warnings.
+Idea. One pass (`outcore.compute.reduce.reducing`) runs the kernels that
+`outcore.compute.reduce.chains` names. This module turns their output into NumPy's result: divided,
+rounded, of NumPy's dtype, with NumPy's warnings.
 
-Invariants. Each element is read once. Equal elements and shapes give equal bits, whatever the file, the
-budget and the number of threads.
+Invariants. Each element is read once. Equal elements and shapes give equal bits, whatever the file,
+the budget and the number of threads.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ _BETTER = {"min": np.minimum, "max": np.maximum, "nanmin": np.fmin, "nanmax": np
 @dataclass(frozen=True, slots=True)
 class Quantity:
     """
-    One result: what it is made of, and how.
+    One result: the reductions that it needs, and how they are combined.
 
     Parameters
     ----------
     chains
-        The reductions that it needs.
+        Reductions that it needs.
     dtype
-        Of the result.
+        Dtype of the result.
     finish
-        From the planes of its chains to the result, for some outputs.
+        Function from the planes of its chains to the result, for some outputs.
     empty
-        What it is where there are no elements; None: there is no such thing.
+        Value for no elements. None: there is no such value.
     """
 
     chains: Sequence[Chain]
@@ -70,7 +70,8 @@ class Quantity:
     empty: Callable[[], Any] | None
 
 
-#: From dtype, lengths of the reduced axes (the last one first) and their product to what is wanted.
+#: Function from dtype, lengths of the reduced axes (the last one first) and their product to the
+#: quantity.
 Make = Callable[[np.dtype[Any], Sequence[int], int], Quantity]
 
 
@@ -92,36 +93,31 @@ def reduced(
     **words: Any,
 ) -> Any:
     """
-    Reduce an array, or several that lie alike, in one pass.
+    Reduce an array, or several of one layout, in one pass.
 
     Parameters
     ----------
     name
-        Of the operation.
+        Name of the operation.
     sources
-        The inputs.
-    axis
-        As NumPy has it.
+        Inputs.
     makes
-        What is wanted; several results share the pass.
-    out, how
+        Quantities to compute; several results share the pass.
+    axis, keepdims, out, where, how
         See `outcore.compute.jobs.complete`.
-    keepdims
-        Reduced axes stay, with length 1.
-    where
-        Which elements count: truth values, which are broadcast to the shape of the inputs.
     spread
-        The last of the inputs is broadcast to the shape of the others.
+        Whether the last input is broadcast to the shape of the others.
     names
-        Keywords of all inputs, for whoever repeats the call; by default they come first, without one.
+        Keywords of all inputs, for repeating the call. Default: they are the first arguments, by
+        position.
     given
-        From the result, or the tuple of results, to what the user gets.
+        Function from the result, or the tuple of results, to the value that the user gets.
     small
-        Without `out` results are NumPy arrays, not temporary ones on disk.
+        Whether results without `out` are NumPy arrays instead of temporary arrays on disk.
     repeatable
-        As `Operation` has it.
+        As in `Operation`.
     words
-        What else the user said, for whoever repeats the call.
+        Other arguments of the user, for repeating the call.
     """
     choices = () if where is True else (where,)
     with opened(*sources, *choices) as inputs:
@@ -155,10 +151,11 @@ def reduced(
                 where=choice,
             )
         else:
-            # There are no results, if there would be elements for each; or they are of no elements.
+            # There are no results where there would be elements for each, or results of no
+            # elements.
             values = _empty(name, axes, wanted) if not count else lambda: [0] * len(wanted)
             plan = constant(name, there, len(inputs), kinds_of, values)
-        # Of arrays with different numbers of axes only those counted from the last one are the same.
+        # In arrays with different numbers of axes, only axes counted from the last one correspond.
         told = tuple(k - len(shape) for k in axes) if spread else axes
         arguments: dict[str, Any] = (
             {} if axis is None else {"axis": told[0] if len(told) == 1 else told}
@@ -177,7 +174,7 @@ def reduced(
 
 
 def _choice(name: str, where: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of truth values for elements of an array."""
+    """Return the shape of the mask `where` for elements of an array."""
     found = tuple(where.shape)
     if where.dtype.kind != "b":
         raise UsageError(
@@ -197,7 +194,7 @@ def _choice(name: str, where: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _initial(name: str, initial: Any, to: np.dtype[Any]) -> Any:
-    """What a reduction begins with, in the dtype of its result, as NumPy converts it."""
+    """Convert the start value of a reduction to the dtype of its result, as NumPy does."""
     value = np.zeros((), to)
     try:
         value[...] = initial
@@ -209,7 +206,7 @@ def _initial(name: str, initial: Any, to: np.dtype[Any]) -> Any:
 
 
 def freedom(name: str, ddof: float, correction: float | None) -> float:
-    """What the number of elements is less, by either of its two names."""
+    """Return `ddof`, which may be given by either of its two names."""
     if correction is None:
         return ddof
     if ddof != 0:
@@ -221,7 +218,7 @@ def freedom(name: str, ddof: float, correction: float | None) -> float:
 
 
 def one_axis(axis: Any, name: str) -> None:
-    """Refuse several axes."""
+    """Raise `UsageError` for several axes."""
     if isinstance(axis, tuple):
         raise UsageError(
             f"{name}: axis={axis!r} are several; give one, or None for all of them", code="bad-axis"
@@ -229,12 +226,12 @@ def one_axis(axis: Any, name: str) -> None:
 
 
 def quiet(how: dict[str, Any]) -> dict[str, Any]:
-    """What of a call's words is said to the pass before, which has no result of its own."""
+    """Return the options of a call that also apply to the pass before it, which has no result."""
     return {word: how[word] for word in ("memory", "comm") if word in how}
 
 
 def name_of(dtype: Any) -> str | None:
-    """A dtype that the user named, as text."""
+    """Return the name of a dtype that the user specified."""
     return None if dtype is None else np.dtype(dtype).str
 
 
@@ -243,7 +240,7 @@ def _finish(wanted: Sequence[Quantity]) -> Finish:
         first = 0
         for one, out in zip(wanted, outs, strict=True):
             last = first + len(one.chains)
-            # NumPy's warnings are given where they belong.
+            # `finish` gives NumPy's warnings itself.
             with np.errstate(all="ignore"):
                 one.finish(planes[first:last], out)
             first = last
@@ -271,7 +268,7 @@ def _to(out: NDArray[Any], values: NDArray[Any]) -> None:
 
 
 def _total(planes: Planes, to: np.dtype[Any]) -> NDArray[Any]:
-    """The values of a first plane; those of complex numbers are two each."""
+    """Return the values of a first plane; a complex number has two values."""
     total = planes[0]
     return total.view(f"c{2 * total.dtype.itemsize}") if to.kind == "c" else total
 
@@ -281,7 +278,7 @@ def _warn(text: str) -> None:
 
 
 def sum_of(what: str, wanted: Any = None, initial: Any = None, *, chosen: bool = False) -> Make:
-    """``sum``, ``prod``, ``nansum`` or ``nanprod``; `chosen`: the last input says what counts."""
+    """Make ``sum``, ``prod``, ``nansum`` or ``nanprod``; `chosen`: the last input is a mask."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         to, nan = chains.accumulated(dtype, wanted), what.startswith("nan")
@@ -303,7 +300,7 @@ def sum_of(what: str, wanted: Any = None, initial: Any = None, *, chosen: bool =
 
 
 def mean_of(wanted: Any = None, *, nan: bool = False, chosen: bool = False) -> Make:
-    """``mean`` or ``nanmean``; `chosen`: the last input says what counts."""
+    """Make ``mean`` or ``nanmean``; `chosen`: the last input is a mask."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         to = _F8 if dtype.kind in "biu" else dtype
@@ -344,7 +341,7 @@ def mean_of(wanted: Any = None, *, nan: bool = False, chosen: bool = False) -> M
 
 
 def spread_of(what: str, ddof: float = 0, wanted: Any = None, *, chosen: bool = False) -> Make:
-    """``var``, ``std``, ``nanvar`` or ``nanstd``; `chosen`: the last input says what counts."""
+    """Make ``var``, ``std``, ``nanvar`` or ``nanstd``; `chosen`: the last input is a mask."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         to = _F8 if dtype.kind in "biu" else dtype
@@ -360,7 +357,7 @@ def spread_of(what: str, ddof: float = 0, wanted: Any = None, *, chosen: bool = 
             if dtype.kind == "c":
                 counts, squares = counts[::2], squares[::2] + squares[1::2]
             if chosen and not nan:
-                # What does not count is no number there; what counts and is none makes it none.
+                # Masked elements are NaN in the moments. A selected NaN makes the result NaN.
                 squares = np.where(counts < planes[1][0], np.nan, squares)
                 counts = planes[1][0]
             free = counts - ddof
@@ -385,7 +382,7 @@ def spread_of(what: str, ddof: float = 0, wanted: Any = None, *, chosen: bool = 
 
 
 def extreme(what: str, initial: Any = None, *, chosen: bool = False) -> Make:
-    """``min``, ``max``, ``nanmin``, ``nanmax`` or ``ptp``; `chosen`: the last input says what counts."""
+    """Make ``min``, ``max``, ``nanmin``, ``nanmax`` or ``ptp``; `chosen`: the last input is a mask."""
     if chosen and initial is None:
         raise UsageError(
             f"{what}: where= may choose nothing, of which there is no extreme; give initial=, too",
@@ -405,7 +402,7 @@ def extreme(what: str, initial: Any = None, *, chosen: bool = False) -> Make:
         chain = chains.extremes(what, dtype, lengths)
         first = None if initial is None else _initial(what, initial, dtype)
         if chosen:
-            # It takes part in any case.
+            # The initial value always takes part.
             chain = chain.chosen(first)
 
         def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:
@@ -422,7 +419,7 @@ def extreme(what: str, initial: Any = None, *, chosen: bool = False) -> Make:
 
 
 def place_of(what: str) -> Make:
-    """``argmin``, ``argmax``, ``nanargmin`` or ``nanargmax``."""
+    """Make ``argmin``, ``argmax``, ``nanargmin`` or ``nanargmax``."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         nan = what.startswith("nan") and dtype.kind in "fc"
@@ -444,7 +441,7 @@ def place_of(what: str) -> Make:
 
 
 def truth_of(what: str, *, chosen: bool = False) -> Make:
-    """``any``, ``all`` or ``count_nonzero``; `chosen`: the last input says what counts."""
+    """Make ``any``, ``all`` or ``count_nonzero``; `chosen`: the last input is a mask."""
 
     def make(dtype: np.dtype[Any], lengths: Sequence[int], count: int) -> Quantity:
         def finish(planes: Sequence[Planes], out: NDArray[Any]) -> None:

@@ -1,21 +1,21 @@
 """
-One read of one array, or of several that lie alike: any number of reductions over the same axes.
+One read of one array, or of several of one layout, for any number of reductions over the same axes.
 
-Problem. What is reduced may be rows or columns of the file, the results may be one number or as many as
-fit memory only in part; and a sum must not depend on how the array was cut, nor on how many ranks share
-the work.
+Problem. The reduced axes may be rows or columns of the file. The result may be one number, or an
+array of which only a part fits in memory. A sum must depend neither on the cuts of the array nor on
+the number of ranks that share the work.
 Idea. Kernels take an axis in pieces, in order, and keep what they need between pieces
-(`outcore.compute.reduce.kernel`). So any tiles will do, in the order that this needs: all of one tile of
-the results, and in that the last reduced axis innermost. The tiles are those that read fastest, by the
-figures of the disk, among those whose states fit.
-Where there are too few tiles of the results for all ranks, the pass ends earlier: at *nodes*, one for
-each index of the reduced axes that come later, or for each segment of an axis. A segment is a power of
-two of leaves, so its node is one of the tree that one process goes through. Nodes go into temporary
-arrays, and a second pass takes them in, in the order of the tree. Which of these ways is taken, the
-figures say: reading by all ranks and synchronising once more, or reading by fewer.
+(`outcore.compute.reduce.kernel`). Any tiles can therefore be used, in this order: all tiles of one
+tile of the results, with the last reduced axis innermost. The plan uses the tiles that read
+fastest, by the measured speed of the disk, among those whose states fit.
+If there are too few tiles of the results for all ranks, the pass ends earlier: at *nodes*, one for
+each index of the reduced axes that follow, or for each segment of an axis. A segment is a power of
+two of leaves, so its node is a node of the tree of one process. Nodes are stored in temporary
+arrays, and a second pass reads them in the order of the tree. The choice compares the estimated
+times: reading by all ranks with one more synchronisation, or reading by fewer ranks.
 
-Invariants. Each element is read once, but for chunks that tiles or segments cut. The bits of a result
-depend on the elements and the shape alone: not on tiles, order, threads, the budget or ranks.
+Invariants. Each element is read once, except for chunks that tiles or segments cut. The bits of a
+result depend only on the elements and the shape: not on tiles, order, threads, the budget or ranks.
 """
 
 from __future__ import annotations
@@ -41,31 +41,33 @@ __all__ = ["constant", "reducing"]
 
 Shape = tuple[int, ...]
 
-# Tiles that are read at the same time, from files that need no decoding.
+# Number of tiles read concurrently from files that need no decoding.
 _READS = 2
-# Chains for each rank that segments should give: then the last ones to end keep nobody waiting long.
+# Number of chains for each rank that segments should provide, so that the wait for the last ones is
+# short.
 _CHAINS = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pass:
     """
-    What is read, and what it is reduced to.
+    Arrays that a pass reads, and their reductions.
 
     Parameters
     ----------
     shape
-        Of the inputs; of nodes the segments come first.
+        Shape of the inputs. For nodes, the first axis counts segments.
     axes
-        That are reduced, in the order of the stages. An axis of length 1 behind all others may be one.
+        Reduced axes, in the order of the stages. An additional axis of length 1 after all others is
+        allowed.
     chains
-        As `Layout` has them.
+        As in `Layout`.
     item, out
-        Bytes of an element of all inputs, and of what is stored for an output.
+        Bytes of one element of all inputs, and of the stored values of one output.
     segment
-        Of the last stage, if nodes are stored; else 0.
+        Segment of the last stage if nodes are stored, otherwise 0.
     spread
-        Bytes of an element of the last input if it is broadcast; else 0.
+        Bytes of an element of the last input if it is broadcast, otherwise 0.
     """
 
     shape: Shape
@@ -78,12 +80,12 @@ class _Pass:
 
     @property
     def kept(self) -> list[int]:
-        """The other axes."""
+        """Axes that are not reduced."""
         return [k for k in range(len(self.shape)) if k not in self.axes]
 
     @property
     def most(self) -> Shape:
-        """The longest tile along each axis: segments are not read together."""
+        """Maximum length of a tile along each axis: several segments are not read together."""
         most = list(self.shape)
         if self.segment:
             axis = self.axes[-1]
@@ -91,7 +93,7 @@ class _Pass:
         return tuple(most)
 
     def layout(self, tile: Shape) -> Layout:
-        """Of the work buffer."""
+        """Return the layout of the work buffer."""
         more = (1,) * (max(self.axes, default=0) + 1 - len(self.shape))
         return Layout(
             self.chains,
@@ -103,13 +105,13 @@ class _Pass:
         )
 
     def held(self, tile: Shape, reading: int) -> int:
-        """Bytes of all buffers."""
+        """Compute the size of all buffers in bytes."""
         outputs = math.prod(tile[k] for k in self.kept)
         read = math.prod(tile) * self.item * (reading + 1)
         return read + self.layout(tile).nbytes + outputs * self.out
 
     def chains_of(self, tile: Shape) -> int:
-        """How many chains of steps there are."""
+        """Count the chains of steps."""
         count = math.prod(-(-self.shape[k] // tile[k]) for k in self.kept)
         return count * (-(-self.shape[self.axes[-1]] // self.segment) if self.segment else 1)
 
@@ -117,16 +119,16 @@ class _Pass:
 @dataclass(frozen=True, slots=True)
 class _Cut:
     """
-    Where a pass ends at nodes.
+    Position where a pass ends at nodes.
 
     Parameters
     ----------
     stage
-        The last one that it takes.
+        Last stage of the pass.
     segment
-        Indices of that axis for each node.
+        Number of indices of that axis for each node.
     count
-        Segments of the axis.
+        Number of segments of the axis.
     """
 
     stage: int
@@ -136,7 +138,7 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How many seconds it takes, the tile of the pass, and that of the second pass over nodes."""
+    """Estimated seconds, tile of the pass, and tile of the second pass over nodes."""
 
     seconds: float
     tile: Shape
@@ -157,26 +159,26 @@ def reducing(
     where: Shape | None = None,
 ) -> Callable[[Terms], Program]:
     """
-    How to plan reductions.
+    Return the planner of reductions.
 
     Parameters
     ----------
     name
-        Of the operation.
+        Name of the operation.
     shape
-        Of each input. No length is 0.
+        Shape of each input. No length is 0.
     axes
-        That are reduced, from first to last.
+        Reduced axes, from first to last.
     dtypes
-        Of the inputs.
+        Dtypes of the inputs.
     chains
-        The reductions.
+        Reductions.
     results
         Dtypes of the results.
     finish
-        From what the chains give to the results.
+        Function from the planes of the chains to the results.
     keepdims
-        Reduced axes stay, with length 1.
+        Whether reduced axes are kept, with length 1.
     where
         Shape of the last input if it is broadcast to that of the others.
     """
@@ -204,11 +206,11 @@ class _Reduction:
         self.chains, self.results, self.finish = chains, results, finish
         self.keepdims = keepdims
         self.spread = native[-1].itemsize if where is not None and where != shape else 0
-        #: Of each input.
+        #: Shapes of the inputs.
         self.shapes = [shape] * len(native)
         if where is not None:
             self.shapes[-1] = where
-        # Without axes each element is reduced along an axis of its own.
+        # Without reduced axes, each element is reduced along an additional axis.
         self.stages = tuple(reversed(axes)) or (len(shape),)
         self.tiles = cache(self._tiles)
         self.passes = cache(self._passes)
@@ -255,11 +257,11 @@ class _Reduction:
 
     @property
     def outputs(self) -> int:
-        """Elements of a result."""
+        """Number of elements of a result."""
         return math.prod(n for k, n in enumerate(self.shape) if k not in self.axes)
 
     def cuts(self, ranks: int) -> list[_Cut]:
-        """Where the pass may end at nodes, so that each rank has something to do."""
+        """List the positions where the pass may end at nodes, so that each rank has work."""
         found = []
         for stage, axis in enumerate(self.axes[::-1] if ranks > 1 else ()):
             later = math.prod(self.shape[k] for k in self.stages[stage + 1 :])
@@ -273,7 +275,7 @@ class _Reduction:
         return found
 
     def _passes(self, cut: _Cut | None, threads: int) -> tuple[_Pass, _Pass | None]:
-        """The pass over the inputs, and that over nodes if there is one."""
+        """Return the pass over the inputs, and the pass over nodes if there is one."""
         item = sum(dtype.itemsize for dtype in self.native)
         out = sum(dtype.itemsize for dtype in self.results)
         stages = [chain.stages(threads) for chain in self.chains]
@@ -291,7 +293,7 @@ class _Reduction:
             ([one[cut.stage].of_nodes(cut.count), *one[n:]], None, made.parts)
             for one, made in zip(stages, elements, strict=True)
         ]
-        # Segments come first, then the axes that are left, in the order of the file.
+        # Segments are the first axis, then the remaining axes follow in the order of the file.
         kept = whole.kept
         shape = (cut.count, *(self.shape[k] for k in kept))
         axes = (0, *(1 + kept.index(k) for k in self.stages[n:]))
@@ -306,14 +308,17 @@ class _Reduction:
         ranks: int,
         threads: int,
     ) -> list[tuple[float, int, Shape]]:
-        """Seconds, bytes and tiles, the faster ones first; none needs more than one before it."""
+        """
+        List seconds, bytes and tiles, fastest first; each needs less memory than the ones before
+        it.
+        """
         whole = self.passes(cut, threads)[0]
         return _fewer(whole, priced(self.shape, sides, disk, whole.most), reading, ranks)
 
     def way(
         self, terms: Terms, sides: tuple[Side, ...], cut: _Cut | None, reading: int
     ) -> _Way | None:
-        """The fastest way that fits and ends there; None if none does."""
+        """Return the fastest plan that fits and ends at this cut; None if none does."""
         whole, nodes = self.passes(cut, terms.cores)
         possible = self.tiles(cut, sides, terms.disk, reading, terms.ranks, terms.cores)
         found = _fitting(possible, terms.room)
@@ -321,7 +326,7 @@ class _Reduction:
             return found
         moved = math.prod(nodes.shape) * nodes.item
         if moved > math.prod(self.shape) * whole.item // 4:
-            return None  # nearly as much as there was
+            return None  # nearly all of the available memory
         parts = [Side(nodes.item, "C")]
         prices = priced(nodes.shape, parts, terms.disk)
         prices = [(s, t) for s, t in prices if t[0] == nodes.shape[0]]
@@ -344,11 +349,11 @@ class _Reduction:
         )
 
     def kept(self, terms: Terms, whole: _Pass) -> list[int]:
-        """The axes of nodes, in the order in which the kernel has them."""
+        """Return the axes of nodes, in the order of the kernel."""
         return whole.kept[::-1] if terms.order(0) == "F" else whole.kept
 
     def section(self, number: int, section: Section) -> Section:
-        """Of an input: the last one may have fewer axes, and axes of length 1."""
+        """Return the section of an input: the last one may have fewer axes, and axes of length 1."""
         shape = self.shapes[number]
         last = section[len(section) - len(shape) :]
         return tuple(
@@ -357,13 +362,16 @@ class _Reduction:
         )
 
     def node_shape(self, terms: Terms, whole: _Pass, cut: _Cut, number: int) -> Shape:
-        """Of the temporary array of a chain: planes, segments, axes, and parts of complex numbers."""
+        """
+        Return the shape of the temporary array of a chain: planes, segments, axes, and parts of
+        complex numbers.
+        """
         stages, _, parts = whole.chains[number]
         lengths = (self.shape[k] for k in self.kept(terms, whole))
         return (len(stages[-1].outs), cut.count, *lengths, *(parts,) * (parts > 1))
 
     def first(self, terms: Terms, whole: _Pass, way: _Way, reading: int) -> Schedule:
-        """The pass over the inputs."""
+        """Plan the pass over the inputs."""
         turned, cut, tile = terms.order(0) == "F", way.cut, way.tile
         order = "F" if turned else "C"
         some = tuple(slice(0, n) for n in tile)
@@ -449,12 +457,12 @@ class _Reduction:
         )
 
     def second(self, terms: Terms, nodes: _Pass, way: _Way) -> Schedule:
-        """The pass over nodes."""
+        """Plan the pass over nodes."""
         turned, tile = terms.order(0) == "F", way.second
         order = "F" if turned else "C"
         whole = self.passes(way.cut, terms.cores)[0]
         kept = self.kept(terms, whole)
-        # As the kernel has them.
+        # In the order of the kernel.
         shape = (nodes.shape[0], *(self.shape[k] for k in kept))
         axes = (0, *(1 + kept.index(k) for k in self.stages[len(whole.axes) :]))
         if turned:
@@ -514,14 +522,14 @@ class _Reduction:
 
 
 def _lengths(section: Section) -> Shape:
-    """Of its axes."""
+    """Return the lengths of the axes of a section."""
     return tuple(part.stop - part.start for part in section)
 
 
 def _fewer(
     one: _Pass, prices: Sequence[tuple[float, Shape]], reading: int, ranks: int
 ) -> list[tuple[float, int, Shape]]:
-    """Seconds, bytes and tiles, the faster ones first; none needs more than one before it."""
+    """List seconds, bytes and tiles, fastest first; each needs less memory than the ones before it."""
     found: list[tuple[float, int, Shape]] = []
     if ranks > 1:
         shared = [(s * share(one.chains_of(tile), ranks), tile) for s, tile in prices]
@@ -545,18 +553,18 @@ def constant(
     values: Callable[[], Sequence[Any]],
 ) -> Callable[[Terms], Program]:
     """
-    How to plan what no element says anything about.
+    Return the planner of results that do not depend on elements.
 
     Parameters
     ----------
     name
-        Of the operation.
+        Name of the operation.
     shape, dtypes
-        Of the results.
+        Shape and dtypes of the results.
     inputs
-        How many there are.
+        Number of inputs.
     values
-        The same for all elements of a result; called when it runs.
+        Function that returns the value of all elements of each result; called when the plan runs.
     """
 
     def plan(terms: Terms) -> Program:

@@ -1,17 +1,20 @@
 """
 Cumulative sums and products along an axis.
 
-Problem. Each element of the result needs all that are before it along the axis, which may not fit.
-Idea. Tiles come in the order of the axis, all of one range of the other axes after each other. What the
-last one ended with is kept, and is the first operand of the next one. Ranks share the lines; lines of
-integers also in parts, whose totals a pass before finds: then all elements are read twice, by all ranks.
-Parts of floating lines would be rounded otherwise than NumPy does, so they stay on one rank.
+Problem. Each element of the result depends on all elements before it along the axis, which may not
+fit in memory.
+Idea. Tiles are processed in the order of the axis, all tiles of one range of the other axes one
+after another. The last result of a tile is kept as the first operand of the next one. Ranks share
+the lines. They also share parts of lines of integers, whose totals are computed by a first pass;
+then ranks read all elements twice. Parts of floating-point lines would be rounded differently from
+NumPy, so these lines stay on one rank.
 
-The nan variants are the same of blocks in which NaN is replaced.
+The nan variants do the same with blocks in which NaN is replaced.
 
-Invariants. The result has the bits of `numpy.cumsum` and `numpy.cumprod`, whatever the tiles and ranks:
-both add one element after the other. Products of complex numbers have the same bits for all tiles, too:
-NumPy rounds them in more than one way. One process reads each element once and writes it once.
+Invariants. The result has the bits of `numpy.cumsum` and `numpy.cumprod`, for all tiles and ranks:
+both add one element after the other. Products of complex numbers also have the same bits for all
+tiles, but NumPy rounds them in more than one way. One process reads each element once and writes it
+once.
 
 Reference: G. E. Blelloch, "Prefix sums and their applications", 1990, for the scan of parts.
 """
@@ -55,9 +58,9 @@ __all__ = ["cumprod", "cumsum", "nancumprod", "nancumsum"]
 
 Shape = tuple[int, ...]
 
-# Elements of a row from which on NumPy adds rows faster than it goes along columns.
+# Length of rows from which NumPy adds rows faster than it runs along columns.
 _ROW = 512
-# Elements that are converted and added at a time.
+# Number of elements converted and added at a time.
 _AT_ONCE = 2**15
 
 
@@ -70,44 +73,35 @@ def cumsum(
     **how: Any,
 ) -> DiskArray:
     """
-    Cumulative sum along an axis.
+    Compute the cumulative sum along an axis.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
+        Array of boolean, integer, floating or complex dtype.
     axis
-        The axis; None: the elements in the order of the flattened array, in C order.
+        Axis of the scan. None: scan the elements of the flattened array, in C order.
     dtype
-        In which it is added up, and of the result; by default that of `a`, int64 or uint64 for small
-        integers.
-    out
-        Where the result goes: a path, an open array or a NumPy array. By default a temporary array on
-        disk, which goes away with its handle.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        Dtype of the computation and of the result. Default: the dtype of `a`; int64 or uint64 for
+        small integers.
+    out, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
-    DiskArray, or what `out` is
-        Of the shape of `a`; flat if `axis` is None.
+    DiskArray, or `out`
+        Array with the shape of `a`; flat if `axis` is None.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis; or `out` does not fit, or is `a`.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The budget holds no tile.
+        ``bad-axis``: `axis` does not exist. Also if `out` does not fit, or is `a`.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` and of the result. Each element is read once
-    and written once. Collective with ``comm=``: ranks share the lines, and lines of integers in parts,
-    which are read twice then. The elements are added one after the other, as `numpy.cumsum` does.
+    Memory: at least one tile of `a` and of the result. Each element is read once and written once.
+    Collective with ``comm=``: ranks share the lines. They also share parts of lines of integers,
+    which are then read twice. The elements are combined one after the other, as in `numpy.cumsum`.
 
     Examples
     --------
@@ -128,44 +122,35 @@ def cumprod(
     **how: Any,
 ) -> DiskArray:
     """
-    Cumulative product along an axis.
+    Compute the cumulative product along an axis.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
+        Array of boolean, integer, floating or complex dtype.
     axis
-        The axis; None: the elements in the order of the flattened array, in C order.
+        Axis of the scan. None: scan the elements of the flattened array, in C order.
     dtype
-        In which it is multiplied, and of the result; by default that of `a`, int64 or uint64 for small
-        integers.
-    out
-        Where the result goes: a path, an open array or a NumPy array. By default a temporary array on
-        disk, which goes away with its handle.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        Dtype of the computation and of the result. Default: the dtype of `a`; int64 or uint64 for
+        small integers.
+    out, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
-    DiskArray, or what `out` is
-        Of the shape of `a`; flat if `axis` is None.
+    DiskArray, or `out`
+        Array with the shape of `a`; flat if `axis` is None.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis; or `out` does not fit, or is `a`.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The budget holds no tile.
+        ``bad-axis``: `axis` does not exist. Also if `out` does not fit, or is `a`.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` and of the result. Each element is read once
-    and written once. Collective with ``comm=``: ranks share the lines, and lines of integers in parts,
-    which are read twice then. The elements are multiplied one after the other, as `numpy.cumprod` does.
+    Memory: at least one tile of `a` and of the result. Each element is read once and written once.
+    Collective with ``comm=``: ranks share the lines. They also share parts of lines of integers,
+    which are then read twice. The elements are combined one after the other, as in `numpy.cumprod`.
 
     Examples
     --------
@@ -186,44 +171,36 @@ def nancumsum(
     **how: Any,
 ) -> DiskArray:
     """
-    Cumulative sum along an axis, in which NaN counts as zero.
+    Compute the cumulative sum along an axis, treating NaN as zero.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
+        Array of boolean, integer, floating or complex dtype.
     axis
-        The axis; None: the elements in the order of the flattened array, in C order.
+        Axis of the scan. None: scan the elements of the flattened array, in C order.
     dtype
-        In which it is added up, and of the result; by default that of `a`, int64 or uint64 for small
-        integers.
-    out
-        Where the result goes: a path, an open array or a NumPy array. By default a temporary array on
-        disk, which goes away with its handle.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        Dtype of the computation and of the result. Default: the dtype of `a`; int64 or uint64 for
+        small integers.
+    out, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
-    DiskArray, or what `out` is
-        Of the shape of `a`; flat if `axis` is None.
+    DiskArray, or `out`
+        Array with the shape of `a`; flat if `axis` is None.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis; or `out` does not fit, or is `a`.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The budget holds no tile.
+        ``bad-axis``: `axis` does not exist. Also if `out` does not fit, or is `a`.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` and of the result. Each element is read once
-    and written once. Collective with ``comm=``: ranks share the lines, and lines of integers in parts,
-    which are read twice then. The elements are added one after the other, as `numpy.nancumsum` does.
+    Memory: at least one tile of `a` and of the result. Each element is read once and written once.
+    Collective with ``comm=``: ranks share the lines. They also share parts of lines of integers,
+    which are then read twice. The elements are combined one after the other, as in
+    `numpy.nancumsum`.
 
     Examples
     --------
@@ -244,44 +221,36 @@ def nancumprod(
     **how: Any,
 ) -> DiskArray:
     """
-    Cumulative product along an axis, in which NaN counts as one.
+    Compute the cumulative product along an axis, treating NaN as one.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, of shape ``(n0, n1, ...)`` and
-        boolean, integer, floating or complex dtype.
+        Array of boolean, integer, floating or complex dtype.
     axis
-        The axis; None: the elements in the order of the flattened array, in C order.
+        Axis of the scan. None: scan the elements of the flattened array, in C order.
     dtype
-        In which it is multiplied, and of the result; by default that of `a`, int64 or uint64 for small
-        integers.
-    out
-        Where the result goes: a path, an open array or a NumPy array. By default a temporary array on
-        disk, which goes away with its handle.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        Dtype of the computation and of the result. Default: the dtype of `a`; int64 or uint64 for
+        small integers.
+    out, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
-    DiskArray, or what `out` is
-        Of the shape of `a`; flat if `axis` is None.
+    DiskArray, or `out`
+        Array with the shape of `a`; flat if `axis` is None.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis; or `out` does not fit, or is `a`.
-    UnsupportedError
-        ``bad-dtype``: elements of another dtype.
-    BudgetError
-        The budget holds no tile.
+        ``bad-axis``: `axis` does not exist. Also if `out` does not fit, or is `a`.
 
     Notes
     -----
-    Memory: as much as there is, and at least a tile of `a` and of the result. Each element is read once
-    and written once. Collective with ``comm=``: ranks share the lines, and lines of integers in parts,
-    which are read twice then. The elements are multiplied one after the other, as by `numpy.nancumprod`.
+    Memory: at least one tile of `a` and of the result. Each element is read once and written once.
+    Collective with ``comm=``: ranks share the lines. They also share parts of lines of integers,
+    which are then read twice. The elements are combined one after the other, as in
+    `numpy.nancumprod`.
 
     Examples
     --------
@@ -322,7 +291,7 @@ def _scan(
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A tile, in how many parts its lines are scanned, and how many seconds that takes."""
+    """Tile, number of parts in which its lines are scanned, and estimated seconds."""
 
     seconds: float
     tile: Shape
@@ -339,9 +308,9 @@ def _scanning(
     along = range(len(shape)) if axis is None else (axis,)
 
     def plan(terms: Terms) -> Program:
-        # One tile is read while another is written, and what a tile ends with is kept.
+        # One tile is read while another is written, and the last results of a tile are kept.
         per_element = 2 * dtypes[0].itemsize + 3 * dtypes[1].itemsize
-        # A budget for less would be no favour: it would take for ever.
+        # A smaller budget would be accepted only to run extremely slowly.
         least = min(math.prod(shape), SMALLEST // per_element) * per_element
         if terms.room < least:
             raise TooLittle(least)
@@ -375,7 +344,10 @@ def _ways(
     dtypes: tuple[np.dtype[Any], np.dtype[Any]],
     per_element: int,
 ) -> list[_Way]:
-    """What can be done: all lines together; on ranks some lines each, or parts of integer lines."""
+    """
+    List the possible plans: all lines together; with ranks, some lines each, or parts of integer
+    lines.
+    """
     source = terms.side(0) or Side(dtypes[0].itemsize, "C")
     target = terms.side(1) or Side(dtypes[1].itemsize, "C")
     whole, most = tuple(max(n, 1) for n in shape), terms.room // per_element
@@ -404,7 +376,7 @@ def _ways(
             taken += read * ahead + assumed_costs.SYNCHRONISATION_SECONDS
         return taken
 
-    # On ranks several tiles each, so that there is something to divide.
+    # With ranks, make several tiles for each rank, so that the work can be divided.
     few = most if terms.ranks == 1 else min(most, max(math.prod(whole) // (4 * terms.ranks), 1))
     tile = cut(shape)
     if isinstance(tile, int):
@@ -433,7 +405,7 @@ def _ways(
 
 
 class _Pass:
-    """The steps, for a tile and a number of parts."""
+    """Steps of the scan for a tile and a number of parts."""
 
     def __init__(
         self,
@@ -450,16 +422,16 @@ class _Pass:
         self.size = max(math.prod(way.tile), 1)
         self.ends = 1 if axis is None else max(self.size // max(way.tile[axis], 1), 1)
         self.steps = grid.steps if math.prod(shape) else 0
-        #: Of the tiles along the lines, the first one of each part, and how many there are.
+        #: First tile of each part along the lines, then the number of tiles.
         self.begins = [grid.pieces * k // way.parts for k in range(way.parts + 1)]
 
     @property
     def rows(self) -> Shape:
-        """Of the totals: parts but the last one, and lines."""
+        """Shape of the totals: all parts except the last one, and lines."""
         return (self.parts - 1, *self.lines(self.shape))
 
     def lines(self, of: Sequence[Any]) -> tuple[Any, ...]:
-        """Lengths, or a section, without the axis."""
+        """Return lengths, or a section, without the axis."""
         return () if self.axis is None else (*of[: self.axis], *of[self.axis + 1 :])
 
     @property
@@ -467,7 +439,7 @@ class _Pass:
         return ("source", "target", *("totals",) * (self.parts > 1))
 
     def totals(self) -> Schedule:
-        """The totals of all parts but the last ones."""
+        """Plan the pass that computes the totals of all parts except the last ones."""
         pieces = self.begins[-2]
 
         def step(number: int) -> Step:
@@ -508,9 +480,10 @@ class _Pass:
 
     def scan(self, *, result_is_exact: bool) -> Schedule:
         """
-        The scan.
+        Plan the scan.
 
-        Where the result has all bits, an interrupted run reads there what the tile before ended with.
+        If the result holds all bits, a resumed run reads the last results of the previous tile from
+        it.
         """
 
         def restart(number: int) -> tuple[Step, ...]:
@@ -575,7 +548,7 @@ class _Pass:
 
 
 def _flat(section: Section, shape: Shape) -> Section:
-    """Where the elements of such a tile are in the flattened array."""
+    """Return the section of the flattened array that holds the elements of such a tile."""
     first = 0
     for part, length in zip(section, shape, strict=True):
         first = first * length + part.start
@@ -583,7 +556,7 @@ def _flat(section: Section, shape: Shape) -> Section:
 
 
 class _Totals:
-    """The kernel of the first pass: what the elements of a part come to."""
+    """Kernel of the first pass: the total of the elements of a part."""
 
     def __init__(self, operation: np.ufunc) -> None:
         self.operation = operation
@@ -604,7 +577,7 @@ class _Totals:
 
 
 class _Scan:
-    """The kernel: `ufunc.accumulate`, going on from where the tile before ended."""
+    """Kernel of the scan: `ufunc.accumulate`, continued from the end of the previous tile."""
 
     def __init__(self, operation: np.ufunc, *, nan: bool = False) -> None:
         self.operation, self.nan = operation, nan
@@ -617,7 +590,7 @@ class _Scan:
             source, axis = source.reshape(-1), 0
         ahead = (slice(None),) * axis
         head, tail = (*ahead, slice(0, 1)), (*ahead, slice(-1, None))
-        # As the blocks are: the products of complex numbers are taken in the order of memory.
+        # In the order of the blocks: the products of complex numbers are computed in memory order.
         order: Any = "C" if target.flags.c_contiguous else "F"
         ends = kept[: target[head].size].reshape(target[head].shape, order=order)
         if self.operation is np.multiply and target.dtype.kind == "c":
@@ -640,7 +613,7 @@ class _Scan:
         np.copyto(ends, target[tail])
 
     def _go_on(self, source: NDArray[Any], target: NDArray[Any], axis: int) -> None:
-        """Everything behind the first index, whose results are there."""
+        """Compute everything after the first index, whose results exist already."""
         x, y = np.moveaxis(source, axis, 0), np.moveaxis(target, axis, 0)
         if x[0].size >= _ROW:
             for k in range(1, len(y)):
@@ -650,7 +623,7 @@ class _Scan:
             np.copyto(x[:1], y[:1])
             self.operation.accumulate(x, 0, out=y)
             return
-        # Converted where they will be, and then a few at a time: NumPy makes a copy of them.
+        # Convert in place in the target, and then a few at a time: NumPy makes a copy of them.
         np.copyto(y[1:], x[1:], casting="unsafe")
         length = max(_AT_ONCE // max(y[0].size, 1), 2)
         for low in range(0, len(y), length - 1):
@@ -659,7 +632,7 @@ class _Scan:
 
 
 def _replace_nan(source: NDArray[Any], value: Any) -> None:
-    """A number in the place of each NaN of a block, some elements at a time."""
+    """Replace each NaN of a block by a number, some elements at a time."""
     flat = source.ravel(order="K")  # a view: blocks are contiguous
     for low in range(0, flat.size, _AT_ONCE):
         part = flat[low : low + _AT_ONCE]
@@ -668,9 +641,10 @@ def _replace_nan(source: NDArray[Any], value: Any) -> None:
 
 def _multiply(target: NDArray[Any], axis: int, before: NDArray[Any] | None) -> None:
     """
-    Cumulative products of complex numbers, in place; `before` comes before the first ones.
+    Compute cumulative products of complex numbers in place, starting from `before`.
 
-    NumPy rounds such a product one way in rows and another way in columns: here it is one.
+    NumPy rounds such a product differently in rows and in columns; this function has one way of
+    rounding.
     """
     if not target.flags.c_contiguous:
         target, axis = target.T, target.ndim - 1 - axis

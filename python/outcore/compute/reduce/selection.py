@@ -1,14 +1,15 @@
 """
-Selection by counting: elements with given ranks along axes that do not fit memory.
+Selection by counting: elements with given ranks along axes that do not fit in memory.
 
-Problem. An element's rank is known only when all elements have been seen; sorting them on disk would
-move them several times.
-Idea. Elements are read as integers in the same order, and a pass counts them by their leading bits. The
-counts tell in which bin each wanted rank is; the next pass counts what is in these bins by the bits that
-follow, or, as soon as that fits, collects it. The elements in the bins are sorted, and the ranks taken.
-Ranks of a job share each pass: each counts a part of the tiles into a row of a temporary array, and out
-of the rows all of them find which bins are wanted. As the rows also tell how many elements of a bin each
-part has, what is collected has its place.
+Problem. The rank of an element is known only after all elements have been read. Sorting them on
+disk would move them several times.
+Idea. Elements are converted to integers with the same order, and a pass counts them by their
+leading bits. The counts determine the bin of each wanted rank. The next pass counts the elements in
+these bins by the following bits, or collects them as soon as they fit. The elements in the bins are
+then sorted, and the ranks taken.
+The ranks of a job (processes) share each pass: each counts a part of the tiles into a row of a
+temporary array, and all of them determine the wanted bins from the rows. The rows also give the
+number of elements of a bin in each part, and thus the position of each collected element.
 
 Invariants. The elements with these ranks are found exactly. All passes have the same parts.
 
@@ -33,17 +34,18 @@ from outcore.compute.reduce.counting import AT_ONCE, Read, reading
 __all__ = ["selecting"]
 
 Shape = tuple[int, ...]
-#: From how many elements there are to ranks, for each output.
+#: Function from the number of elements of each output to its ranks.
 Ranks = Callable[[NDArray[np.int64]], NDArray[np.int64]]
-#: How many ranks, which, and what is made of the elements that have them.
+#: Number of ranks, the ranks, and the function that makes the result of the elements with these
+#: ranks.
 Wanted = tuple[int, Ranks, Callable[[NDArray[Any], NDArray[np.int64]], NDArray[Any]]]
 _I8 = np.dtype("i8")
-# Most bits that are told apart in a pass, and fewest: with less it would take for ever.
+# Maximum and minimum number of bits distinguished in a pass: fewer would be extremely slow.
 _BITS, _LEAST_BITS = 20, 4
-# Of the memory for buffers, what counts of a pass take once: they are there twice, and what is made of
-# them several times.
+# Fraction of the buffer memory for one copy of the counts of a pass. There are two copies, and
+# several arrays computed from them.
 _PART = 8
-# Bytes that Python takes for a wanted rank of an output.
+# Bytes that Python needs for a wanted rank of an output.
 _EACH_RANK = 512
 
 
@@ -58,23 +60,24 @@ def selecting(
     nan: bool = False,
 ) -> Callable[[Terms], Program]:
     """
-    How to plan it.
+    Return the planner of a selection.
 
     Parameters
     ----------
     name
-        Of the operation.
+        Name of the operation.
     shape, dtype
-        Of the input.
+        Shape and dtype of the input.
     axes
-        Along which elements are ranked together.
+        Axes along which elements are ranked together.
     wanted
-        How many ranks of each output; which, from 0, by how many elements each has, an output a row; and
-        from the elements, ranks first, and how many there are, to the result.
+        Number of ranks of each output; function from the numbers of elements, one output per row,
+        to ranks from 0; function from the elements, ranks first, and the numbers of elements to the
+        result.
     result
-        Its shape and dtype.
+        Shape and dtype of the result.
     nan
-        What is not a number does not count; it has the highest ranks.
+        Whether NaN is skipped; NaN has the highest ranks.
     """
     each, ranks, finish = wanted
     what = _Selection(shape, dtype, axes, each, ranks, nan=nan)
@@ -105,7 +108,7 @@ def selecting(
                 name=name,
                 steps=read.steps,
                 held=read.held((most, _I8), 0) + beside,
-                # What the passes before have counted is read by each rank.
+                # Each rank reads the counts of all previous passes.
                 loaded=nbytes + n * kept * terms.ranks,
                 stored=kept,
                 at_once={0: read.reads, 2 + n: 1},
@@ -148,7 +151,7 @@ def _stored(
 
 
 class _Selection:
-    """What is wanted."""
+    """Specification of the wanted elements."""
 
     def __init__(
         self, shape: Shape, dtype: np.dtype[Any], axes: Shape, each: int, ranks: Ranks, *, nan: bool
@@ -159,15 +162,16 @@ class _Selection:
         self.outputs = math.prod(shape[k] for k in self.kept)
         self.count = math.prod(shape[k] for k in axes)
         self.bits = 8 * dtype.itemsize
-        #: Of how many outputs the first pass counts what is not a number.
+        #: Number of outputs for which the first pass counts NaN.
         self.others = self.outputs if nan else 0
 
     def usual_passes(self, most: int, first: int, later: int) -> int:
         """
-        How many passes most elements need, if the first tells `first` bits apart and others `later`.
+        Estimate the number of passes for most data: `first` bits in the first pass, `later` in the
+        others.
 
-        Floats have some four exponents, and integers use half of their bits. The pass for which all that
-        is left fits collects it.
+        Floats have about four different exponents, and integers use half of their bits. The pass
+        for which all remaining elements fit collects them.
         """
         alike = self.bits // 2
         if self.dtype.kind == "f":
@@ -182,27 +186,27 @@ class _Selection:
         return passes
 
     def width(self, most: int, targets: int, left: int) -> int:
-        """How many bits a pass can tell apart."""
+        """Return the number of bits that a pass can distinguish."""
         if left == self.bits:
             most -= self.others
         return min(max((most // max(targets, 1)).bit_length() - 1, 0), _BITS, left)
 
     def keys(self, part: NDArray[Any]) -> NDArray[np.uint64]:
-        """Integers in the order of the elements; NaN above all."""
+        """Convert elements to integers in the same order, with NaN above all."""
         unsigned = np.dtype(f"u{self.dtype.itemsize}")
         if self.dtype.kind in "bu":
             return part.view(unsigned).astype(np.uint64)
         top = np.uint64(1 << (self.bits - 1))
         if self.dtype.kind == "i":
             return part.view(unsigned).astype(np.uint64) ^ top
-        # Both zeros as one.
+        # Both zeros become one.
         bits = (part + part.dtype.type(0)).view(unsigned).astype(np.uint64)
         every = np.uint64(2**self.bits - 1)
         keys = np.where(bits & top, ~bits & every, bits | top)
         return np.where(np.isnan(part), every, keys)
 
     def value(self, keys: NDArray[np.uint64]) -> NDArray[Any]:
-        """Elements of keys."""
+        """Convert keys back to elements."""
         unsigned = np.dtype(f"u{self.dtype.itemsize}")
         top = np.uint64(1 << (self.bits - 1))
         if self.dtype.kind in "bu":
@@ -216,7 +220,7 @@ class _Selection:
         return values
 
     def each(self, tile: NDArray[Any], section: Section) -> Sequence[tuple[int, NDArray[Any]]]:
-        """Outputs that a tile has elements of, and these elements, some at a time."""
+        """Return the outputs that a tile has elements of, with these elements, some at a time."""
         starts = [section[k].start for k in self.kept]
         sizes = [self.shape[k] for k in self.kept]
         turned = tile.transpose(*self.kept, *self.axes) if tile.ndim else tile
@@ -231,7 +235,7 @@ class _Selection:
         return found
 
     def slices(self, one: NDArray[Any]) -> Any:
-        """An output's elements of a tile, so many at a time, flat."""
+        """Yield an output's elements of a tile, flat, some at a time."""
         for part in np.nditer(
             one, ["external_loop", "buffered", "zerosize_ok"], order="K", buffersize=AT_ONCE
         ):
@@ -239,23 +243,23 @@ class _Selection:
 
 
 class _Known:
-    """In which bin each rank is, as far as passes have told."""
+    """Bins of all ranks, as far as earlier passes have determined them."""
 
     def __init__(self, what: _Selection) -> None:
         shape = (what.outputs, what.wanted)
         self.what, self.bits = what, 0
-        #: Elements of each output; in some they are told by the first pass.
+        #: Number of elements of each output. For some outputs the first pass determines it.
         self.counts = np.full(what.outputs, what.count, np.int64)
-        #: Of each output and rank: the leading bits, and the rank among elements that have them.
+        #: Leading bits for each output and rank, and the rank among elements with these bits.
         self.prefixes = np.zeros(shape, np.uint64)
         self.left = np.zeros(shape, np.int64)
         self.targets, self.which = self._targets(self.prefixes)
-        #: Of each target: its number among the counts of the last pass.
+        #: Number of each target among the counts of the last pass.
         self.bins = np.zeros(0, np.int64)
         self.inside = 0
 
     def narrow(self, counts: NDArray[np.int64], width: int) -> None:
-        """Go on with the counts of a pass."""
+        """Narrow the bins by the counts of a pass."""
         if not self.bits:
             self.left[...] = self.what.ranks(self.counts)
         bins: dict[tuple[int, int], int] = {}
@@ -272,14 +276,14 @@ class _Known:
         self.inside = int(counts.reshape(-1)[self.bins].sum())
 
     def of(self) -> dict[int, list[tuple[int, np.uint64]]]:
-        """Of each output, its targets: their numbers and prefixes."""
+        """Return the targets of each output: their numbers and prefixes."""
         found: dict[int, list[tuple[int, np.uint64]]] = {}
         for number, (output, prefix) in enumerate(self.targets):
             found.setdefault(output, []).append((number, np.uint64(prefix)))
         return found
 
     def mine(self, keys: NDArray[np.uint64], prefix: np.uint64) -> NDArray[np.uint64]:
-        """Those that have a prefix."""
+        """Return the keys with a prefix."""
         if not self.bits:
             return keys
         of_it: NDArray[np.uint64] = keys[(keys >> np.uint64(self.what.bits - self.bits)) == prefix]
@@ -288,7 +292,7 @@ class _Known:
     def _targets(
         self, prefixes: NDArray[np.uint64]
     ) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
-        """Different pairs of output and prefix, and which of them each rank is in."""
+        """Return the different pairs of output and prefix, and the pair of each rank."""
         targets: dict[tuple[int, int], int] = {}
         which = np.zeros(prefixes.shape, np.int64)
         for (output, n), prefix in np.ndenumerate(prefixes):
@@ -297,17 +301,17 @@ class _Known:
 
 
 class _Passes:
-    """The passes, each of which follows from what those before have counted."""
+    """Passes of a selection; each depends on the counts of the ones before."""
 
     def __init__(self, what: _Selection, read: Read, arrays: Sequence[str], most: int) -> None:
         self.what, self.read, self.arrays, self.most = what, read, arrays, most
 
     def width(self, known: _Known) -> int:
-        """Bits that the next pass tells apart."""
+        """Return the number of bits that the next pass distinguishes."""
         return self.what.width(self.most, len(known.targets), self.what.bits - known.bits)
 
     def known(self, opened: Sequence[Any], number: int) -> tuple[_Known, int]:
-        """What is known before a pass, and how many passes have counted."""
+        """Return what is known before a pass, and the number of passes that have counted."""
         known = _Known(self.what)
         for n in range(number):
             if self.collects(known) or known.bits == self.what.bits:
@@ -323,12 +327,12 @@ class _Passes:
         return known, number
 
     def collects(self, known: _Known) -> bool:
-        """Whether what is in the bins fits."""
+        """Return whether the elements in the bins fit."""
         fits = known.inside + len(known.targets) <= self.most
         return 0 < known.bits < self.what.bits and fits
 
     def schedule(self, opened: Sequence[Any], number: int) -> Schedule:
-        """A pass; one without steps if nothing is left to do."""
+        """Plan a pass; it has no steps if nothing remains to be done."""
         with _core.Reservation("counts of a quantile", 4 * 8 * self.most):
             known, counted = self.known(opened, number)
             if counted < number or known.bits == self.what.bits:
@@ -355,7 +359,7 @@ class _Passes:
         return self.read.schedule(self.arrays, 2 + number, (total, _I8), count)
 
     def collecting(self, opened: Sequence[Any], known: _Known, number: int) -> Schedule:
-        """The pass that collects: first how many there are of each target, then they themselves."""
+        """Plan the collecting pass: first the number of elements of each target, then the elements."""
         of, begins = known.of(), self.begins(opened, known, number)
         targets = len(known.targets)
 
@@ -370,14 +374,14 @@ class _Passes:
         return self.read.schedule(self.arrays, 2 + number, (targets + known.inside, _I8), collect)
 
     def begins(self, opened: Sequence[Any], known: _Known, number: int) -> NDArray[np.int64]:
-        """Of each part and target, where its elements begin in the part's row."""
+        """Return where the elements of each part and target begin in the row of the part."""
         last = int(known.bins.max()) + 1
         rows = [opened[1 + number][row, :last][known.bins] for row in range(self.read.rows)]
         ends = np.cumsum(rows, axis=1)
         return np.asarray(ends - rows)
 
     def found(self, opened: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The elements with the ranks, ranks first, and how many each output has."""
+        """Return the elements with the ranks, ranks first, and the number of elements of each output."""
         what = self.what
         with _core.Reservation("counts of a quantile", 4 * 8 * self.most):
             known, number = self.known(opened, len(self.arrays) - 2)
@@ -387,7 +391,7 @@ class _Passes:
         return what.value(keys).T, known.counts
 
     def collected(self, opened: Sequence[Any], known: _Known, number: int) -> NDArray[np.uint64]:
-        """The keys with the ranks that are left among what was collected."""
+        """Return the keys with the remaining ranks among the collected ones."""
         targets, begins = len(known.targets), self.begins(opened, known, number)
         rows = []
         for row in range(self.read.rows):
@@ -409,7 +413,7 @@ class _Passes:
         return keys
 
     def parts(self, tile: NDArray[Any], section: Section) -> Any:
-        """Outputs that a tile has elements of, and the keys of these, some at a time."""
+        """Return the outputs that a tile has elements of, with their keys, some at a time."""
         for output, one in self.what.each(tile, section):
             for part in self.what.slices(one):
                 yield output, self.what.keys(part)

@@ -1,11 +1,11 @@
 """
-Tiles of a pass over an array that is reduced along some axes: their order, and which read fastest.
+Tiles of a pass over an array that is reduced along some axes: their order, and the fastest shapes.
 
-Problem. Steps that need what others have kept must follow each other; and whoever reads columns of a
-file that has rows reads in tiny runs.
-Idea. Tiles that belong to one chain come after each other: all along the reduced axes, or all of one
-segment of the first of these. Shapes of tiles are compared by what reading them takes, by the figures of
-the disk.
+Problem. Steps that need the state of others must follow them. Reading columns of a file that stores
+rows causes tiny requests.
+Idea. Tiles of one chain follow each other: all along the reduced axes, or all of one segment of the
+first of these. Shapes of tiles are compared by the estimated time to read them, by the measured
+speed of the disk.
 
 Invariants. Each element is in one tile. A tile is a pure function of its number.
 """
@@ -26,28 +26,28 @@ __all__ = ["Grid", "priced", "requests", "share"]
 
 Shape = tuple[int, ...]
 
-# Shapes of tiles that are compared, at most.
+# Maximum number of tile shapes that are compared.
 _SHAPES = 500
-# Buffers are pages: a tile below that saves nothing.
+# Buffers consist of pages: a smaller tile saves nothing.
 _PAGE = 4096
 
 
 class Grid:
     """
-    The tiles of an array, in the order in which they are taken: those along `axes` after each other.
+    Tiles of an array in processing order: tiles along `axes` follow each other.
 
     Parameters
     ----------
     shape, tile
-        Of the array, and of a tile.
+        Shape of the array, and of a tile.
     axes
-        That are gone along, from first to last: the last one is the innermost loop.
+        Axes of the inner loops, from first to last: the last one is the innermost loop.
     order
-        ``"C"`` or ``"F"``: of the others, the outer loops.
+        Order of the outer loops over the other axes: ``"C"`` or ``"F"``.
     keepdims
-        Of the results.
+        Whether the results keep the reduced axes.
     segment
-        Along the first of `axes` chains begin anew after so many indices; 0: nowhere.
+        Number of indices along the first of `axes` after which a new chain begins. 0: never.
     """
 
     def __init__(
@@ -65,10 +65,11 @@ class Grid:
         kept = [k for k in range(len(shape)) if k not in axes]
         if order == "F":
             kept.reverse()
-        # From the outermost loop to the innermost.
+        # Axes from the outermost loop to the innermost.
         self.loops = [*kept, *axes]
         self.counts = [-(-shape[k] // tile[k]) for k in self.loops]
-        #: Indices of a segment, and of each one how many tiles along the axis are before it.
+        #: Number of indices in a segment, and for each segment the number of tiles along the axis
+        #: before it.
         self.segment, self.before = segment, [0]
         if segment:
             n, step = shape[axes[0]], tile[axes[0]]
@@ -77,12 +78,12 @@ class Grid:
                 self.before.append(self.before[-1] - (-high // step) - low // step)
             self.counts[len(kept)] = self.before[-1]
         self.steps = math.prod(self.counts)
-        #: How many tiles one index of the first axis has, and how many all have.
+        #: Number of tiles of one index of the first axis, and number of all tiles.
         self.each = math.prod(self.counts[len(kept) + 1 :])
         self.pieces = math.prod(self.counts[len(kept) :])
 
     def tile(self, number: int) -> tuple[Section, bool, bool]:
-        """A tile; whether it is the first, and the last, of its chain."""
+        """Return a tile, and whether it is the first and the last of its chain."""
         section = [slice(0)] * len(self.shape)
         piece, rest = number % self.pieces, number
         first, last = piece == 0, piece == self.pieces - 1
@@ -90,7 +91,8 @@ class Grid:
             rest, k = divmod(rest, count)
             step, low, high = self.tile_shape[axis], 0, self.shape[axis]
             if self.segment and axis == self.axes[0]:
-                # Edges are at multiples of the tile's length, as in the file, and at those of segments.
+                # Edges are at multiples of the tile's length, as in the file, and at the ends of
+                # segments.
                 n = bisect_right(self.before, k) - 1
                 low, high = n * self.segment, min((n + 1) * self.segment, high)
                 first = piece == self.before[n] * self.each
@@ -100,14 +102,14 @@ class Grid:
         return tuple(section), first, last
 
     def result(self, section: Section) -> Section:
-        """The section of the results that belongs to a tile."""
+        """Return the section of the results that belongs to a tile."""
         if self.keepdims:
             return tuple(slice(0, 1) if k in self.axes else p for k, p in enumerate(section))
         return tuple(part for k, part in enumerate(section) if k not in self.axes)
 
 
 def share(chains: int, ranks: int) -> float:
-    """The part that the rank with most of so many equal chains has."""
+    """Compute the fraction of equal chains that the rank with the most of them has."""
     return -(-chains // ranks) / chains
 
 
@@ -115,24 +117,24 @@ def priced(
     shape: Shape, sides: Sequence[Side], disk: Disk, most: Shape | None = None
 ) -> list[tuple[float, Shape]]:
     """
-    Shapes of tiles.
+    List shapes of tiles with the time to read them.
 
     Parameters
     ----------
     shape
-        Of the arrays.
+        Shape of the arrays.
     sides
-        How they are stored.
+        Storage of the arrays.
     disk
-        Its figures.
+        Measured speed of the disk.
     most
-        The longest tile along each axis; None: the axis.
+        Maximum length of a tile along each axis. None: the length of the axis.
 
     Returns
     -------
     list of (float, tuple of int)
-        Seconds that it takes to read all tiles, and the shape: what reads fastest first, and of equals
-        the smaller one.
+        Seconds to read all tiles, and the shape: fastest first, and of equally fast ones the
+        smaller first.
     """
     most = shape if most is None else most
     units = [
@@ -159,7 +161,7 @@ def priced(
 
 
 def _lengths(length: int, unit: int, factor: int) -> list[int]:
-    """Lengths of a tile along an axis: the axis, chunks times powers of the factor, parts of a chunk."""
+    """List tile lengths along an axis: the axis, chunks times powers of the factor, parts of a chunk."""
     found = {length}
     n = min(unit, length)
     while n < length:
@@ -175,7 +177,7 @@ def _lengths(length: int, unit: int, factor: int) -> list[int]:
 
 
 def requests(shape: Shape, tile: Shape, side: Side, gap: int, steps: int) -> tuple[int, int]:
-    """Requests, and bytes, of reading all tiles."""
+    """Count requests, and bytes, of reading all tiles."""
     if side.chunks is not None:
         touched = 1
         for n, t, c in zip(shape, tile, side.chunks, strict=True):
@@ -192,7 +194,7 @@ def requests(shape: Shape, tile: Shape, side: Side, gap: int, steps: int) -> tup
         if broken and (inside - run) > gap:
             requests, nbytes = requests * t, nbytes * t
         else:
-            # One request goes over the gaps.
+            # One request reads across the gaps.
             nbytes = nbytes * t if not broken else inside * (t - 1) + nbytes
             run = nbytes
         broken = broken or t < n
