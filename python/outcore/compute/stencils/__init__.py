@@ -1,1 +1,1 @@
-"""Stencils of any number of steps, and the filters of SciPy."""
+"""Stencils of any number of steps, and SciPy's filters."""

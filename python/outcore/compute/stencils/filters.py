@@ -1,13 +1,13 @@
 """
 Filters of SciPy (`scipy.ndimage`) for arrays on disk.
 
-Problem. An element of the result depends on a window around it, and SciPy wants the whole array.
-Idea. Blocks with what is around them (`outcore.compute.blocks.blockwise`), which is made of elements
-inside at the ends of the array, just as SciPy does. Ranks in windows (medians, minima, maxima) are
-found by the core, the rest by SciPy's own functions, line by line.
+Problem. An element of the result depends on a window around it, and SciPy needs the whole array.
+Idea. The filters run on blocks with the elements around them (`outcore.compute.blocks.blockwise`). At
+the ends of the array, these are made of elements inside it, as in SciPy. The core computes ranks in
+windows (medians, minima, maxima); SciPy's own functions compute the rest, line by line.
 
-Invariants. Results are SciPy's, whatever the budget: bit for bit, but for `uniform_filter` of floats,
-where SciPy's running sums depend on where a line begins.
+Invariants. Results are those of SciPy for every budget, bit for bit, except for `uniform_filter` of
+floats, where SciPy's running sums depend on the start of a line.
 
 Reference: PASSION, section 4.3 (reuse of borders), and its median filter.
 """
@@ -47,10 +47,10 @@ __all__ = [
 ]
 
 
-#: One for all axes, or one for each.
+#: One mode for all axes, or one for each.
 Mode = str | Sequence[str]
 Axes = int | Sequence[int] | None
-#: A dtype, or an array in which the result is to be.
+#: A dtype, or an array that takes the result.
 Output = Any
 
 
@@ -74,55 +74,50 @@ def median_filter(
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array of real numbers.
+        Array of real numbers.
     size
-        Of the window: one number for all axes, or one for each.
+        Size of the window: one number for all axes, or one for each.
     footprint
-        Instead of `size`: an array of booleans, true where the window has elements.
+        Elements of the window, instead of `size`: a boolean array.
     output
-        Dtype of the result, which is that of `a` by default; or a NumPy array, or an open one, in which
-        the result is to be (then it is `out`, too).
+        Dtype of the result (default: that of `a`); or a NumPy array, or an open one, that takes the
+        result instead of `out`.
     mode
-        What lies beyond the ends of the axes, of all or of each: ``"reflect"``, ``"constant"`` (`cval`),
-        ``"nearest"``, ``"mirror"`` or ``"wrap"``.
+        Extension beyond the ends of the axes, for all axes or for each: ``"reflect"``, ``"constant"``
+        (`cval`), ``"nearest"``, ``"mirror"`` or ``"wrap"``.
     cval
-        The element of ``"constant"``, in the dtype of `a`.
+        Element of ``"constant"``, in the dtype of `a`.
     origin
-        How far the window lies before the element, along all axes or along each.
+        Shift of the window towards lower indices, for all axes or for each.
     axes
-        Along which it goes; all by default. What is given for each axis is given for each of these, in
-        this order.
-    out
-        Where the result goes: a path, an open array, or a NumPy array. By default a temporary array
-        on disk, which goes away with its handle.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        Axes to filter. Default: all. Arguments for each axis follow the order of these axes.
+    out, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`; open for reading and writing.
+        Array with the shape of `a`, and its dtype or `output`; open for reading and writing.
 
     Raises
     ------
     UsageError
-        ``bad-stencil``: a window, mode, origin or axes that do not fit `a`; or elements that are
-        complex, float16 or longdouble.
+        ``bad-stencil``: a window, mode, origin or axes do not fit `a`; or elements are complex, float16
+        or longdouble.
     UnsupportedError
-        ``needs-scipy``: SciPy is not installed, and the window is no box, or has more than 128 elements.
+        ``needs-scipy``: SciPy is not installed, and the window is not a box, or has more than 128
+        elements.
     BudgetError
-        Not even the smallest blocks fit; ``needed`` says what would do.
+        The smallest blocks do not fit; ``needed`` is a sufficient budget.
 
     Notes
     -----
-    Of an even number of elements it is the upper one of the two in the middle. Where elements are not
-    a number (NaN), which have no order, the result is one of the elements of the window; which one is
-    not said, here as in SciPy.
+    For an even number of elements, the median is the upper one of the two in the middle. NaN has no
+    order: for windows with NaN, the result is an unspecified element of the window, as in SciPy.
 
-    Memory: two blocks of `a` with what is around them and two of the result, within the budget.
+    Memory: two blocks of `a` with the elements around them, and two of the result, within the budget.
     Elements around blocks are read again only across axes along which blocks are cut. Collective with
-    ``comm=``: ranks share the blocks. On all cores.
+    ``comm=``: ranks share the blocks. All cores are used.
 
     PASSION, section 4.3; Batcher, "Sorting networks and their applications", 1968.
 
@@ -157,23 +152,23 @@ def rank_filter(
     Parameters
     ----------
     a, size, footprint, output, mode, cval, origin, axes, out, how
-        As for `outcore.median_filter`.
+        See `outcore.median_filter`.
     rank
-        0 is the smallest element of the window, -1 the largest.
+        Rank in the window: 0 is the smallest element, -1 the largest.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`.
+        Array with the shape of `a`, and its dtype or `output`.
 
     Raises
     ------
     UsageError
-        ``bad-stencil``: no such rank; and as for `outcore.median_filter`.
+        As for `outcore.median_filter`. ``bad-stencil`` also if there is no such rank.
 
     Notes
     -----
-    Memory and reads: as for `outcore.median_filter`.
+    Memory and reads are those of `outcore.median_filter`.
 
     Examples
     --------
@@ -214,23 +209,23 @@ def percentile_filter(
     Parameters
     ----------
     a, size, footprint, output, mode, cval, origin, axes, out, how
-        As for `outcore.median_filter`.
+        See `outcore.median_filter`.
     percentile
-        From -100 to 100; -20 is 80.
+        Percentile from -100 to 100; -20 means 80.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`.
+        Array with the shape of `a`, and its dtype or `output`.
 
     Raises
     ------
     UsageError
-        ``bad-stencil``: no such percentile; and as for `outcore.median_filter`.
+        As for `outcore.median_filter`. ``bad-stencil`` also if there is no such percentile.
 
     Notes
     -----
-    Memory and reads: as for `outcore.median_filter`.
+    Memory and reads are those of `outcore.median_filter`.
 
     Examples
     --------
@@ -270,12 +265,12 @@ def minimum_filter(
     Parameters
     ----------
     a, size, footprint, output, mode, cval, origin, axes, out, how
-        As for `outcore.median_filter`.
+        See `outcore.median_filter`.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`.
+        Array with the shape of `a`, and its dtype or `output`.
 
     Raises
     ------
@@ -284,7 +279,7 @@ def minimum_filter(
 
     Notes
     -----
-    Memory and reads: as for `outcore.median_filter`.
+    Memory and reads are those of `outcore.median_filter`.
 
     Examples
     --------
@@ -316,12 +311,12 @@ def maximum_filter(
     Parameters
     ----------
     a, size, footprint, output, mode, cval, origin, axes, out, how
-        As for `outcore.median_filter`.
+        See `outcore.median_filter`.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`.
+        Array with the shape of `a`, and its dtype or `output`.
 
     Raises
     ------
@@ -330,7 +325,7 @@ def maximum_filter(
 
     Notes
     -----
-    Memory and reads: as for `outcore.median_filter`.
+    Memory and reads are those of `outcore.median_filter`.
 
     Examples
     --------
@@ -360,30 +355,26 @@ def uniform_filter(
 
     Parameters
     ----------
-    a, output, mode, cval, origin, axes, out, how
-        As for `outcore.median_filter`.
-    size
-        Of the window: one number for all axes, or one for each.
+    a, size, output, mode, cval, origin, axes, out, how
+        See `outcore.median_filter`.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`; means that are integers are cut off
-        after each axis, as in SciPy.
+        Array with the shape of `a`, and its dtype or `output`. Integer means are truncated after each
+        axis, as in SciPy.
 
     Raises
     ------
-    UsageError
-        As for `outcore.median_filter`.
-    UnsupportedError
-        ``needs-scipy``: SciPy is not installed.
+    UsageError, UnsupportedError
+        As for `outcore.median_filter`; SciPy is always needed.
 
     Notes
     -----
-    Means of floats are sums of as many products, the same wherever blocks are cut; SciPy adds and
-    subtracts along each line, so its last digits differ. So do they of integers whose sums are beyond
-    2**53. Memory and reads: as for
-    `outcore.median_filter`, and one block more.
+    The mean of floats is a sum of one product for each element of the window, and does not depend on
+    the blocks. SciPy adds and subtracts along each line, so its last digits differ. They also differ
+    for integers whose sums exceed 2**53. Memory and reads are those of `outcore.median_filter`, plus
+    one block.
 
     Examples
     --------
@@ -427,31 +418,32 @@ def gaussian_filter(
     Parameters
     ----------
     a, output, mode, cval, axes, out, how
-        As for `outcore.median_filter`; complex numbers too.
+        See `outcore.median_filter`; `a` may be complex.
     sigma
-        Standard deviation, for all axes or for each; along axes where it is 0 nothing is done.
+        Standard deviation, for all axes or for each; axes with 0 are not filtered.
     order
-        Of the derivative, for all axes or for each.
+        Order of the derivative, for all axes or for each.
     truncate
-        The filter ends after so many standard deviations.
+        Number of standard deviations after which the filter ends.
     radius
-        Instead of `truncate`: elements on either side, for all axes or for each.
+        Number of elements on either side, instead of `truncate`, for all axes or for each.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`.
+        Array with the shape of `a`, and its dtype or `output`.
 
     Raises
     ------
     UsageError
-        ``bad-stencil``: what does not fit `a`.
+        ``bad-stencil``: an argument does not fit `a`.
     UnsupportedError
         ``needs-scipy``: SciPy is not installed.
 
     Notes
     -----
-    The bits are those of SciPy. Memory and reads: as for `outcore.median_filter`, and one block more.
+    The result has the bits of SciPy. Memory and reads are those of `outcore.median_filter`, plus one
+    block.
 
     Examples
     --------
@@ -499,30 +491,28 @@ def generic_filter(
     Parameters
     ----------
     a, size, footprint, output, mode, cval, origin, axes, out, how
-        As for `outcore.median_filter`.
+        See `outcore.median_filter`.
     function
-        From the elements of a window, as a 1-d array of float64, to a number; or a
+        Function from the elements of a window, as a 1-d array of float64, to a number; or a
         `scipy.LowLevelCallable`.
     extra_arguments, extra_keywords
-        For the function.
+        Further arguments of the function.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`.
+        Array with the shape of `a`, and its dtype or `output`.
 
     Raises
     ------
-    UsageError
-        As for `outcore.median_filter`.
-    UnsupportedError
-        ``needs-scipy``: SciPy is not installed.
+    UsageError, UnsupportedError
+        As for `outcore.median_filter`; SciPy is always needed.
 
     Notes
     -----
-    The function is called for elements around blocks too, more than once, and on one core; a function
-    of whole blocks (`outcore.map_blocks` with ``halo=``) is much faster. Memory and reads: as for
-    `outcore.median_filter`, and one block more.
+    The function is also called for elements around blocks, more than once, and on one core. A function
+    of whole blocks (`outcore.map_blocks` with ``halo=``) is much faster. Memory and reads are those of
+    `outcore.median_filter`, plus one block.
 
     Examples
     --------
@@ -577,19 +567,19 @@ def correlate(
     Parameters
     ----------
     a, output, mode, cval, origin, axes, out, how
-        As for `outcore.median_filter`; `a` may be complex.
+        See `outcore.median_filter`; `a` may be complex.
     weights
-        Of the window, with as many axes as `a`, or as there are `axes`.
+        Weights of the window, with as many axes as `a`, or as there are `axes`.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`; sums of integers are cut off, as in SciPy.
+        Array with the shape of `a`, and its dtype or `output`. Integer sums are truncated, as in SciPy.
 
     Raises
     ------
     UsageError
-        As for `outcore.median_filter`; or `weights` have other axes, or are not real.
+        As for `outcore.median_filter`; also if `weights` have other axes, or are not real.
     UnsupportedError
         ``needs-scipy``: SciPy is not installed.
 
@@ -599,8 +589,8 @@ def correlate(
 
     Notes
     -----
-    Bit for bit SciPy's result, whatever the budget. Memory and reads: as for `outcore.median_filter`,
-    and one block more. Collective with ``comm=``.
+    The result has the bits of SciPy for every budget. Memory and reads are those of
+    `outcore.median_filter`, plus one block. Collective with ``comm=``.
 
     Examples
     --------
@@ -631,12 +621,12 @@ def convolve(
     Parameters
     ----------
     a, weights, output, mode, cval, origin, axes, out, how
-        As for `outcore.correlate`; weights are taken from their other end.
+        See `outcore.correlate`; weights are applied in reverse order.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`.
+        Array with the shape of `a`, and its dtype or `output`.
 
     See Also
     --------

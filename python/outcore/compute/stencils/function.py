@@ -1,13 +1,14 @@
 """
-Many steps of a function of neighbours in one pass: what `_core.StencilPass` is to weights.
+Many steps of a function of neighbours in one pass: the counterpart of `_core.StencilPass` for
+functions.
 
-Problem. A step may be anything that NumPy can compute from a block and the elements around it.
+Problem. A step may be any NumPy computation with a block and the elements around it.
 Idea. As in the core: positions count the rows of level 0 along the slowest axis, level `t` lags `t`
-times the halo behind, and of each level the rows that the next one still needs are kept. A function
-gets whole rows, as many as there are.
+times the halo behind, and each level keeps the rows that the next one still needs. A function gets all
+available rows, and only whole rows.
 
-Invariants. Each element of each level is computed once. What lies outside of the array is there
-before the function is called.
+Invariants. Each element of each level is computed once. Elements outside the array are filled in before
+the function is called.
 
 Reference: Wonnacott, "Using time skewing to eliminate idle time", IPDPS 2000.
 """
@@ -31,9 +32,9 @@ Function = Callable[[NDArray[Any]], Any]
 
 def sources(boundary: str, first: int, last: int, n: int) -> NDArray[np.int64]:
     """
-    The elements of an axis of length `n` that stand for the indices from `first` to `last`.
+    Return the elements of an axis of length `n` that replace the indices from `first` to `last`.
 
-    -1: a number stands for it.
+    -1 stands for a constant.
 
     Examples
     --------
@@ -62,19 +63,19 @@ class FunctionPass:
     Parameters
     ----------
     shape, dtype
-        Of the array, and of all levels.
+        Shape of the array, and dtype of all levels.
     function
-        From a block with its halo to new elements: of the block's shape, or without the halo.
+        Function from a block with its halo to new elements: of the block's shape, or without the halo.
     halo
-        Neighbours that it needs, along each axis.
+        Number of neighbours that it needs, along each axis.
     boundary, cval
-        What lies beyond the ends of each axis.
+        Extension beyond the ends of each axis.
     levels
-        Steps of the pass.
+        Number of steps of the pass.
     backwards
-        The function gets axes in the opposite order.
+        Whether the function gets axes in the opposite order.
     measured
-        Columns (of the second axis) whose largest change is wanted.
+        Columns (of the second axis) whose largest change is measured.
     """
 
     shape: tuple[int, ...]
@@ -95,7 +96,7 @@ class FunctionPass:
 
     @property
     def positions(self) -> int:
-        """Of the whole pass."""
+        """Number of positions of the whole pass."""
         return self.shape[0] + (2 if self.ring else 1) * self.levels * self.halo[0]
 
     def _domain(self, level: int) -> tuple[int, int]:
@@ -107,18 +108,21 @@ class FunctionPass:
         return min(max(position - level * self.halo[0], first), last)
 
     def ready(self, start: int, stop: int) -> tuple[int, int]:
-        """Rows of the last level that positions make; of a ring they count on beyond its end."""
+        """
+        Return the rows of the last level that positions complete; for a ring they continue past its
+        end.
+        """
         return self._reached(self.levels, start), self._reached(self.levels, stop)
 
     @property
     def kept(self) -> int:
-        """Elements that are kept from call to call."""
+        """Number of elements kept from call to call."""
         rows = (4 if self.ring else 2) * self.halo[0]
         return self.levels * rows * math.prod(self.shape[1:])
 
     @property
     def scratch(self) -> int:
-        """Elements of two levels of a call: rows with all their neighbours, and new ones."""
+        """Number of elements of two levels of a call: rows with all their neighbours, and new rows."""
         around = [n + 2 * h for n, h in zip(self.shape[1:], self.halo[1:], strict=True)]
         rows = self.rows + 2 * self.halo[0]
         return rows * (2 * math.prod(self.shape[1:]) + math.prod(around))
@@ -149,7 +153,7 @@ class FunctionPass:
         here[twice : twice + len(new)] = new
         for level in range(self.levels):
             last, head = kept[level, :twice], kept[level, twice:]
-            # Rows of this level: the first of `here` is this one.
+            # First row of this level in `here`.
             corner = start - level * halo - twice
             here[:twice] = last
             last[...] = here[count : count + twice]
@@ -175,7 +179,7 @@ class FunctionPass:
             here = there
 
     def _given(self, axes: tuple[int, ...]) -> tuple[int, ...]:
-        """Axes in the order in which the function has them."""
+        """Return axes in the order of the function."""
         return axes[::-1] if self.backwards else axes
 
     def _advance(
@@ -187,7 +191,7 @@ class FunctionPass:
         around: NDArray[Any],
         result: NDArray[Any],
     ) -> float:
-        """Rows `low` to `high` of the next level; their largest change."""
+        """Compute rows `low` to `high` of the next level; return their largest change."""
         halo = self.halo
         if self.ring:
             rows = np.arange(low - halo[0], high + halo[0])
@@ -203,7 +207,7 @@ class FunctionPass:
             np.take(here, index[0], out=block, mode="wrap")
             block[index[0] < 0] = self.cval
         else:
-            # Row by row: what an index of all axes makes would be another block.
+            # Row by row: an index of all axes would make another block.
             for n, row in enumerate(index[0]):
                 block[n] = self.cval if row < 0 else _around(here[row], index[1:], self.cval)
         given = block.T if self.backwards else block
@@ -238,7 +242,7 @@ class FunctionPass:
 
 
 def _around(row: NDArray[Any], index: Sequence[NDArray[np.int64]], cval: Any) -> NDArray[Any]:
-    """A hyper-row with its neighbours along the other axes."""
+    """Return a hyper-row with its neighbours along the other axes."""
     for axis, wanted in enumerate(index):
         row = np.take(row, wanted, axis)
         missing = wanted < 0

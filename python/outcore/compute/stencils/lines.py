@@ -1,12 +1,11 @@
 """
-Filters along one axis (`scipy.ndimage`), for arrays on disk; of some of them, filters of several axes
-are made.
+Filters along one axis (`scipy.ndimage`) for arrays on disk; some filters of several axes use them.
 
-Idea. A filter of SciPy goes along the lines of a block, on all cores; what lies beyond the ends of the
-array is there before (`outcore.compute.stencils.windows`).
+Idea. A filter of SciPy runs along the lines of a block, on all cores. Elements beyond the ends of the
+array are filled in before (`outcore.compute.stencils.windows`).
 
-Invariants. Results are SciPy's, whatever the budget: bit for bit, but for means of floats, where SciPy's
-running sums depend on where a line begins.
+Invariants. Results are those of SciPy for every budget, bit for bit, except for means of floats, where
+SciPy's running sums depend on the start of a line.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ __all__ = [
 ]
 
 Line = Callable[..., Any]
-# Elements that change their dtype together, where they are.
+# Number of elements whose dtype is changed together, in place.
 _TOGETHER = 2**13
-# Standard deviations up to this do nothing, as in SciPy.
+# Standard deviations up to this have no effect, as in SciPy.
 NOTHING = 1e-15
 
 
 def mean_of(call: Filter, size: int, origin: int, axis: int) -> Line:
-    """What replaces elements of lines by the mean of so many."""
+    """Return the filter that replaces elements of lines by the mean of `size` elements."""
     ndimage = needs.scipy("ndimage", call.name)
     if call.dtype.kind not in "fc" and call.source.dtype.kind in "fc":
         raise call.bad(
@@ -59,7 +58,7 @@ def mean_of(call: Filter, size: int, origin: int, axis: int) -> Line:
     ones = np.ones(size)
 
     def line(x: NDArray[Any], *, output: NDArray[Any], **words: Any) -> None:
-        # Running sums of integers of 64 bits are rounded, other ones where a line begins elsewhere.
+        # Running sums of 64-bit integers are rounded, and differently where a line begins elsewhere.
         sums = output.view(np.float64)
         ndimage.correlate1d(x, ones, axis, output=sums, origin=origin, **words)
         np.divide(sums, size, out=sums)
@@ -73,7 +72,7 @@ def mean_of(call: Filter, size: int, origin: int, axis: int) -> Line:
 def gaussian_of(
     call: Filter, sigma: float, order: int, truncate: float, radius: int | None, axis: int
 ) -> tuple[Line, int]:
-    """What smooths lines, and how far it looks."""
+    """Return the filter that smooths lines, and its radius."""
     ndimage = needs.scipy("ndimage", call.name)
     if sigma < 0 or order < 0 or (radius is not None and radius < 0):
         raise call.bad("a sigma, order or radius that is negative")
@@ -87,7 +86,7 @@ def gaussian_of(
 
 
 def seen(origin: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
-    """The origin of weights that are taken from their other end."""
+    """Return the origin for weights in reverse order."""
     return tuple(-o - (n + 1) % 2 for o, n in zip(origin, shape, strict=True))
 
 
@@ -117,16 +116,16 @@ def uniform_filter1d(
     Parameters
     ----------
     a, output, mode, cval, origin, out, how
-        As for `outcore.median_filter`.
+        See `outcore.median_filter`.
     size
-        How many elements the mean is of.
+        Number of elements in the mean.
     axis
-        Along which.
+        Axis to filter.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`.
+        Array with the shape of `a`, and its dtype or `output`.
 
     See Also
     --------
@@ -169,14 +168,14 @@ def gaussian_filter1d(
     Parameters
     ----------
     a, sigma, order, output, mode, cval, truncate, radius, out, how
-        As for `outcore.gaussian_filter`.
+        See `outcore.gaussian_filter`.
     axis
-        Along which.
+        Axis to filter.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`.
+        Array with the shape of `a`, and its dtype or `output`.
 
     See Also
     --------
@@ -215,21 +214,21 @@ def minimum_filter1d(
     **how: Any,
 ) -> DiskArray:
     """
-    Replace each element by the least along an axis around it: `scipy.ndimage.minimum_filter1d`.
+    Replace each element by the smallest one around it along an axis: `scipy.ndimage.minimum_filter1d`.
 
     Parameters
     ----------
     a, output, mode, cval, origin, out, how
-        As for `outcore.median_filter`.
+        See `outcore.median_filter`.
     size
-        How many elements it is the least of.
+        Number of elements that are compared.
     axis
-        Along which.
+        Axis to filter.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`.
+        Array with the shape of `a`, and its dtype or `output`.
 
     See Also
     --------
@@ -259,21 +258,21 @@ def maximum_filter1d(
     **how: Any,
 ) -> DiskArray:
     """
-    Replace each element by the largest along an axis around it: `scipy.ndimage.maximum_filter1d`.
+    Replace each element by the largest one around it along an axis: `scipy.ndimage.maximum_filter1d`.
 
     Parameters
     ----------
     a, output, mode, cval, origin, out, how
-        As for `outcore.median_filter`.
+        See `outcore.median_filter`.
     size
-        How many elements it is the largest of.
+        Number of elements that are compared.
     axis
-        Along which.
+        Axis to filter.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`.
+        Array with the shape of `a`, and its dtype or `output`.
 
     See Also
     --------
@@ -308,16 +307,16 @@ def correlate1d(
     Parameters
     ----------
     a, output, mode, cval, origin, out, how
-        As for `outcore.correlate`.
+        See `outcore.correlate`.
     weights
-        Of the window, with one axis.
+        Weights of the window, with one axis.
     axis
-        Along which.
+        Axis to filter.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`; sums are cut off where that is of integers.
+        Array with the shape of `a`, and its dtype or `output`; integer sums are truncated.
 
     See Also
     --------
@@ -352,12 +351,12 @@ def convolve1d(
     Parameters
     ----------
     a, weights, axis, output, mode, cval, origin, out, how
-        As for `outcore.correlate1d`; weights are taken from their other end.
+        See `outcore.correlate1d`; weights are applied in reverse order.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, and of its dtype or `output`; sums are cut off where that is of integers.
+        Array with the shape of `a`, and its dtype or `output`; integer sums are truncated.
 
     See Also
     --------

@@ -1,14 +1,14 @@
 """
-The plan of a stencil: how many steps in a pass, which slabs, which panels.
+Plan of a stencil: steps in a pass, slabs, panels.
 
-Problem. More steps in a pass mean fewer passes, but each keeps rows, and what they take the slabs
-do not have.
-Idea. The memory of a pass is arithmetic, so all ways are tried: numbers of panels, sizes of slabs,
-and for each of them the most steps that fit. The one that moves for the shortest time, by the
-figures of the disk, is taken.
+Problem. More steps in a pass mean fewer passes, but each step keeps rows, which reduce the memory for
+slabs.
+Idea. The memory of a pass is computed by arithmetic, so all combinations are compared: numbers of
+panels, sizes of slabs, and for each the maximum number of steps that fit. The plan with the shortest
+transfer time is used, by the measured speed of the disk.
 
-Invariants. Equal terms give equal programs. All passes of a program but the last have equally many
-steps.
+Invariants. Equal terms give equal programs. All passes of a program except the last one have the same
+number of steps.
 """
 
 from __future__ import annotations
@@ -38,41 +38,41 @@ Shape = tuple[int, ...]
 Taps = tuple[tuple[Shape, complex], ...]
 Pass = Any
 
-# Bytes of the two tiles of a lane: they should stay in the processor's second cache.
+# Bytes of the two tiles of a lane, which should stay in the processor's second-level cache.
 _CACHE = 512 * 2**10
-# Columns of a tile of a matrix: three rows of them stay in the first cache.
+# Columns of a tile of a matrix: three rows of them stay in the first-level cache.
 _COLUMNS = 512
-# Bytes of a slab that gain nothing from being larger.
+# Bytes of a slab above which larger slabs gain nothing.
 _LARGE_SLAB = 16 * 2**20
-# A rank's panel is so many times as wide as what it computes again of its neighbours'.
+# Minimum ratio of the width of a rank's panel to the columns of its neighbours that it computes again.
 _ALONE = 8
-# Bytes of a run that panels do not cut: a page is moved in any case.
+# Bytes of a run that panels do not cut: at least a page is always moved.
 _SHORT_RUN = 4 * 2**10
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """
-    What is to be computed.
+    Specification of the computation.
 
     Parameters
     ----------
     shape, source_dtype
-        Of the array.
+        Shape and dtype of the array.
     dtype
-        Of all steps, in native byte order.
+        Dtype of all steps, in native byte order.
     boundary, cval
-        What lies beyond the ends of each axis.
+        Extension beyond the ends of each axis.
     steps
-        How many.
+        Number of steps.
     until, callback
-        The change that is small enough, and who is told of changes.
+        Change that is small enough, and function that is called with changes.
     taps
         Neighbours and their weights.
     function, halo
-        Instead of them.
+        Function and its halo, instead of `taps`.
     told
-        What the journal says of the function.
+        Record of the function in the journal.
     """
 
     shape: Shape
@@ -90,7 +90,7 @@ class Task:
 
     @property
     def radius(self) -> Shape:
-        """How far it looks, along each axis."""
+        """Number of neighbours needed along each axis."""
         if self.function is not None:
             return self.halo
         return tuple(
@@ -100,7 +100,7 @@ class Task:
 
 
 def planning(task: Task) -> Callable[[Terms], Program]:
-    """How to plan it."""
+    """Return the planner of a stencil."""
 
     def plan(terms: Terms) -> Program:
         if task.steps == 0 or not math.prod(task.shape):
@@ -112,7 +112,7 @@ def planning(task: Task) -> Callable[[Terms], Program]:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """How a pass goes: its steps, rows of a slab, panels, and copies of the blocks that move."""
+    """Division of a pass: its steps, rows of a slab, panels, and copies of the blocks that are moved."""
 
     levels: int
     rows: int
@@ -132,17 +132,20 @@ class _Planner:
         self.width = 1 if task.function else width
         self.number = task.dtype if task.function else np.empty(0, task.dtype).real.dtype
         self.casts = task.source_dtype.newbyteorder("=") != task.dtype
-        #: Passes that were made, by levels, rows of a slab and panels.
+        #: Cached passes, by levels, rows of a slab and panels.
         self.known: dict[tuple[int, int, int], dict[Any, Pass]] = {}
 
     def turned(self, axes: Sequence[Any]) -> tuple[Any, ...]:
-        """Axes of the array with the slowest first, or those with the slowest first as the array's."""
+        """Convert axes of the array to slowest-first order, or back."""
         return tuple(reversed(axes)) if self.backwards else tuple(axes)
 
-    # How a pass is cut.
+    # Division of a pass.
 
     def panels(self, count: int, levels: int) -> list[tuple[int, int, int, int]]:
-        """Of each panel: its columns, and those that it reads, which may count on beyond the ends."""
+        """
+        Return the columns of each panel, and the columns that it reads, which may continue past the
+        ends.
+        """
         if self.ndim == 1:
             return [(0, 1, 0, 1)]
         n = self.shape[1]
@@ -159,14 +162,14 @@ class _Planner:
         return found
 
     def made(self, cut: _Cut, panel: tuple[int, int, int, int]) -> Pass:
-        """What computes a panel."""
+        """Return the pass that computes a panel."""
         task = self.task
         low, high, first, last = panel
         shape, boundary = self.shape, self.boundary
         if self.ndim > 1:
             shape = (shape[0], last - first, *shape[2:])
         if self.ndim > 1 and cut.panels > 1 and boundary[1] == "wrap":
-            # What is beyond the columns of a panel comes with them.
+            # The elements beyond the columns of a panel are read with them.
             boundary = (boundary[0], "nearest", *boundary[2:])
         counted = (low - first, high - first) if task.until is not None else None
         if task.function is not None:
@@ -197,7 +200,7 @@ class _Planner:
         )
 
     def band(self, shape: Shape, boundary: Sequence[str], slab: int) -> tuple[int, int | None]:
-        """Rows of a band, and columns of a tile: two tiles fit the cache, each lane has a band."""
+        """Return rows of a band and columns of a tile: two tiles fit the cache, each lane has a band."""
         item = self.task.dtype.itemsize
         most = -(-slab // self.terms.cores)
         tile = _CACHE // 2 // item
@@ -215,7 +218,7 @@ class _Planner:
         return 1 if self.task.function else self.terms.cores
 
     def buffers(self, cut: _Cut, passes: Sequence[Pass]) -> tuple[Buffer, ...]:
-        """New rows; ready rows; what is kept; what lanes work with; changes; new rows, cast."""
+        """Return buffers: new, ready and kept rows; workspace of lanes; changes; new rows, cast."""
         task = self.task
         row = self.row(cut)
         order = "F" if self.backwards else "C"
@@ -234,19 +237,19 @@ class _Planner:
         return tuple(buffers)
 
     def row(self, cut: _Cut) -> int:
-        """Elements of a row of the widest panel."""
+        """Return the number of elements in a row of the widest panel."""
         if self.ndim == 1:
             return 1
         widest = max(last - first for _, _, first, last in self.panels(cut.panels, cut.levels))
         return int(widest * math.prod(self.shape[2:]))
 
     def held(self, cut: _Cut) -> int:
-        """Bytes of all buffers of a pass."""
+        """Compute the size of all buffers of a pass in bytes."""
         passes = self.passes(cut)
         return sum(buffer.nbytes for buffer in self.buffers(cut, list(passes.values())))
 
     def passes(self, cut: _Cut) -> dict[Any, Pass]:
-        """One for each kind of panel."""
+        """Return one pass for each kind of panel."""
         known = (cut.levels, cut.rows, cut.panels)
         if known in self.known:
             return self.known[known]
@@ -259,7 +262,7 @@ class _Planner:
         return found
 
     def choose(self) -> _Cut:
-        """The cut that takes the shortest time; on ranks also one of which a single rank has all."""
+        """Choose the fastest division; with ranks, compare also one that one rank computes alone."""
         starts = {1, self.least_panels()}
         found = [self.chosen(start) for start in sorted(starts)]
         cuts = [one for one in found if isinstance(one, _Cut)]
@@ -268,11 +271,11 @@ class _Planner:
         return min(cuts, key=self.seconds_on_ranks)
 
     def seconds_on_ranks(self, cut: _Cut) -> float:
-        """What all passes take, with what is computed again at borders, and the synchronisations."""
+        """Estimate the time of all passes, with borders computed again, and synchronisations."""
         passes = -(-self.task.steps // cut.levels)
         panels = self.panels(cut.panels, cut.levels)
         columns = sum(last - first for _, _, first, last in panels)
-        most = -(-len(panels) // self.terms.ranks) / len(panels)  # what one rank has of them
+        most = -(-len(panels) // self.terms.ranks) / len(panels)  # share of one rank
         rows: int = math.prod(self.shape[2:]) * self.shape[0]
         elements = self.task.steps * rows * columns * most
         computed = elements * assumed_costs.STENCIL_ELEMENT_SECONDS
@@ -280,7 +283,10 @@ class _Planner:
         return max(self.seconds(cut), computed) + waiting
 
     def chosen(self, least_panels: int) -> _Cut | int:
-        """The cut with so many panels, or more, that moves for the shortest time; or what it needs."""
+        """
+        Return the division with at least that many panels and the shortest transfer time, or the needed
+        bytes.
+        """
         room = self.terms.room
         best: tuple[float, _Cut] | None = None
         least = 0
@@ -302,7 +308,7 @@ class _Planner:
         return least if best is None else best[1]
 
     def least_panels(self) -> int:
-        """One for each rank, if they are not too narrow for what they compute again at their borders."""
+        """Return one panel for each rank, if panels are wide enough compared with repeated borders."""
         if self.ndim == 1:
             return 1
         around = _ALONE * max(self.radius[1], 1)
@@ -310,7 +316,7 @@ class _Planner:
         return max(min(self.terms.ranks, widest), 1)
 
     def cuts(self, panels: int) -> Iterator[_Cut]:
-        """With one step in a pass: large slabs first, then fewer copies of them."""
+        """Yield divisions with one step in a pass: large slabs first, then fewer copies of them."""
         row = max(self.row(_Cut(1, 1, panels, (1, 1))) * self.task.dtype.itemsize, 1)
         most = min(max(_LARGE_SLAB // row, 1), self.shape[0])
         for copies in ((2, 2), (1, 1)):
@@ -318,7 +324,7 @@ class _Planner:
                 yield _Cut(1, self.aligned(-(-most // part)), panels, copies)
 
     def aligned(self, rows: int) -> int:
-        """Slabs of whole chunks, of what is read."""
+        """Round slabs to whole chunks of the input."""
         side = self.terms.side(0)
         if side is None or side.chunks is None:
             return rows
@@ -326,15 +332,15 @@ class _Planner:
         return rows // chunk * chunk if rows >= chunk else rows
 
     def most_levels(self, cut: _Cut) -> _Cut:
-        """As many steps in a pass as fit, shared equally between passes."""
+        """Return the division with most steps in a pass, shared equally between passes."""
         low, high = 1, self.task.steps
 
         def with_levels(levels: int) -> _Cut:
             return _Cut(levels, cut.rows, cut.panels, cut.copies)
 
         if cut.panels > 1 and self.radius[1]:
-            # Borders that are computed again are at most as wide as a panel, and a small part of it
-            # where panels are for ranks: more steps would save less than they cost.
+            # Borders that are computed again are at most as wide as a panel, and a small part of it if
+            # panels are for ranks: more steps would save less than they cost.
             part = 2 if cut.panels > self.terms.ranks else _ALONE
             high = min(high, max(self.shape[1] // cut.panels // (part * self.radius[1]), 1))
         while low < high:
@@ -347,7 +353,7 @@ class _Planner:
         return with_levels(-(-self.task.steps // passes))
 
     def seconds(self, cut: _Cut) -> float:
-        """What all passes take to move."""
+        """Estimate the transfer time of all passes."""
         columns = self.panels(cut.panels, cut.levels)
         read = sum(last - first for _, _, first, last in columns)
         written = sum(high - low for low, high, _, _ in columns)
@@ -356,13 +362,13 @@ class _Planner:
         slabs = len(columns) * -(-self.shape[0] // cut.rows)
         alone = 0.0
         if cut.copies == (1, 1):
-            # Nothing is read while something is computed.
+            # Reading and computing do not overlap.
             elements = self.task.steps * math.prod(self.shape)
             alone = elements * assumed_costs.STENCIL_ELEMENT_SECONDS
         moving = self.terms.disk.seconds(2 * slabs, (read + written) * row)
         return passes * moving + alone
 
-    # The program.
+    # Program.
 
     def program(self) -> Program:
         task = self.task
@@ -392,12 +398,12 @@ class _Planner:
 
     @property
     def between(self) -> Result:
-        """An array between passes."""
+        """Return an array between passes."""
         return Result(self.task.shape, self.task.dtype, {"order": "F" if self.backwards else "C"})
 
     @property
     def result_is_exact(self) -> bool:
-        """Whether steps can go on from the result: it has all bits, and costs no codec."""
+        """Return whether steps can continue from the result: it has all bits, and needs no codec."""
         info, side = self.terms.infos[1], self.terms.side(1)
         if info is None or side is None:
             return False
@@ -406,7 +412,7 @@ class _Planner:
         )
 
     def plain(self, cut: _Cut, passes: int) -> tuple[tuple[Schedule, ...], tuple[Result, ...]]:
-        """A fixed number of steps."""
+        """Plan a fixed number of steps."""
         between = [1, 2] if self.result_is_exact else [2, 3]
         targets = [between[(passes - 1 - k) % 2] for k in range(passes)]
         targets[-1] = 1
@@ -419,7 +425,7 @@ class _Planner:
         return tuple(phases), (self.between,) * count
 
     def converging(self, cut: _Cut, passes: int) -> tuple[tuple[Later, ...], tuple[Result, ...]]:
-        """Steps until little changes: passes into arrays between, and a last one into the result."""
+        """Plan steps until changes are small: passes into arrays between, a last one into the result."""
         task = self.task
         count = min(passes - 1, 2)
         changes = 2 + count
@@ -450,7 +456,7 @@ class _Planner:
         return (*map(later, range(passes)), final), (*((self.between,) * count), numbers)
 
     def moved(self, cut: _Cut, source: int) -> tuple[int, int]:
-        """Bytes that a pass reads and stores."""
+        """Return the bytes that a pass reads and stores."""
         task = self.task
         panels = self.panels(cut.panels, cut.levels)
         columns = sum(last - first for _, _, first, last in panels)
@@ -468,7 +474,7 @@ class _Planner:
         changes: int,
         first: int | None = None,
     ) -> Schedule:
-        """A pass from one array to another; changes are stored from number `first` on, if it is said."""
+        """Plan a pass from one array to another; changes are stored from number `first` on, if given."""
         cut = _Cut(levels, cut.rows, cut.panels, cut.copies)
         schedule = _Pass(self, cut, source, target, changes, first)
         names = ["source", "result", *(f"steps {n}" for n in range(1, changes - 1))]
@@ -494,7 +500,7 @@ def _kind(panel: tuple[int, int, int, int]) -> Any:
 
 
 class _Pass:
-    """The steps of one pass."""
+    """Steps of one pass."""
 
     def __init__(
         self,
@@ -533,7 +539,7 @@ class _Pass:
         inner = planner.shape[2:]
         read = (count, last - first, *inner)[: planner.ndim]
         written = (ready[1] - ready[0], high - low, *inner)[: planner.ndim]
-        # What is ready has the columns that the panel reads: those around are not stored.
+        # Completed rows have the columns that the panel reads; the surrounding columns are not stored.
         whole = (ready[1] - ready[0], last - first, *inner)[: planner.ndim]
         kept, scratch, changes = (self.flat(k) for k in (2, 3, 4))
         blocks = [self.block(0, read), self.block(1, whole), kept, scratch, changes]
@@ -578,13 +584,13 @@ class _Pass:
 
     @property
     def can_restart(self) -> bool:
-        """Whether rows that are kept follow from those a few slabs before, and nothing else is kept."""
+        """Return whether kept rows follow from those a few slabs before, and nothing else is kept."""
         ring = self.planner.boundary[0] == "wrap" and self.planner.radius[0] > 0
         return not ring and self.planner.task.until is None
 
     def restart(self, number: int) -> tuple[Step, ...]:
         """
-        Return the slabs whose rows the kept ones follow from, and then slab `number`.
+        Return the slabs from which the kept rows follow, and then slab `number`.
 
         Each level needs one radius more of the level below, and lags one radius behind it.
         """
@@ -604,7 +610,7 @@ class _Pass:
         return Block(buffer, (self.buffers[buffer].elements,))
 
     def section(self, rows: tuple[int, int], columns: tuple[int, int]) -> Section:
-        """Of the array, or of a block."""
+        """Return the section of the array, or of a block."""
         planner = self.planner
         inner = (slice(0, n) for n in planner.shape[2:])
         return planner.turned((slice(*rows), slice(*columns), *inner)[: planner.ndim])
@@ -617,7 +623,7 @@ class _Pass:
         if is_first:
             changes[:] = 0.0
             if start:
-                # The rows before are not there: what is computed with them is not stored.
+                # The rows before are missing: values computed with them are not stored.
                 kept[:] = 0
         if self.casts:
             np.copyto(blocks[5], new, casting="unsafe")
@@ -630,12 +636,12 @@ class _Pass:
 
 
 def _pairs(block: NDArray[Any], number: np.dtype[Any]) -> NDArray[Any]:
-    """Complex elements as pairs of numbers."""
+    """Return complex elements as pairs of numbers."""
     return block.reshape(-1).view(number)
 
 
 def _pieces(first: int, last: int, n: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Indices that count on beyond the ends of an axis: where they are, and their places in a block."""
+    """Split indices that continue past the ends of an axis: positions in the axis, and in a block."""
     at = first
     while at < last:
         there = at % n
@@ -645,14 +651,14 @@ def _pieces(first: int, last: int, n: int) -> Iterator[tuple[tuple[int, int], tu
 
 
 class _Watch:
-    """After which step nothing changed by more than was wanted; who is told of changes."""
+    """Search for the first step with sufficiently small changes; reports changes to the caller."""
 
     def __init__(self, task: Task, most: int, levels: Sequence[int], changes: int) -> None:
         self.task, self.most, self.levels, self.changes = task, most, levels, changes
         self.told = 0
 
     def met(self, arrays: Sequence[Any], passes: int) -> tuple[int, int] | None:
-        """The first of so many passes that had such a step, and how many steps it needs."""
+        """Return the first of that many passes with such a step, and the number of steps it needs."""
         assert self.task.until is not None
         for k in range(passes):
             found = self.of_pass(arrays, k)
@@ -666,26 +672,26 @@ class _Watch:
         return None
 
     def of_pass(self, arrays: Sequence[Any], number: int) -> NDArray[np.float64]:
-        """The largest change of any element, in each step of a pass."""
+        """Return the largest change of any element, in each step of a pass."""
         first = number * self.most
         found = arrays[self.changes][:, first : first + self.levels[number]]
         largest: NDArray[np.float64] = np.asarray(found).max(axis=0)
         return largest
 
     def tell(self, first: int, changes: NDArray[np.float64]) -> None:
-        """Call back."""
+        """Call the callback."""
         if self.task.callback is not None:
             for k, change in enumerate(changes.tolist()):
                 self.task.callback(first + k + 1, change)
 
 
 def _nothing(schedule: Schedule) -> Schedule:
-    """As many steps that do nothing."""
+    """Return a schedule of as many steps that do nothing."""
     return Schedule("stencil", schedule.arrays, (), schedule.steps, lambda k: Step(()))
 
 
 def _padded(schedule: Schedule, steps: int) -> Schedule:
-    """With steps that do nothing at the end."""
+    """Append steps that do nothing."""
 
     def make(k: int) -> Step:
         return schedule.make(k) if k < schedule.steps else Step(())
@@ -718,12 +724,12 @@ def _later(
 
 
 def _halves(most: int) -> Iterator[int]:
-    """1, 2, 4, ... and `most`."""
+    """Yield 1, 2, 4, ... and `most`."""
     return _doubled(1, most)
 
 
 def _doubled(n: int, most: int) -> Iterator[int]:
-    """`n`, 2 `n`, 4 `n`, ... and `most`."""
+    """Yield `n`, 2 `n`, 4 `n`, ... and `most`."""
     while n < most:
         yield n
         n *= 2
@@ -732,7 +738,7 @@ def _doubled(n: int, most: int) -> Iterator[int]:
 
 @cache
 def _rate(taps: int, number: str) -> float:
-    """Elements that a core advances in a second, tried once on a tile that fits its cache."""
+    """Return elements that a core advances per second, measured once on a tile that fits its cache."""
     dtype = np.dtype(number)
     offsets = [((0, k), 1.0, 0.0) for k in range(max(min(taps, 32), 1))]
     made = _core.StencilPass(

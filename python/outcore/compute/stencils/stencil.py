@@ -1,20 +1,20 @@
 """
-Stencils: new elements from old ones around them, any number of steps.
+Stencils: new elements from old ones around them, for any number of steps.
 
-Problem. Each step of a relaxation, or of a wave, reads and writes the array once; a hundred steps
-move it two hundred times, while the processor waits.
-Idea. Many steps in one pass (time skewing): slabs of hyper-rows come in order, each level lags
-behind the one before, and of each level only the rows that the next one still needs are kept
+Problem. Each step of a relaxation, or of a wave, reads and writes the array once. A hundred steps move
+it two hundred times, while the processor waits.
+Idea. One pass makes many steps (time skewing): slabs of hyper-rows are processed in order, each level
+lags behind the one before, and each level keeps only the rows that the next one still needs
 (`_core.StencilPass`, or `FunctionPass` for functions). If all steps do not fit, there are several
-passes with arrays on disk between them. If not even a few hyper-rows fit, the second axis is cut
-too: then borders of these panels are read again, and computed again.
+passes with arrays on disk between them. If not even a few hyper-rows fit, the second axis is cut too;
+then borders of these panels are read and computed again.
 
-Invariants. The result has the bits of one step after the other, whatever the budget. In a pass no
-hyper-row is read twice, and no element of a level computed twice, unless there are panels.
+Invariants. The result has the bits of one step after the other, for every budget. In a pass no
+hyper-row is read twice, and no element of a level is computed twice, unless there are panels.
 
-References: Wonnacott, "Using time skewing to eliminate idle time due to memory bandwidth and
-network limitations", IPDPS 2000; PASSION, section 4.2 (reuse of borders between slabs), and the
-Laplace solver of its Table 3.
+References: Wonnacott, "Using time skewing to eliminate idle time due to memory bandwidth and network
+limitations", IPDPS 2000; PASSION, section 4.2 (reuse of borders between slabs), and the Laplace solver
+of its Table 3.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from outcore.formats.spec import as_dtype
 
 __all__ = ["stencil"]
 
-#: SciPy's words, and ours for elements that have to stay.
+#: Modes of SciPy, and "untouched" for elements that keep their values.
 _BOUNDARIES = ("constant", "mirror", "nearest", "reflect", "untouched", "wrap")
 _ALIASES = {"grid-constant": "constant", "grid-mirror": "reflect", "grid-wrap": "wrap"}
 
@@ -60,66 +60,61 @@ def stencil(
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array, with at least one axis, of numbers.
+        Array of numbers, with at least one axis.
     weights
         Weights of the neighbours, with as many axes as `a`: new element `i` is the sum over `j` of
-        ``weights[j] * a[i + j - shape // 2]``, as in `scipy.ndimage.correlate`. Or a function from
-        a block with its halo to new elements, an array of the block's shape or of that without the
-        halo; it may look no further than the halo, and has to make the same of an element in any
-        block.
+        ``weights[j] * a[i + j - shape // 2]``, as in `scipy.ndimage.correlate`. Or a function from a
+        block with its halo to new elements: an array of the block's shape, or of that without the halo.
+        The function may depend only on elements within the halo, and must compute the same value for an
+        element in any block.
     steps
-        How often; each step has the elements of the one before.
+        Number of steps; each step starts from the elements of the one before.
     boundary
-        What is taken for elements beyond the ends of an axis, one for all axes or one for each:
-        ``"reflect"``, ``"constant"`` (`cval`), ``"nearest"``, ``"mirror"``, ``"wrap"``, all as
-        SciPy's modes; ``"untouched"``: elements whose neighbours would lie there keep their values.
+        Elements beyond the ends of an axis, one mode for all axes or one for each: ``"reflect"``,
+        ``"constant"`` (`cval`), ``"nearest"``, ``"mirror"``, ``"wrap"``, as in SciPy; ``"untouched"``:
+        elements with neighbours beyond the ends keep their values.
     cval
-        The number of ``"constant"``.
+        Number of ``"constant"``.
     until
         Stop after the first step in which no element changes by more than this.
     halo
-        How far a function looks along each axis; one number for all.
+        Number of neighbours that a function needs along each axis; one number for all axes.
     dtype
-        Of the result and of all steps. Of weights by default that of `a` if it is float32, float64
-        or complex, float32 of float16, float64 of integers, and complex if the weights are; of
-        functions that of `a`.
+        Dtype of the result and of all steps. Default for weights: that of `a` if it is float32, float64
+        or complex, float32 for float16, float64 for integers, and complex if the weights are. Default
+        for functions: that of `a`.
     callback
-        Called as ``callback(step, change)`` with the largest change of an element, for each step,
-        if there is `until`; several steps at once, when a pass has made them.
-    out
-        Where the result goes: a path, an open array, or a NumPy array. By default a temporary array
-        on disk, which goes away with its handle.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        Function called as ``callback(step, change)`` with the largest change of an element, for each
+        step, if `until` is given. It is called for several steps together after a pass has made them.
+    out, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     DiskArray
-        Of the shape of `a`, open for reading and writing.
+        Array with the shape of `a`, open for reading and writing.
 
     Raises
     ------
     UsageError
-        ``bad-stencil``: weights, halo, steps or boundaries that do not fit `a`; ``bad-function``:
-        what the function made does not fit; or `out` does not fit, or is `a`.
+        ``bad-stencil``: weights, halo, steps or boundaries do not fit `a`. ``bad-function``: the result
+        of the function does not fit. Also if `out` does not fit, or is `a`.
     BudgetError
-        Not even one column of a few hyper-rows fits; ``needed`` says what would do.
+        One column of a few hyper-rows does not fit; ``needed`` is a sufficient budget.
     StorageError
-        The system said no. What was done stays if `out` is a path: call again with ``resume=True``.
+        An operating system call failed. Completed steps are kept if `out` is a path: call again with
+        ``resume=True``.
 
     Notes
     -----
-    Products are added in the order of the weights, each rounded in the dtype of the
-    result; weights of 0 are left out. The bits of the result depend neither on the budget nor on
-    the number of processors.
+    Products are added in the order of the weights, each rounded in the dtype of the result; weights of
+    0 are skipped. The bits of the result depend neither on the budget nor on the number of processors.
 
-    Memory: as much as there is; of each step of a pass ``2 * radius`` hyper-rows along the slowest
-    axis of the file (twice as many where that axis wraps). All steps that fit are made in one pass,
-    which reads the array once and writes it once. With `until`, the pass in which the change was
-    small enough is repeated with fewer steps. What a function allocates is its own. Collective
-    with ``comm=``: ranks share the panels, and compute what is around them again; `callback` is called
-    on each of them.
+    Memory: each step of a pass needs ``2 * radius`` hyper-rows along the slowest axis of the file
+    (twice as many if that axis wraps). All steps that fit are made in one pass, which reads the array
+    once and writes it once. With `until`, the pass in which the change became small enough is repeated
+    with fewer steps. Memory that a function allocates is not counted. Collective with ``comm=``: ranks
+    share the panels, and compute their surroundings again; `callback` is called on each of them.
 
     Wonnacott, "Using time skewing to eliminate idle time", IPDPS 2000.
 
@@ -265,7 +260,7 @@ def _taps(weights: Any, ndim: int) -> Taps:
 
 
 def _dtype(source: np.dtype[Any], taps: Taps, wanted: DTypeLike | None) -> np.dtype[Any]:
-    """Of the result of a sum."""
+    """Return the dtype of the result of a sum."""
     is_complex = any(weight.imag for _, weight in taps)
     if wanted is not None:
         kind = as_dtype(wanted, "the result").newbyteorder("=")

@@ -1,9 +1,9 @@
 """
-Windows that go over an array on disk: what the filters of SciPy have in common.
+Common parts of SciPy's filters: windows that move over an array on disk.
 
-Idea. Arguments are read as SciPy reads them (`Filter`). Then there are three ways: ranks in windows are
-found by the core (`ranked`), filters of one axis after the other go line by line (`by_lines`), and
-whatever else gets whole blocks with what is around them (`by_blocks`).
+Idea. Arguments are interpreted as in SciPy (`Filter`). Then there are three methods: the core computes
+ranks in windows (`ranked`); filters of one axis after the other go line by line (`by_lines`); all
+others get whole blocks with the elements around them (`by_blocks`).
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from outcore.formats.spec import as_dtype
 __all__ = ["Filter", "Lines", "Words", "bad", "by_blocks", "by_lines", "ranked", "widths_of"]
 
 Shape = tuple[int, ...]
-#: SciPy's other names.
+#: SciPy's aliases of modes.
 _ALIASES = {"grid-constant": "constant", "grid-mirror": "reflect", "grid-wrap": "wrap"}
-# Elements of the largest window that the core's networks are for.
+# Number of elements of the largest window that the core's networks support.
 _LARGE_WINDOW = 128
 
-# Elements of the blocks on which a kernel is tried, until one takes so many seconds; and how many
-# elements it does in a second, by what it is.
+# Sizes, in elements, of the blocks on which a kernel is timed, until one takes that many seconds; and
+# measured elements per second of each kernel.
 _TRIED = (2**13, 2**16)
 _SOON = 2e-2
 _RATES: dict[Any, float] = {}
 
 Kernel = Callable[..., None]
-#: Axes, in the order in which they are filtered, and what filters lines along them.
+#: Axes, in the order of filtering, and the filter of lines along each.
 Lines = Sequence[tuple[int, Callable[..., Any]]]
 
 
 def bad(name: str, why: str) -> UsageError:
-    """What a caller is told of an argument that is not one."""
+    """Return the error for an invalid argument."""
     return UsageError(f"{name}: {why}", code="bad-stencil")
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What all filters take beside their windows, as it was given."""
+    """Arguments that all filters take in addition to their windows, as the caller gave them."""
 
     output: Any
     mode: Any
@@ -62,35 +62,35 @@ class Words:
     axes: Any
     out: Any
     how: dict[str, Any]
-    #: Of a filter of lines: instead of `axes`.
+    #: Axis of a filter of lines, instead of `axes`.
     axis: int | None = None
 
 
 class Filter:
     """
-    One call of a filter: its source, and what all filters take.
+    One call of a filter: its source, and the arguments that all filters take.
 
     Parameters
     ----------
     name
-        As the user calls it.
+        Name of the public function.
     source
-        The array.
+        Array.
     words
-        What he said.
+        Arguments of the caller.
     kinds
-        Kinds of elements that it takes.
+        Kinds of dtypes that it supports.
 
     Attributes
     ----------
     axes
-        That are filtered, in this order.
+        Filtered axes, in this order.
     dtype
-        Of the result, in native byte order.
+        Dtype of the result, in native byte order.
     modes, cval
-        What lies beyond the ends of each axis of the array.
+        Extension beyond the ends of each axis of the array.
     out
-        Where the result goes.
+        Destination of the result.
     """
 
     def __init__(self, name: str, source: Any, words: Words, kinds: str = "biufc") -> None:
@@ -108,11 +108,11 @@ class Filter:
         self.cval = self._cval(words.cval)
 
     def bad(self, why: str) -> UsageError:
-        """What a caller is told of an argument that is not one."""
+        """Return the error for an invalid argument."""
         return bad(self.name, why)
 
     def each(self, value: Any, what: str, kind: type) -> tuple[Any, ...]:
-        """An argument that is given once or for each of the axes, for each of them."""
+        """Expand an argument, given once or for each of the axes, to all of the axes."""
         given = tuple(value) if np.iterable(value) else (value,) * len(self.axes)
         try:
             found = tuple(kind(n) for n in given)
@@ -127,19 +127,19 @@ class Filter:
         return found
 
     def all_axes(self, values: Sequence[Any], other: Any) -> tuple[Any, ...]:
-        """What the axes have that are filtered, and what all others have."""
+        """Combine the values of the filtered axes with that of all other axes."""
         found = dict(zip(self.axes, values, strict=True))
         return tuple(found.get(axis, other) for axis in range(self.source.ndim))
 
     def sizes(self, size: Any) -> Shape:
-        """How many elements of each of the axes a window has."""
+        """Return the size of a window along each of the axes."""
         sizes = self.each(size, "size", int)
         if min(sizes, default=1) < 1:
             raise self.bad(f"size={size!r}; a window has at least 1 element along each axis")
         return sizes
 
     def origins(self, origin: Any, sizes: Sequence[int]) -> Shape:
-        """How far a window is moved from its middle, checked against its sizes as SciPy does."""
+        """Return the shift of a window from its middle, checked against its sizes as in SciPy."""
         origins = self.each(origin, "origin", int)
         if any(not 0 <= n // 2 + o < n for n, o in zip(sizes, origins, strict=True)):
             raise self.bad(f"origin={origin!r} puts a window of {tuple(sizes)} beside its element")
@@ -149,10 +149,11 @@ class Filter:
         self, origin: Any, window: Sequence[int], *, listed: bool = False, flip: bool = False
     ) -> tuple[Shape, Shape]:
         """
-        How far a window is moved along each axis of the array, as given and as seen from its elements.
+        Return the shift of a window along each axis of the array, as given and relative to its
+        elements.
 
-        As in SciPy the numbers are those of the axes in ascending order if all axes are filtered, unless
-        they are `listed`; `flip` is for weights that are taken from their other end.
+        As in SciPy, the numbers belong to the axes in ascending order if all axes are filtered, unless
+        they are `listed`. `flip` is for weights in reverse order.
         """
         several = listed or len(self.axes) < self.source.ndim
         order = self.axes if several else range(self.source.ndim)
@@ -166,9 +167,9 @@ class Filter:
 
     def spread(self, window: NDArray[Any], what: str, *, listed: bool = False) -> NDArray[Any]:
         """
-        A window over the axes that are filtered, as one over all axes.
+        Expand a window over the filtered axes to one over all axes.
 
-        As in SciPy its axes are these in ascending order, unless it is of axes as they are `listed`.
+        As in SciPy, its axes are the filtered ones in ascending order, unless they are as `listed`.
         """
         if window.ndim != len(self.axes) or not window.size:
             raise self.bad(
@@ -179,7 +180,7 @@ class Filter:
         return window.reshape([shape.get(axis, 1) for axis in range(self.source.ndim)])
 
     def window(self, size: Any, footprint: Any, *, listed: bool = False) -> NDArray[np.bool_]:
-        """Where a window has elements; without gaps it may be of axes as they are `listed`."""
+        """Return a window as a mask; a window without gaps may have its axes as `listed`."""
         what = "footprint=" if footprint is not None else "size="
         if footprint is None:
             if size is None:
@@ -192,7 +193,7 @@ class Filter:
         return found
 
     def real(self, weights: Any) -> NDArray[Any]:
-        """Weights, which are real numbers."""
+        """Return the weights; raise unless they are real numbers."""
         found = np.asarray(weights)
         if found.dtype.kind not in "biuf":
             raise self.bad(
@@ -201,7 +202,7 @@ class Filter:
         return found.astype(np.float64)
 
     def around(self, widths: Shape) -> Around:
-        """What a block has around it."""
+        """Return the specification of the elements around a block."""
         if not self.source.size:
             widths = (0,) * self.source.ndim
         return Around(widths, self.modes, self.cval)
@@ -210,20 +211,21 @@ class Filter:
         self, kernel: Kernel, widths: Shape, scratch: Sequence[Scratch], terms: Terms, said: str
     ) -> float:
         """
-        Elements in a second, tried once in a process on a block that fits the processor's cache.
+        Return elements per second, measured once per process on a block that fits the processor's
+        cache.
 
-        For predictions only: no plan follows from it.
+        The value is used only for predictions: no plan depends on it.
         """
         ndim = self.source.ndim
         if self.name == "generic_filter" or not ndim or not self.source.size:
-            return 0.0  # a user's function is called for the result alone
+            return 0.0  # a user's function is called only for the result
         known = (self.name, self.source.dtype.char, self.dtype.char, ndim, said, terms.cores)
         for tried in _TRIED if known not in _RATES else ():
             size = tuple(min(n, int(tried ** (1 / ndim)) + 1) for n in self.source.shape)
             wide = tuple(n + 2 * w for n, w in zip(size, widths, strict=True))
             if math.prod(wide) > 2 * _TRIED[-1]:
                 break
-            # To begin with threads takes longer than lines of a small block.
+            # Starting threads takes longer than filtering the lines of a small block.
             alone = kernel.alone() if isinstance(kernel, _Lines) else kernel
             seconds = self._tried(alone, size, wide, scratch)
             cores = 1 if alone is kernel else terms.cores
@@ -233,7 +235,7 @@ class Filter:
         return _RATES.get(known, 0.0)
 
     def _tried(self, kernel: Kernel, size: Shape, wide: Shape, scratch: Sequence[Scratch]) -> float:
-        """Seconds that a kernel takes for a block, which has so much around it."""
+        """Return the seconds of a kernel for a block with that many elements around it."""
         block = (np.arange(math.prod(wide)) * 7919 % 101).astype(
             self.source.dtype.newbyteorder("=")
         )
@@ -288,10 +290,10 @@ class Filter:
         return self.all_axes(words, "nearest")
 
     def _cval(self, cval: Any) -> Any:
-        """The element of ``"constant"``."""
+        """Return the element of ``"constant"``."""
         dtype = self.source.dtype
         if "constant" not in self.modes:
-            return dtype.type(0)  # nothing is taken from it, whatever it is
+            return dtype.type(0)  # its value is never used
         try:
             found = dtype.type(cval)
         except (TypeError, ValueError, OverflowError):
@@ -309,7 +311,7 @@ class Filter:
         scratch: Callable[[Terms], Sequence[Scratch]],
         said: dict[str, Any],
     ) -> DiskArray:
-        """The result of a kernel that is called for each block."""
+        """Compute the result with a kernel that is called for each block."""
         source = self.source
         kept = {word: getattr(source, word, None) for word in ("chunks", "dims")}
         kept |= {"order": "F" if source.order == "F" else None}
@@ -344,12 +346,12 @@ class Filter:
         return complete(operation, self.out, self.how)  # type: ignore[no-any-return]
 
 
-#: Of a window without gaps SciPy takes one axis after the other, as they are listed.
+#: For a window without gaps, SciPy filters one axis after the other, in the listed order.
 _BY_LINES = ("minimum_filter", "maximum_filter")
 
 
 def widths_of(sizes: Sequence[int], origins: Sequence[int]) -> Shape:
-    """Elements on either side that windows reach."""
+    """Return the number of elements that windows reach on either side."""
     pairs = zip(sizes, origins, strict=True)
     return tuple(max(n // 2 + o, n - 1 - n // 2 - o) for n, o in pairs)
 
@@ -364,7 +366,7 @@ def ranked(
     words: Words,
     more: Mapping[str, Any] | None = None,
 ) -> DiskArray:
-    """The element of a rank in each window."""
+    """Compute the element of a rank in each window."""
     with opened(a) as (source,):
         call = Filter(name, source, words, "biuf")
         listed = name in _BY_LINES
@@ -422,12 +424,12 @@ def ranked(
 
 
 def _bits(block: NDArray[Any]) -> NDArray[Any]:
-    """Booleans as the numbers that they are."""
+    """Return booleans as numbers, without a copy."""
     return block.view(np.uint8) if block.dtype == bool else block
 
 
 def _inner(key: Section, widths: Sequence[int]) -> Section:
-    """The place of a block in what it has around it."""
+    """Return the position of a block within the block with the elements around it."""
     pairs = zip(key, widths, strict=True)
     return tuple(slice(w, w + part.stop - part.start) for part, w in pairs)
 
@@ -438,7 +440,7 @@ def by_blocks(
     widths: Shape,
     said: dict[str, Any],
 ) -> DiskArray:
-    """A filter of SciPy on a block with all that is around it."""
+    """Compute a filter of SciPy on a block with all elements around it."""
     around = call.around(widths)
 
     def kernel(blocks: Sequence[NDArray[Any]], key: Section, missing: Any) -> None:
@@ -451,7 +453,7 @@ def by_blocks(
 
 
 def by_lines(call: Filter, lines: Lines, widths: Shape, said: dict[str, Any]) -> DiskArray:
-    """Filters of SciPy along one axis after the other."""
+    """Compute filters of SciPy along one axis after the other."""
 
     def scratch(terms: Terms) -> tuple[Scratch, ...]:
         kernel.cores = terms.cores
@@ -462,13 +464,13 @@ def by_lines(call: Filter, lines: Lines, widths: Shape, said: dict[str, Any]) ->
 
 
 class _Lines:
-    """Applies filters along one axis after the other, on all cores."""
+    """Kernel that applies filters along one axis after the other, on all cores."""
 
     def __init__(self, lines: Lines, around: Around) -> None:
         self.lines, self.around, self.cores = lines, around, 1
 
     def alone(self) -> _Lines:
-        """The same, on one core."""
+        """Return the same kernel on one core."""
         return _Lines(self.lines, self.around)
 
     def __call__(self, blocks: Sequence[NDArray[Any]], key: Section, missing: Any) -> None:
@@ -483,7 +485,7 @@ class _Lines:
         for axis, line in self.lines:
             self.along(axis, line, block, work)
             block = work
-            # What SciPy finds beyond an end is the constant for each axis anew.
+            # Beyond an end, SciPy uses the constant again for each axis.
             filled(work, constant, modes, cval)
         np.copyto(result, block[_inner(key, self.around.widths)], casting="unsafe")
 
@@ -494,7 +496,7 @@ class _Lines:
         if not others or self.cores == 1:
             line(block, output=work, mode="nearest")
             return
-        # Lines do not touch each other.
+        # Lines are independent.
         cut = max(others, key=lambda k: (block.shape[k], block.strides[k]))
         n = block.shape[cut]
         ends = [n * k // self.cores for k in range(self.cores + 1)]
