@@ -22,7 +22,7 @@ from outcore.ranks.resident import naming
 from ranks import once, ranks
 
 #: Where what asks for memory is a step. Sums end with a few numbers, when all ranks have said theirs.
-OWN = re.compile(r"outcore/(dist/(?!sums)|resident/|restart/|placement/)")
+OWN = re.compile(r"outcore/(ranks/(dist/(?!sums)|resident/|restart/)|problems/placement/)")
 MEMORY = words("copy empty empty_like zeros")
 #: Steps that only tidy up, or try what can be done in another way: calls end well then.
 SPARED = re.compile(
