@@ -34,7 +34,7 @@ def algorithms() -> dict[str, Callable[..., Any]]:
     return {
         name: one
         for name, one in public.items()
-        if inspect.isfunction(one) and ".ooc." in inspect.unwrap(one).__module__
+        if inspect.isfunction(one) and ".compute." in inspect.unwrap(one).__module__
     }
 
 
