@@ -266,7 +266,9 @@ def test_a_run_on_disk(tmp_path, target):
     "words", [{}, {"order": "F"}, {"dtype": "f4"}, {"chunks": (70, 90)}], ids=str
 )
 def test_conversions_and_loops_pass_the_check(tmp_path, monkeypatch, words):
-    carry, blocks = (importlib.import_module(f"outcore.{n}") for n in ("jobs.carry", "blocks"))
+    carry, blocks = (
+        importlib.import_module(f"outcore.{n}") for n in ("compute.jobs.carry", "arrays.blocks")
+    )
     checked = []
 
     def run(schedule, arrays, plain=Run, **more):
