@@ -194,12 +194,7 @@ def numbered(call: str, meaning: object = None) -> int:
     """
     Return the word of a call in records.
 
-    Parameters
-    ----------
-    call
-        Name of the call.
-    meaning
-        Value that must be equal on all ranks, compared by its `repr`; None if there is none.
+    `meaning` must be equal on all ranks, compared by its `repr`; None adds nothing.
     """
     number = _CALLS[call].number
     if meaning is None:
@@ -229,23 +224,12 @@ def gather(
     """
     Exchange records; raise on all ranks if any of them cannot continue.
 
-    Parameters
-    ----------
-    prepare
-        Function that makes this rank's record (``_core.record``); its errors are raised on all ranks.
-        The argument is True if other ranks need the whole record, with all items.
-    called
-        Function that returns the name of a call, from its number, for messages.
-    settled
-        Function of the heads of all records that returns whether they are enough.
-    again
-        Whether to request whole records from the start.
-    heads
-        Records that the ranks have already exchanged; this rank's is brief (`brief`).
-    what
-        Name of the failed operation in messages.
-    tell
-        Function that returns a description of this rank's call, for calls whose arguments differ.
+    `prepare` makes this rank's record (``_core.record``); its errors are raised on all ranks. Its
+    argument is True if other ranks need the whole record, with all items, which `again` requests from
+    the start. `settled` decides from the heads of all records whether they are enough. `heads` are
+    records that the ranks have already exchanged; this rank's is brief (`brief`). `called` names a call
+    by its number, `what` the failed operation, and `tell` describes this rank's call if the arguments
+    differ.
     """
     failure: BaseException | None = None
     words = _core.failed_record()
@@ -421,30 +405,13 @@ def together(
     meaning: Callable[[], object] | None = None,
 ) -> _core.Records:
     """
-    Run a step on each rank; all return, or all raise. One synchronisation.
+    Run a step on each rank; all return its records, or all raise. One synchronisation.
 
-    Parameters
-    ----------
-    work
-        Function that runs on each rank and returns numbers for the others. Its errors are raised on all
-        ranks.
-    tell
-        Function that returns a description of this rank's call, for calls whose arguments differ.
-    same
-        Number of leading numbers that must be equal on all ranks.
-    again
-        Function that computes the numbers more carefully, in a second synchronisation, before the ranks
-        report that they differ.
-    named
-        Name of the failed operation in messages; by default the name of the call.
-    meaning
-        Function, called after `work`, that returns another value that must be equal on all ranks,
-        compared by its `repr`.
-
-    Returns
-    -------
-    _core.Records
-        Records of the ranks; their numbers are its settings.
+    `work` returns numbers for the other ranks, which are the settings of the records; its errors are
+    raised on all ranks. The leading `same` numbers must be equal on all ranks, and the `repr` of what
+    `meaning` returns, which is called after `work`. If the numbers differ, `again` computes them more
+    carefully, in a second synchronisation, before the ranks report that with the descriptions by
+    `tell`. `named` is the name of the operation in messages; by default the name of the call.
     """
 
     def record(numbers: Callable[[], list[int]]) -> Callable[[bool], NDArray[Any]]:
@@ -472,14 +439,7 @@ def told(group: Transport, call: str, work: Callable[[], Any], named: str) -> An
     """
     Run a short step on the first rank and return its result (JSON values) on all ranks.
 
-    All return, or all raise. Two synchronisations.
-
-    Parameters
-    ----------
-    work
-        Function that runs on the first rank.
-    call, named
-        As for `together`.
+    All return, or all raise. Two synchronisations; with one rank, none.
     """
     if group.size == 1:
         return work()

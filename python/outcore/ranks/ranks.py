@@ -58,16 +58,7 @@ def collective(function: Callable[P, T]) -> Callable[P, T]:
 
 @dataclass(frozen=True)
 class Ranks:
-    """
-    The ranks of one job.
-
-    Parameters
-    ----------
-    group
-        Transport that connects the ranks.
-    name
-        Name of the operation, for messages.
-    """
+    """The ranks of one job; `name` is the operation in messages."""
 
     group: Transport
     name: str
@@ -89,7 +80,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this rank runs the steps that are done once."""
+        """True if this rank runs the steps that are done once."""
         return self.group.rank == 0
 
     @property
@@ -154,13 +145,8 @@ class Ranks:
         """
         Run a step that may take long and can be interrupted; all ranks return, or all raise.
 
-        Parameters
-        ----------
-        work
-            Function that does the work of this rank.
-        share
-            Function that returns a description of how the work is divided. If the descriptions differ,
-            all ranks raise: a part of the work might be missed.
+        `share` describes how the work is divided. If the descriptions differ, all ranks raise: a part
+        of the work might be missed.
         """
         if self.size == 1:
             work()

@@ -105,14 +105,7 @@ class SharedPlan:
 
 
 class Reader:
-    """
-    The fast path for reads of one array: a rank reads its section, then reports that it has read it.
-
-    Parameters
-    ----------
-    group
-        Transport of the ranks that opened the array.
-    """
+    """Fast path for reads of one array: a rank reads its section, then reports that it has read it."""
 
     def __init__(self, group: Transport) -> None:
         self._group = group
@@ -120,25 +113,7 @@ class Reader:
         self._heads: dict[str, NDArray[np.int64]] = {}
 
     def read(self, array: DiskArray, key: Any, out: Any, method: Any) -> Any:
-        """
-        Read a section together with the other ranks: `CollectiveArray.read_all`.
-
-        Parameters
-        ----------
-        array
-            The array on disk.
-        key
-            Section that this rank reads.
-        out
-            Array to fill; None: a new array.
-        method
-            One of `METHODS`.
-
-        Returns
-        -------
-        numpy.ndarray or scalar
-            `out`, or the new array; a scalar if the key has an integer for every axis.
-        """
+        """Read a section together with the other ranks: `CollectiveArray.read_all`."""
         group = self._group
         # A write that was started earlier may change these elements: do not read before it ends.
         if group.in_flight.last is not None:
@@ -284,37 +259,14 @@ def run(
     tell: Callable[[], str] | None = None,
 ) -> Any:
     """
-    Make a collective call.
+    Make a collective call; return the results of this rank's items for a read, otherwise None.
 
-    Parameters
-    ----------
-    group
-        Transport of the ranks that make the call.
-    call
-        Name of the call in `agreement`.
-    prepare
-        Function that makes this rank's items; its errors are raised on all ranks.
-    method
-        One of `METHODS`.
-    hints
-        Function that returns this rank's hints; its errors are raised on all ranks.
-    one
-        Whether all ranks bring one section of the same array.
-    answer
-        Function that makes the result from the plan; then no elements are moved.
-    if_cached
-        Function that reads this rank's sections if all of them are cached, so that nothing must be
-        prepared. By default the items are read if they are cached.
-    attempt
-        Outcome of a read before the call, if there was one.
-    meaning, tell
-        Function that returns what must be equal on all ranks in addition to the method, and function
-        that describes this rank's call for the error: as for `together`.
-
-    Returns
-    -------
-    object
-        The answer if `answer` is given; the results of this rank's items for a read; otherwise None.
+    `prepare` makes this rank's items and `hints` its hints; errors of both are raised on all ranks.
+    `one` states that all ranks bring one section of the same array. With `answer`, no elements are
+    moved: it makes the result from the plan. `if_cached` reads this rank's sections if all of them are
+    cached, so that nothing must be prepared; by default the items are read if they are cached.
+    `attempt` is the outcome of a read before the call. `meaning`, which must be equal on all ranks in
+    addition to the method, and `tell` are as for `together`.
     """
     if group.in_flight.last is not None:
         group.in_flight.finish(group)
@@ -327,31 +279,12 @@ def run(
 @dataclass(slots=True, eq=False)
 class _Call:
     """
-    One collective call on this rank, from its record to its results.
+    One collective call on this rank, from its record to its results; its arguments are those of `run`.
 
-    Parameters
-    ----------
-    group, call, prepare, method, hints, one, answer, if_cached, attempt, meaning, tell
-        As for `run`.
-
-    Attributes
-    ----------
-    state
-        Progress of the call on this rank.
-    items
-        Items of this rank; empty until it has prepared them.
-    results
-        Results of the items, if `state` is not ``PREPARING``.
-    shared_writers
-        Arrays of the core that expect other writers on this node until the call ends.
-    is_write
-        Whether the call writes sections.
-    what
-        Name of the call in messages.
-    written
-        `_core.writes` when the call began.
-    may_be_settled
-        Whether the call is complete if all ranks have read early.
+    `items` is empty until this rank has prepared them, and `results` are valid unless `state` is
+    ``PREPARING``. `shared_writers` are arrays of the core that expect other writers on this node until
+    the call ends. `written` is `_core.writes` when the call began. `may_be_settled` states that the
+    call is complete if all ranks have read early.
     """
 
     group: Transport
@@ -431,12 +364,9 @@ class _Call:
 
     def _record(self, whole: bool) -> NDArray[Any]:
         """
-        Make this rank's record, as `agreement.gather` asks for it.
+        Make this rank's record for `agreement.gather`.
 
-        Parameters
-        ----------
-        whole
-            Make a whole record, with all items, and do not read early.
+        A `whole` record has all items, and nothing is read early for it.
         """
         if self.method not in METHODS:
             raise UsageError(

@@ -41,18 +41,7 @@ _OWNERS = 1_000
 
 @dataclass(frozen=True)
 class Disk:
-    """
-    Transfers between ranks and disk.
-
-    Parameters
-    ----------
-    requests
-        Number of requests to the operating system.
-    nbytes
-        Bytes transferred by the requests.
-    chunks
-        Number of chunks that are encoded or decoded.
-    """
+    """Transfers between ranks and disk: requests, bytes, and chunks that are encoded or decoded."""
 
     requests: int = 0
     nbytes: int = 0
@@ -80,22 +69,7 @@ class DryRun:
     """
     Plan of a collective call on one array, with the report of `explain_all`.
 
-    Parameters
-    ----------
-    array
-        The open array.
-    ranks
-        Number of ranks.
-    write
-        Whether the ranks write.
-    keys
-        Key of each rank.
-    sections
-        The keys as start, count and step of each axis.
-    plan
-        Plan: owners and rounds.
-    report
-        Report of `explain_all`.
+    `keys` has the key of each rank, `sections` the keys as start, count and step of each axis.
     """
 
     array: DiskArray
@@ -153,31 +127,9 @@ def dry_run(
     """
     Plan a collective access of ``len(keys)`` ranks in one process. Not collective.
 
-    Parameters
-    ----------
-    array
-        Array to access; writable if `write`.
-    keys
-        Key of each rank.
-    write
-        Whether to plan `write_all` instead of `read_all`.
-    method
-        As for `read_all`.
-    cold
-        Whether to choose the method as if the page cache were empty. Requests are counted that way if
-        the array was opened with ``Hints(cache="bypass")``.
-
-    Returns
-    -------
-    DryRun
-        The plan; its `report` is the result of `explain_all` on these ranks.
-
-    Raises
-    ------
-    UsageError
-        The method is not known, or there are no keys.
-    SectionError
-        A key does not match the array; the message names the rank.
+    With `cold`, the method is chosen as if the page cache were empty. Requests are counted that way if
+    the array was opened with ``Hints(cache="bypass")``. The `report` is the result of `explain_all` on
+    these ranks. A `SectionError` names the rank whose key does not match the array.
 
     Examples
     --------

@@ -55,17 +55,9 @@ def flush_what_asks(
     """
     Make arrays durable after a write, if a hint of any rank requests it.
 
-    Parameters
-    ----------
-    arrays
-        Arrays in the same order on all ranks; None where this rank does not have one.
-    items
-        Items that this rank wrote independently, possibly of one array through several handles.
-
-    Returns
-    -------
-    BaseException or None
-        This rank's failure (`Elsewhere` if it has none), if any rank failed.
+    `arrays` have the same order on all ranks, with None where this rank does not have one. `items` are
+    those that this rank wrote independently, possibly of one array through several handles. Returns
+    this rank's failure (`Elsewhere` if it has none) if any rank failed.
     """
     failure: BaseException | None = None
     mine: list[Ready] = []
@@ -92,21 +84,10 @@ def flush_once(
     said: NDArray[np.int64],
 ) -> BaseException | None:
     """
-    Flush the arrays for which any rank requests it.
+    Flush the arrays for which any rank requests it; return as `flush_what_asks`.
 
-    Parameters
-    ----------
-    arrays
-        As for `flush_what_asks`.
-    mine
-        This rank's prepared flush of each array.
-    said
-        Words of all ranks, of shape ``(ranks, arrays * WORDS)``.
-
-    Returns
-    -------
-    BaseException or None
-        As for `flush_what_asks`.
+    `mine` has this rank's prepared flush of each array, `said` the words of all ranks, of shape
+    ``(ranks, arrays * WORDS)``.
     """
     each = said.reshape(group.size, len(arrays), WORDS).transpose(1, 0, 2).tolist()
     told = [[_told(*words) for words in ranks] for ranks in each]

@@ -32,17 +32,10 @@ def each_independently(
     """
     Let each rank access its own sections.
 
-    Parameters
-    ----------
-    send
-        Arrays that will be flushed after all ranks have written, and in which no other process writes
-        between the sections of this rank. Each part that it writes starts to go to the disk while the
-        next part, and data that others change, are still being read.
-
-    Returns
-    -------
-    BaseException or None
-        This rank's failure (`Elsewhere` if it has none), if any rank failed.
+    Returns this rank's failure (`Elsewhere` if it has none) if any rank failed. `send` are arrays that
+    will be flushed after all ranks have written, and in which no other process writes between the
+    sections of this rank. Each part that it writes starts to go to the disk while the next part, and
+    data that others change, are still being read.
     """
     failure: BaseException | None = None
     some = [item for item in mine if item.nbytes]

@@ -55,21 +55,9 @@ class Item:
     """
     One section of one array, and its memory.
 
-    Parameters
-    ----------
-    array
-        Array on disk.
-    key
-        Key of the caller.
-    section
-        The key as words: start, count and step of each axis.
-    given
-        The caller's array, or a new one, with the axes of the key; the result of a read.
-    axes
-        For each axis of `given`: the axis of the array on disk, and whether it is reversed; None for a
-        new axis.
-    scalar
-        Whether the result is a scalar.
+    `section` is the key as words: start, count and step of each axis. `given` is the caller's array, or
+    a new one, with the axes of the key. `axes` has, for each axis of `given`, the axis of the array on
+    disk and whether it is reversed; None for a new axis.
     """
 
     array: DiskArray

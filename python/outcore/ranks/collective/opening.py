@@ -50,16 +50,7 @@ def open(
     hints: HintsOrWords,
     options: Mapping[str, Any],
 ) -> CollectiveArray:
-    """
-    Open an array on all ranks; see `outcore.open`. Collective.
-
-    Parameters
-    ----------
-    comm
-        Communicator or transport of the ranks.
-    path, mode, hints, options
-        As for `outcore.open`.
-    """
+    """Open an array on all ranks; see `outcore.open`. Collective."""
     group = transport(comm)
     made: _core.Records | None = None
 
@@ -103,16 +94,7 @@ def open_many(
     hints: HintsOrWords,
     options: Mapping[str, Any],
 ) -> list[CollectiveArray]:
-    """
-    Open several arrays on all ranks, with one synchronisation; see `outcore.open_many`. Collective.
-
-    Parameters
-    ----------
-    comm
-        Communicator or transport of the ranks.
-    paths, mode, hints, options
-        As for `outcore.open_many`.
-    """
+    """Open arrays on all ranks, with one synchronisation; see `outcore.open_many`. Collective."""
 
     def look() -> tuple[list[Path], list[ArrayInfo], dict[str, Any]]:
         opening.check_many(paths, mode)
@@ -245,16 +227,7 @@ def open_group(
     hints: HintsOrWords,
     format: str | None,
 ) -> Group:
-    """
-    Open a group on all ranks; see `outcore.open_group`. Collective.
-
-    Parameters
-    ----------
-    comm
-        Communicator or transport of the ranks.
-    path, mode, hints, format
-        As for `outcore.open_group`.
-    """
+    """Open a group on all ranks; see `outcore.open_group`. Collective."""
     group = transport(comm)
     found: list[Group] = []
 
@@ -293,14 +266,7 @@ def on_first_rank(group: outcore.Transport, verb: str, where: str, work: Callabl
     """
     Run a short step on the first rank, and return its result on all ranks. Collective.
 
-    Parameters
-    ----------
-    group
-        Transport of the ranks.
-    verb, where
-        Operation and path, for messages; the same on all ranks.
-    work
-        Function that the first rank calls.
+    `verb` and `where` are the operation and the path, for messages; the same on all ranks.
     """
 
     def say() -> list[int]:

@@ -38,16 +38,7 @@ class Packets:
     """
     Messages of this rank to and from ranks of other nodes in a step.
 
-    Parameters
-    ----------
-    work
-        State of the collective call on this rank.
-    step
-        The step.
-    slot
-        This rank's slot, if its tiles are exchanged.
-    write
-        Whether ranks send to the owners.
+    `slot` is this rank's slot, if its tiles are exchanged. With `write`, ranks send to the owners.
     """
 
     def __init__(
@@ -79,16 +70,9 @@ class Packets:
 
     def exchange(self, need: int, meanwhile: Callable[[], None], failures: Failures) -> None:
         """
-        Send and receive, part by part. All ranks call it.
+        Send and receive, part by part, and run `meanwhile` during the first part. All ranks call it.
 
-        Parameters
-        ----------
-        need
-            The largest `need` of all ranks.
-        meanwhile
-            Function to run while the first part is being sent.
-        failures
-            Records failures of this rank.
+        `need` is the largest `need` of all ranks. `failures` records failures of this rank.
         """
         todo: Callable[[], None] | None = meanwhile
         number = 0

@@ -83,18 +83,10 @@ class Prices:
     """
     Costs of the methods, in nanoseconds; equal on all ranks.
 
-    Parameters
-    ----------
-    own
-        Cost of each rank's independent accesses, and the cached share of them, in thousandths.
-    parts
-        Cost of all owners for their parts, summed over the ranks.
-    nodes
-        Node of each rank.
-    oversubscription
-        Number of ranks per processor, in thousandths: at least 1000.
-    arrays
-        Largest number of arrays of which a rank has sections.
+    `own` has the cost of each rank's independent accesses, and the cached share of them, in
+    thousandths. `parts` is the cost of all owners for their parts, summed over the ranks.
+    `oversubscription` is the number of ranks per processor, in thousandths: at least 1000. `arrays` is
+    the largest number of arrays of which a rank has sections.
     """
 
     own: Sequence[tuple[int, int]]

@@ -103,12 +103,7 @@ def start(
     """
     Start a collective call on one array; closing the array waits for it.
 
-    Parameters
-    ----------
-    call
-        Function that makes the call, and waits for the other ranks.
-    writes
-        Whether the call writes: `DiskArray.flush` then waits for it too, and raises its error.
+    If it `writes`, `DiskArray.flush` waits for it too, and raises its error.
     """
     what = f"collective {'write' if writes else 'read'} of {array.path!r}"
     return start_call(group, array.handle.requests, what, call, writes=writes)
@@ -117,18 +112,7 @@ def start(
 def start_call(
     group: Transport, started: Started, what: str, call: Callable[[], T], *, writes: bool = False
 ) -> CollectiveRequest[T]:
-    """
-    Start a collective call.
-
-    Parameters
-    ----------
-    started
-        Collection that keeps the request while it is in progress, even if the caller drops it.
-    what
-        Name of the call in messages.
-    call, writes
-        As for `start`.
-    """
+    """Start a call; `started` keeps its request until its end, even if the caller drops it."""
     request = CollectiveRequest(start_in_order(call, what, group.in_flight.start))
     started.keep(request, writes=writes)
     return request

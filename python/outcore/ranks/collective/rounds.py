@@ -64,16 +64,9 @@ def owner_of(plan: _core.Collective, rank: int, arrays: Sequence[DiskArray | Non
 @dataclass(frozen=True)
 class Step:
     """
-    One exchange.
+    One exchange: round `k` of the batches of some owners, `near` on this node and `far` on others.
 
-    Parameters
-    ----------
-    k
-        Round: number of the batches.
-    mine
-        Whether this rank is one of the owners whose tiles are exchanged.
-    near, far
-        These owners, on this node and on others.
+    `mine` is true if this rank is one of the owners.
     """
 
     k: int
@@ -87,25 +80,9 @@ class Work:
     """
     State of a collective call on one rank.
 
-    Parameters
-    ----------
-    transport
-        Transport of the ranks.
-    plan
-        Owners and their tiles; equal on all ranks.
-    arrays
-        Arrays of the plan, by number; None if this rank has not opened one (it then owns nothing of it).
-    items
-        This rank's sections, by number.
-    groups
-        Number of groups of owners that take turns. Neighbours are in different groups, so that each
-        group has ranks of all nodes.
-    slots
-        Number of slots of a rank.
-    room
-        Maximum number of bytes for all slots of a rank.
-    seconds
-        Timer for the phases on this rank.
+    `arrays` are those of the plan, by number; None if this rank has not opened one (it then owns
+    nothing of it). `groups` of owners take turns. Neighbours are in different groups, so that each
+    group has ranks of all nodes. `room` is the maximum number of bytes for all slots of a rank.
     """
 
     transport: Transport

@@ -63,19 +63,10 @@ _PRINT, _LIMIT = range(2)
 
 class PackedExchange:
     """
-    Messages of this rank in one exchange, packed into a buffer.
+    Messages of this rank in one exchange, packed into a buffer: all sent data, then all received data.
 
-    Parameters
-    ----------
-    group
-        Transport of the ranks.
-    buffer
-        Memory for all sent data, followed by all received data.
-    to, of
-        Bytes for and from each rank.
-    pack, unpack
-        Functions that fill the first part of the buffer, and that process the second part, each in the
-        order of ranks.
+    `to` and `of` are bytes for and from each rank. `pack` fills the first part of the buffer, and
+    `unpack` processes the second part, each in the order of ranks.
     """
 
     def __init__(
@@ -157,15 +148,9 @@ class Transfer:
     """
     A transfer from one memory to another, on one rank.
 
-    Parameters
-    ----------
-    plan
-        Function that makes the traffic of this rank; with a limit, in rounds.
-    source, target
-        Memory of the sources and of the targets, of one dtype. May be the same: then nothing is copied
-        within this rank.
-    meaning
-        Value that must be equal on all ranks, compared by its `repr`.
+    `plan` makes the traffic of this rank; with a limit, in rounds. `source` and `target` have one
+    dtype. They may be the same memory: then nothing is copied within this rank. `meaning` must be equal
+    on all ranks, compared by its `repr`.
     """
 
     plan: Callable[[int | None], Traffic]
@@ -186,28 +171,14 @@ class Run:
     """
     Traffic in progress. Every rank makes one, and makes the same calls on it.
 
-    Parameters
-    ----------
-    group
-        Transport of the ranks.
-    call
-        Name of the collective call in `agreement`.
-    make
-        Function that returns the transfer; its errors are raised on all ranks.
+    `make` returns the transfer; its errors are raised on all ranks by `start`, `step` or `wait`, as
+    `DistArray.redistribute_all` documents.
 
-    Raises
-    ------
-    DistributionError, CollectiveError
-        On all ranks, by `start`, `step` or `wait`; see `DistArray.redistribute_all`.
-
-    Notes
-    -----
     Messages of this rank, including those to itself, need at most 64 MiB and at most half of the free
     memory budget, in which they count. Larger messages are sent in rounds, as many as the rank with the
-    least memory needs. The ranks agree before each round, and after the last.
-
-    Messages make progress without waiting, synchronisations do not: `start` and `step` wait for the
-    other ranks at each agreement.
+    least memory needs. The ranks agree before each round, and after the last. Messages make progress
+    without waiting, synchronisations do not: `start` and `step` wait for the other ranks at each
+    agreement.
     """
 
     def __init__(self, group: Transport, call: str, make: Callable[[], Transfer]) -> None:

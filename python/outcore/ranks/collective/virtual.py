@@ -31,14 +31,7 @@ def is_virtual(array: DiskArray) -> bool:
 
 
 class Reading:
-    """
-    A section of an array to read together with other ranks.
-
-    Parameters
-    ----------
-    array, key, out
-        As for `outcore.read_all`.
-    """
+    """A section of an array to read together with other ranks."""
 
     def __init__(self, array: DiskArray, key: Any, out: NDArray[Any] | None) -> None:
         self._finish: list[Callable[[], None]] = []

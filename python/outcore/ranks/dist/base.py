@@ -280,7 +280,7 @@ class Divided(StaysInProcess):
 
     @property
     def periodic(self) -> tuple[bool, ...]:
-        """Whether ghosts wrap around at the ends: a bool per axis."""
+        """Axes whose ghosts wrap around at the ends: a bool per axis."""
         return self._periodic
 
     @property

@@ -47,16 +47,9 @@ class Interval:
     """
     Consecutive indices along one axis that one coordinate owns and the same or another one needs.
 
-    Parameters
-    ----------
-    owner
-        Coordinate of the owner along the axis.
-    at, source
-        First position in the memory of the rank that needs them, and of the owner, including ghosts.
-    start, count
-        First index in the array, and number of indices.
-    own
-        Whether these are elements that the rank owns, not ghosts.
+    `owner` is the coordinate of the owner along the axis. `at` and `source` are the first positions in
+    the memory of the rank that needs them, and of the owner, including ghosts. `start` is the first
+    index in the array. `own` is true for elements that the rank owns, false for ghosts.
     """
 
     owner: int
@@ -70,15 +63,6 @@ class Interval:
 class Torus:
     """
     The ghosts of all ranks of a distribution that has periodic axes.
-
-    Parameters
-    ----------
-    distribution
-        Distribution of the elements over the ranks.
-    widths
-        Widths of the ghosts, a pair (before, after) per axis.
-    periodic
-        Whether each axis is periodic.
 
     Examples
     --------
@@ -291,16 +275,9 @@ class BoxTraffic:
     """
     One rank's messages, as boxes in memory; `collective.traffic` runs them.
 
-    Parameters
-    ----------
-    operation
-        Operation on the received elements: ``"copy"``, ``"add"``, ...
-    out, back
-        Boxes sent and received, by peer, in rounds.
-    kept
-        Boxes that the rank copies itself: sources and targets.
-    ndim
-        Number of axes of the memory.
+    `operation` is applied to the received elements: ``"copy"``, ``"add"``, ... `out` and `back` are
+    boxes sent and received, by peer, in rounds. `kept` are boxes that the rank copies itself: sources
+    and targets.
     """
 
     operation: str

@@ -46,21 +46,10 @@ _CALL = "matmul_all"
 
 def multiply_all(x: Divided, y: Divided, result: Divided, dtype: np.dtype[Any]) -> None:
     """
-    Store ``x @ y`` in `result`. Collective.
+    Store ``x @ y`` in `result`, with NumPy's `dtype` of the product. Collective.
 
-    Parameters
-    ----------
-    x, y
-        Matrices that can be multiplied, in any distributions.
-    result
-        Array for the product, in any distribution, with memory other than that of `x` and `y`.
-    dtype
-        NumPy's dtype of the product.
-
-    Raises
-    ------
-    DistributionError, CollectiveError
-        On all ranks; see `DistArray.matmul_all`.
+    All three may have any distribution. The memory of `result` is not that of `x` or `y`. Errors are
+    those of `DistArray.matmul_all`.
     """
     product = _Product(x, y, result, dtype)
 

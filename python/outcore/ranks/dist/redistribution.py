@@ -43,16 +43,8 @@ class Part:
     """
     The elements that one rank has, or needs, of an array that is divided over ranks.
 
-    Parameters
-    ----------
-    distribution
-        Distribution of the elements over the ranks.
-    widths
-        Widths of the ghosts, a pair (before, after) per axis; empty without ghosts.
-    memory
-        Elements of this rank, including ghosts, except those beyond the ends of the array.
-    periodic
-        Whether each axis has ghosts beyond the ends; empty if none has.
+    `memory` has the elements of this rank, including ghosts, except those beyond the ends of the array.
+    `periodic` states for each axis whether it has ghosts beyond the ends; it is empty if none has.
     """
 
     distribution: Distribution
@@ -78,28 +70,11 @@ def bring_all(
     """
     Bring the elements of `source` to the places that `make` returns. Collective.
 
-    Parameters
-    ----------
-    group
-        Transport of the ranks that have the array.
-    operation
-        Name of the calling method of `DistArray`; the same on all ranks.
-    source
-        Part that this rank has. Its ghosts are not sent.
-    make
-        Function that returns the part that this rank needs: memory to fill, including ghosts. Its errors
-        are raised on all ranks. It may return `source`; then the ghosts of `source` are filled.
-    only
-        Rank that needs elements; by default all ranks.
-
-    Raises
-    ------
-    DistributionError, CollectiveError
-        On all ranks; see `DistArray.redistribute_all`.
-
-    Notes
-    -----
-    Memory as for `collective.traffic.Run`.
+    The ghosts of `source` are not sent. `make` returns the memory of this rank to fill, including
+    ghosts; its errors are raised on all ranks. If it returns `source`, the ghosts of `source` are
+    filled. Only the rank `only` needs elements, by default all. `operation` is the name of the calling
+    method of `DistArray`, the same on all ranks. Errors are those of `DistArray.redistribute_all`,
+    memory is as for `traffic.Run`.
     """
 
     def transfer() -> Transfer:
@@ -126,19 +101,8 @@ def go_round_all(group: Transport, part: Part, torus: Torus, memory: NDArray[Any
     """
     Set all ghosts to the values of their owners, also beyond the ends of periodic axes. Collective.
 
-    Parameters
-    ----------
-    group
-        Transport of the ranks that have the array.
-    part
-        Part that this rank has.
-    torus, memory
-        Periodic ghosts of all ranks, and the memory of this rank including all of its ghosts.
-
-    Raises
-    ------
-    DistributionError, CollectiveError
-        On all ranks; see `DistArray.redistribute_all`.
+    `memory` is that of this rank including all of its ghosts. Errors are those of
+    `DistArray.redistribute_all`.
     """
 
     def transfer() -> Transfer:
@@ -161,21 +125,8 @@ def accumulate_all(
     """
     Combine the ghosts of all ranks with the elements of their owners. Collective.
 
-    Parameters
-    ----------
-    group
-        Transport of the ranks that have the array.
-    operation
-        Operation that combines them; the same on all ranks.
-    part
-        Part that this rank has. Its ghosts are sent, and do not change.
-    torus, memory
-        As for `go_round_all`, if there are periodic axes.
-
-    Raises
-    ------
-    DistributionError, CollectiveError
-        On all ranks; see `DistArray.accumulate_ghosts_all`.
+    The ghosts of `part` are sent, and do not change. `torus` and `memory` are as for `go_round_all`, if
+    there are periodic axes. Errors are those of `DistArray.accumulate_ghosts_all`.
     """
 
     def transfer() -> Transfer:

@@ -67,20 +67,10 @@ def blocks(x: Values, y: Values, dtype: np.dtype[Any]) -> Iterator[tuple[Values,
 
 def look(x: Values, y: Values, dtype: np.dtype[Any]) -> list[Looked]:
     """
-    Determine how large the products are.
+    Return, for each component of the products, an exponent above all finite ones, and flags.
 
-    Parameters
-    ----------
-    x, y
-        Factors, of one shape.
-    dtype
-        Type of the products: float64, longdouble or the complex type of one of them.
-
-    Returns
-    -------
-    list of (int, int)
-        For each component: an exponent above all finite products, and flags of values that are not
-        finite.
+    The flags mark values that are not finite. `dtype` is that of the products: float64, longdouble or
+    the complex type of one of them.
 
     Examples
     --------
@@ -124,21 +114,10 @@ def fold(
     x: Values, y: Values, dtype: np.dtype[Any], looked: list[Looked], count: int
 ) -> list[Values]:
     """
-    Sum the products of this rank above each cut, exactly.
+    Sum the products of this rank above each cut, exactly; return the sums for each component.
 
-    Parameters
-    ----------
-    x, y, dtype
-        As for `look`.
-    looked
-        Largest exponents, of all ranks.
-    count
-        Number of products of all ranks, at most 2**44.
-
-    Returns
-    -------
-    list of numpy.ndarray
-        For each component, the sums of its cuts.
+    `looked` has the largest exponents of all ranks, and `count` is the number of products of all ranks,
+    at most 2**44.
 
     Examples
     --------
@@ -174,17 +153,7 @@ def total(sums: list[list[Values]], dtype: np.dtype[Any], looked: list[Looked], 
     """
     Combine the sums that `fold` returned on all ranks.
 
-    Parameters
-    ----------
-    sums
-        Results of `fold`, one per rank.
-    dtype, looked, count
-        As for `fold`.
-
-    Returns
-    -------
-    scalar
-        The sum, of `dtype`, with the same bits on all ranks and for any number of ranks.
+    The result has the same bits on all ranks and for any number of ranks.
 
     Examples
     --------

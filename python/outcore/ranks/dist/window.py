@@ -69,14 +69,7 @@ class _Ask(IntEnum):
 
 class Parts:
     """
-    The parts of the ranks of this node, with the operations on them for local and remote callers.
-
-    Parameters
-    ----------
-    group
-        Transport that connects the ranks.
-    arrays, locks
-        Part and locks of each rank of this node.
+    The parts and locks of the ranks of this node, with the operations for local and remote callers.
     """
 
     def __init__(
@@ -163,21 +156,8 @@ class Window:
     """
     Parts of a distributed array in memory that other ranks can access. Collective within a node.
 
-    Parameters
-    ----------
-    group
-        Transport that connects the ranks.
-    distribution, widths
-        Distribution of the elements, and ghosts: a pair per axis, or none.
-    dtype
-        Type of the elements.
-    number
-        Number that identifies the array in requests to other nodes; the same on all ranks.
-
-    Raises
-    ------
-    BudgetError, StorageError, CollectiveError
-        On all ranks of a node if there is not enough memory for the parts or for messages.
+    `number` identifies the array in requests to other nodes; it is the same on all ranks. All ranks of
+    a node raise if there is not enough memory for the parts or for messages.
     """
 
     def __init__(
@@ -225,7 +205,7 @@ class Window:
 
     @property
     def here(self) -> bool:
-        """Whether all parts are on this node."""
+        """True if all parts are on this node."""
         return self._service is None
 
     def close(self) -> None:
@@ -616,15 +596,9 @@ class Listed:
     """
     A list of indices by owner; its memory counts in the budget while it is open.
 
-    Parameters
-    ----------
-    distribution
-        Distribution of the elements.
-    index
-        Integer arrays, one for each axis.
-    item
-        Bytes of an element. The elements count in the budget, too: up to two copies, those of an owner
-        and those that NumPy takes from a part (or in the order of the list, after broadcasting).
+    `item` is the number of bytes of an element. The elements count in the budget, too: up to two
+    copies, those of an owner and those that NumPy takes from a part (or in the order of the list, after
+    broadcasting).
     """
 
     def __init__(self, distribution: Distribution, index: Any, item: int) -> None:

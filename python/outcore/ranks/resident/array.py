@@ -130,12 +130,12 @@ class DiskResidentArray(StaysInProcess, ArrayOnDisk):
 
     @property
     def temporary(self) -> bool:
-        """Whether the array is removed when the last process that has it closes it or ends."""
+        """True if the array is removed when the last process that has it closes it or ends."""
         return self._hold is not None
 
     @property
     def closed(self) -> bool:
-        """Whether the array is closed."""
+        """True if the array is closed."""
         return self._array.closed
 
     def __repr__(self) -> str:

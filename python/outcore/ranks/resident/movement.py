@@ -45,22 +45,10 @@ _LARGEST = 64 * 2**20
 @dataclass(frozen=True)
 class Wanted:
     """
-    Arguments of one movement.
+    Arguments of one movement between a section on disk and the section of a partner in memory.
 
-    Parameters
-    ----------
-    name
-        Name of the call, in messages.
-    key, partner, partner_key
-        Section on disk; array in memory, and its section.
-    transpose
-        Order of the axes of the source, as for `permutation`.
-    ghosts
-        Whether ghosts are read, too.
-    method
-        As for `CollectiveArray.read_all`.
-    write
-        Whether elements move from memory to disk.
+    `transpose` is the order of the axes of the source, as for `permutation`. With `ghosts`, ghosts are
+    read, too. With `write`, elements move from memory to disk.
     """
 
     name: str
@@ -85,18 +73,7 @@ class _Cast:
 
 
 class Movement:
-    """
-    One movement on one rank. Every rank makes one, and makes the same calls on it.
-
-    Parameters
-    ----------
-    group
-        Transport of the ranks.
-    array
-        Array on disk, opened by all ranks.
-    wanted
-        Arguments of the movement.
-    """
+    """One movement on one rank. Every rank makes one, and makes the same calls on it."""
 
     def __init__(self, group: Transport, array: DiskArray, wanted: Wanted) -> None:
         self._group, self._array, self._wanted = group, array, wanted

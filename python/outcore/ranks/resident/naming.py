@@ -36,11 +36,8 @@ def new_name(group: Transport, array: DiskArray, name: Any, *, overwrite: bool) 
     """
     Return the file for `name`, for an array that keeps its format. Collective.
 
-    Raises
-    ------
-    UsageError, UnsupportedError
-        ``closed``, ``bad-suffix``, ``cannot-change``. With several ranks, these are causes of
-        `CollectiveError`, which is also raised if ranks give different names.
+    Errors are ``closed``, ``bad-suffix`` and ``cannot-change``. With several ranks, these are causes of
+    `CollectiveError`, which is also raised if ranks give different names.
     """
     if group.size == 1:
         return _meant(array, name)
@@ -89,12 +86,10 @@ def renamed(
     group: Transport, array: DiskArray, new: str, *, overwrite: bool
 ) -> tuple[DiskArray, BaseException | None]:
     """
-    Rename an array to `new`, durably; its data has been flushed before. Collective.
+    Rename an array to `new`, durably, and return it, opened again. Collective.
 
-    Returns
-    -------
-    DiskArray, BaseException or None
-        The array, opened again. If renaming failed, it is opened under its old name, with the reason.
+    Its data has been flushed before. If renaming failed, the array is opened under its old name, and
+    the reason is returned, too.
     """
     old, inner = formats.split_path(array.handle.location)
     mode, hints, options = array.mode, array.hints, array.handle.reopen_options()

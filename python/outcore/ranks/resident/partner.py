@@ -65,12 +65,7 @@ def permutation(transpose: bool | Sequence[int], ndim: int) -> tuple[int, ...]:
     """
     Return the axes of the source in the order in which the target has them.
 
-    Parameters
-    ----------
-    transpose
-        False: unchanged; True: reversed; otherwise as for `numpy.transpose`.
-    ndim
-        Number of axes of the source.
+    False leaves the order unchanged, True reverses it; otherwise as for `numpy.transpose`.
 
     Examples
     --------
@@ -99,11 +94,8 @@ def links(
     """
     Return the axis of the memory that corresponds to each axis of the disk array.
 
-    Raises
-    ------
-    UsageError
-        ``bad-axis``: `transpose` is not a permutation of the axes. ``shapes-differ``: the shapes of the
-        sections differ.
+    Raises ``bad-axis`` if `transpose` is not a permutation of the axes, and ``shapes-differ`` if the
+    shapes of the sections differ.
     """
     source, target = (memory, disk) if write else (disk, memory)
     order = permutation(transpose, len(source.axes))

@@ -46,7 +46,7 @@ class ResidentReport:
 
     @property
     def aligned(self) -> bool:
-        """Whether the edges of the section are edges of chunks."""
+        """True if the edges of the section are edges of chunks."""
         return self.aligned_bytes == self.section_bytes
 
     def __str__(self) -> str:

@@ -32,16 +32,7 @@ _LOCK = re.compile(re.escape(_STEM) + r"[0-9a-f]{12}\.lock")
 
 
 class Hold:
-    """
-    The claim of one process on a temporary array.
-
-    Parameters
-    ----------
-    lock
-        Path of the lock file.
-    fd
-        Descriptor of the lock file, open and locked.
-    """
+    """The claim of one process on a temporary array: its lock file, open and locked."""
 
     def __init__(self, lock: str, fd: int) -> None:
         self.lock, self._fd, self._pid = lock, fd, os.getpid()

@@ -118,14 +118,7 @@ class Manifest:
 
 
 class Folder:
-    """
-    The folder of a checkpoint.
-
-    Parameters
-    ----------
-    path
-        Path as given by the user; a symbolic link is followed.
-    """
+    """The folder of a checkpoint; a symbolic link is followed."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.realpath(path)

@@ -53,18 +53,8 @@ class Group(StaysInProcess):
     """
     Transport of a group of ranks. One thread at a time makes its calls.
 
-    Parameters
-    ----------
-    place
-        Place of this rank in the group.
-    node_barrier
-        Handle of this rank on the node barrier of its node.
-    wire
-        Messages between ranks.
-    memory
-        Memory that ranks of a node share.
-    patience
-        Seconds until waits warn and abort.
+    `place` is the place of this rank, and `node_barrier` its handle on the node barrier of its node.
+    `patience` has the seconds until waits warn and abort.
     """
 
     _elsewhere = "pass the communicator there"
@@ -231,14 +221,14 @@ class Group(StaysInProcess):
 
     @property
     def closed(self) -> bool:
-        """Whether this rank has left the group."""
+        """True if this rank has left the group."""
         return self._closed
 
     # For the end of the program
 
     @property
     def stopped(self) -> bool:
-        """Whether a rank has stopped the group, or has died."""
+        """True if a rank has stopped the group, or has died."""
         return self._node_barrier.stopped() is not None
 
     def waiting_ranks(self) -> tuple[int, ...]:

@@ -48,11 +48,7 @@ class InFlight:
     """
     Started calls of one rank in one group.
 
-    Parameters
-    ----------
-    threads
-        Whether a thread other than the caller's may use the group. If not, each call is made directly
-        when it is started.
+    Without `threads`, each call is made directly when it is started.
 
     Examples
     --------
@@ -78,16 +74,7 @@ class InFlight:
         self.last: Future[Any] | None = None
 
     def start(self, call: Callable[[], None], ended: Future[Any]) -> None:
-        """
-        Run a call after all calls that were started before have ended.
-
-        Parameters
-        ----------
-        call
-            Function that makes the call and sets `ended`; it must not raise.
-        ended
-            Future of the call.
-        """
+        """Run a call after all calls that were started before; it sets `ended`, and must not raise."""
         self._own()
         with self._lock:
             self._waiting.append(call)
@@ -109,11 +96,8 @@ class InFlight:
         """
         Wait until all calls have ended; their requests report errors. Returns if there are none.
 
-        Raises
-        ------
-        CollectiveError
-            Not by this method, but by all requests and the next step, if this rank was interrupted twice
-            during the wait: it then stops the group.
+        If this rank is interrupted twice during the wait, it stops the group: all requests and the next
+        step raise `CollectiveError`, this method does not.
         """
         last = self.last
         if last is None or self._server == threading.get_ident():

@@ -64,12 +64,12 @@ class Place:
 
     @property
     def leads(self) -> bool:
-        """Whether this rank is the first of its node."""
+        """True if this rank is the first of its node."""
         return self.here[0] == self.rank
 
     @cached_property
     def far(self) -> bool:
-        """Whether there is more than one node."""
+        """True if there is more than one node."""
         return len(self.leaders) > 1
 
     @property

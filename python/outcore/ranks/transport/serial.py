@@ -110,7 +110,7 @@ class SerialTransport:
 
     @property
     def closed(self) -> bool:
-        """Whether the transport is closed."""
+        """True if the transport is closed."""
         return self._closed
 
     def _check(self) -> None:

@@ -75,10 +75,7 @@ def service_of(transport: Transport) -> Service | None:
     """
     Return the service of a group; None if all its ranks share memory.
 
-    Raises
-    ------
-    UnsupportedError
-        ``needs-threads``: the MPI library was started without threads.
+    Raises ``needs-threads`` if the MPI library was started without threads.
     """
     place = getattr(transport, "place", None)
     if place is None or not place.far:
@@ -96,14 +93,7 @@ def service_of(transport: Transport) -> Service | None:
 
 
 class Service:
-    """
-    Requests of one rank to other nodes and, on the first rank of a node, the answers.
-
-    Parameters
-    ----------
-    group
-        Group of ranks on several nodes.
-    """
+    """Requests of one rank to other nodes and, on the first rank of a node, the answers."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -131,23 +121,11 @@ class Service:
 
     def register(self, number: int, largest: int, handler: Handler) -> None:
         """
-        Start to answer requests for a subject.
+        Start to answer requests for the subject `number`: the largest `next` of any rank.
 
-        Parameters
-        ----------
-        number
-            Number of the subject, the same on all ranks: the largest `next` of any rank.
-        largest
-            Largest number of bytes of one element.
-        handler
-            Method that answers requests, called on the first rank of each node. It is held by a weak
-            reference.
-
-        Raises
-        ------
-        BudgetError
-            The budget has no space for messages: `_DEPTH` pieces, and twice that on the first rank of a
-            node.
+        `largest` is the number of bytes of the largest element. `handler`, called on the first rank of
+        each node, is held by a weak reference. Raises `BudgetError` if the budget has no space for
+        messages: `_DEPTH` pieces, and twice that on the first rank of a node.
         """
         with self._turn:
             room = _DEPTH * max(PIECE, largest) * (2 if self._group.place.leads else 1)
@@ -207,22 +185,10 @@ class Service:
         then: Then | None = None,
     ) -> None:
         """
-        Send a request to the node of a rank; `then` gets the answer, at the latest in `settle`.
+        Send a request to the node of `rank`; `then` gets the answer, at the latest in `settle`.
 
-        Parameters
-        ----------
-        rank
-            Any rank of the node.
-        number
-            Number of the subject.
-        words
-            Parameters of the request.
-        data
-            Elements of the request; they are copied.
-        room
-            Maximum number of bytes of the answer.
-        then
-            Function that processes the answer.
+        `data` are elements of the request, which are copied; `room` is the maximum number of bytes of
+        the answer.
         """
         head = [number, self._group.place.processes[self._group.rank], self._group.rank, len(words)]
         message = np.empty(8 * (_HEAD + len(words)) + data.size, np.uint8)

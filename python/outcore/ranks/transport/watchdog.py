@@ -229,22 +229,10 @@ class Watchdog:
         waiting: bool,
     ) -> None:
         """
-        Warn about a long wait, or end it.
+        Warn about a wait of `elapsed` seconds for the `missing` ranks, or end it.
 
-        Parameters
-        ----------
-        elapsed
-            Seconds that the wait has taken.
-        interrupts
-            Number of interrupts by the user.
-        call
-            Number of the call in `CALLS`.
-        missing
-            Ranks that are waited for.
-        said
-            Warnings so far, or None.
-        waiting
-            Whether other ranks wait for this one.
+        `interrupts` is the number of interrupts by the user, `call` the number of the call in `CALLS`,
+        `said` the warnings so far, or None. `waiting` states whether other ranks wait for this one.
         """
         rank, patience = self.place.rank, self.patience
         interrupts += DeferredInterrupt.noted()

@@ -45,22 +45,8 @@ class Bins:
     """
     The elements of an array, counted in C order along the indexed axes, divided into bins.
 
-    Parameters
-    ----------
-    width
-        Elements per bin; bins begin at borders of chunks or shards.
-    number
-        Number of bins.
-    block
-        Bytes of a page, or of a chunk before it is encoded.
-    each
-        Blocks per bin.
-    all
-        Blocks of the array.
-    encoded
-        Whether blocks are chunks.
-    page
-        Elements per page.
+    A bin has `width` elements and `each` blocks, and begins at a border of chunks or shards. The array
+    has `all` blocks of `block` bytes: pages of `page` elements, or chunks before encoding if `encoded`.
     """
 
     width: int

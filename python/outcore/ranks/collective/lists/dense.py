@@ -42,12 +42,7 @@ _SPARSE, _SMALL = 2, 512
 
 def is_dense(number: int, elements: int, row: int) -> bool:
     """
-    Return whether to read a whole range of `elements` for a list of `number` of them.
-
-    Parameters
-    ----------
-    row
-        Bytes of an element.
+    Return whether to read a whole range of `elements` of `row` bytes for a list of `number` of them.
 
     Examples
     --------
@@ -63,22 +58,11 @@ def _reaches(edge: int, element: np.int64) -> bool:
 
 class Dense:
     """
-    Listed elements of a range of the first axis.
+    Listed elements of the range from `low` to `high` of the first axis.
 
-    Parameters
-    ----------
-    flat
-        Element numbers, rank after rank; for each rank window by window of the file.
-    counts
-        Number of elements of each rank.
-    low, high
-        Bounds of the range.
-    window
-        Elements per window.
-    row
-        Bytes of an element.
-    rest
-        Start, count and step of every axis.
+    `flat` has their numbers, rank after rank, for each rank window by window of the file: `counts` of
+    each rank, `window` elements per window, `row` bytes per element. `rest` has the start, count and
+    step of every axis.
     """
 
     def __init__(

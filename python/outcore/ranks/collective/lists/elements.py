@@ -54,21 +54,11 @@ _FEW = 4
 @dataclass(frozen=True)
 class Steps:
     """
-    The elements of each step, and their numbers.
+    The elements of each step, and their numbers; a step is a round of the owners of one group.
 
-    Parameters
-    ----------
-    owners
-        Rank of each owner.
-    rounds, groups
-        Number of rounds, and of groups. A step is a round of the owners of one group.
-    counts
-        Number of elements of this rank for each owner, by round: of shape ``(rounds, owners)``.
-    theirs
-        Number of elements of each rank for this one, by round: of shape ``(ranks, rounds)``; zeros if it
-        owns nothing.
-    before
-        Number of elements of lower ranks for each owner, by round: of the shape of `counts`.
+    `owners` has the rank of each owner. `counts` has this rank's elements for each owner, and `before`
+    those of lower ranks, of shape ``(rounds, owners)``. `theirs` has the elements of each rank for this
+    one, of shape ``(ranks, rounds)``: zeros if it owns nothing.
     """
 
     owners: list[int]
@@ -137,22 +127,10 @@ def shares_slots(transport: Transport) -> bool:
 
 class InSlots:
     """
-    Movement through slots in the shared memory of the node.
+    Movement through slots in the shared memory of the node; all ranks are on it.
 
-    Parameters
-    ----------
-    transport
-        Transport of the ranks, all of one node.
-    steps
-        Steps of the movement.
-    flat, width
-        This rank's element numbers, and elements per bin.
-    part
-        Round and owner of each bin: ``round * owners + owner``.
-    own
-        Number of its elements in each bin.
-    row
-        Bytes of an element.
+    `flat` has this rank's element numbers, `width` the elements per bin, and `own` the number of this
+    rank's elements in each bin. `part` has the round and owner of each bin: ``round * owners + owner``.
     """
 
     def __init__(
@@ -263,16 +241,9 @@ def _by_step(
 
 class ByMessages:
     """
-    Movement as packed messages: one for each owner and step.
+    Movement as packed messages: one for each owner and step. Arguments as for `InSlots`.
 
-    Parameters
-    ----------
-    transport
-        Transport of the ranks.
-    steps, flat, width, part
-        As for `InSlots`.
-    owner
-        Number of this rank among the owners, if it is one.
+    `owner` is the number of this rank among the owners, if it is one.
     """
 
     def __init__(

@@ -51,22 +51,10 @@ _STRETCH = 1 << 22
 @dataclass(frozen=True)
 class Listed:
     """
-    Request of one rank.
+    Request of one rank: its points, and the ranges of all axes as words.
 
-    Parameters
-    ----------
-    points
-        Points of its key.
-    rest
-        Ranges of all axes, as words.
-    flat
-        Numbers of its elements along the indexed axes.
-    own
-        Number of its elements in each bin.
-    bins
-        Bins, equal on all ranks.
-    row
-        Bytes of an element.
+    `flat` has the numbers of its elements along the indexed axes, `own` their number in each bin, and
+    `row` the bytes of an element. The bins are equal on all ranks.
     """
 
     points: Points
@@ -79,16 +67,10 @@ class Listed:
 
 class Part:
     """
-    Elements of an owner in one round.
+    Elements of an owner in one round: their numbers, rank after rank.
 
-    Parameters
-    ----------
-    flat
-        Numbers of the elements, rank after rank.
-    listed
-        Indexed axes and ranges of the other axes.
-    dense
-        Range of the file of which the elements are the majority; None otherwise.
+    `listed` has the indexed axes and ranges of the other axes. `dense` is the range of the file of
+    which the elements are the majority; None otherwise.
     """
 
     def __init__(self, flat: NDArray[np.int64], listed: Listed, dense: Dense | None) -> None:
@@ -135,18 +117,9 @@ class Owned:
     """
     State of the owners after they have received the requests.
 
-    Parameters
-    ----------
-    steps, exchange
-        Steps of the movement, and the exchange that runs them.
-    part
-        Round and owner of each bin: ``round * owners + owner``.
-    owner
-        Number of this rank among the owners, if it is one.
-    parts
-        Part of this rank for each round.
-    held
-        Reservations of the budget for the elements of the parts.
+    `part` has the round and owner of each bin: ``round * owners + owner``. `owner` is the number of
+    this rank among the owners, if it is one, and `parts` its part for each round. `held` are
+    reservations of the budget for the elements of the parts.
     """
 
     steps: Steps
@@ -198,23 +171,8 @@ def tell_owners(
     """
     Cut the file domains, and send each owner the elements that this rank requests. Collective.
 
-    Parameters
-    ----------
-    group
-        Transport of the ranks.
-    listed
-        Request of this rank.
-    sums
-        Number of elements of all ranks in each bin.
-    owners
-        Rank of each owner.
-    rounds, groups
-        Number of chunks of each owner, and number of groups of owners that take turns.
-
-    Raises
-    ------
-    CollectiveError
-        On all ranks if any rank failed; no memory is reserved then.
+    `sums` has the number of elements of all ranks in each bin. Each owner has `rounds` chunks, and
+    `groups` of owners take turns. If any rank failed, all raise, and no memory is reserved.
     """
     number, width, flat = len(owners), listed.bins.width, listed.flat
     failures = Failures()

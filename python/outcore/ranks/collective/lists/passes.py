@@ -70,16 +70,7 @@ _SLAB = 64 << 20
 
 
 class Turns:
-    """
-    The ranges of all owners, for one size of rows, one size of chunks, and the memory of all ranks.
-
-    Parameters
-    ----------
-    unit, limits
-        Size of rows and chunks, and limits of the memory.
-    shares
-        Ranges of each owner.
-    """
+    """Ranges of all owners, for one size of rows, one size of chunks, and the memory of all ranks."""
 
     def __init__(self, unit: int, limits: Limits, shares: list[list[Range]]) -> None:
         self.unit, self.limits = unit, limits
@@ -132,7 +123,7 @@ class _Plan:
 
     @property
     def stays(self) -> bool:
-        """Whether elements of a range stay in memory while its indices come in several steps."""
+        """True if elements of a range stay in memory while its indices come in several steps."""
         return any(len(one.steps) > 1 for one in self.turns.ranges)
 
 
@@ -148,7 +139,7 @@ class _Pass:
 
     @property
     def ends(self) -> bool:
-        """Whether this is the last step of the range."""
+        """True if this is the last step of the range."""
         return self.own is not None and self.step == len(self.own.steps) - 1
 
 
@@ -156,16 +147,8 @@ class Passes:
     """
     The elements of all ranks, whose lists may not fit in memory.
 
-    Parameters
-    ----------
-    group
-        Transport of the ranks.
-    owners
-        Ranks that read and write, in ascending order.
-    prepared
-        Indices of this rank.
-    held
-        Reservations for its list, as long as that is in memory.
+    `owners` are the ranks that read and write, in ascending order. `held` are reservations for the list
+    of this rank, as long as that is in memory.
     """
 
     def __init__(
@@ -189,16 +172,7 @@ class Passes:
         return self._plan.passes if self._plan is not None else 0
 
     def gather(self, array: DiskArray, out: Rows) -> None:
-        """
-        Read the elements of all ranks. Collective.
-
-        Parameters
-        ----------
-        array
-            Array to read.
-        out
-            Target of this rank's elements.
-        """
+        """Read the elements of all ranks into `out` of each rank. Collective."""
         place, failures = Place(array, self._prepared.points), Failures()
         with self._begun(place, "gather_all", stays=False) as plan:
             target = out
@@ -230,16 +204,8 @@ class Passes:
         """
         Write the values of all ranks, or combine the elements with them. Collective.
 
-        Parameters
-        ----------
-        array
-            Array to write.
-        values
-            Values of this rank.
-        function
-            Function that combines values; None: the last value counts.
-        fill
-            Value for elements that no rank writes; None: they keep their value.
+        Without `function`, the last value counts. Elements that no rank writes become `fill`, or keep
+        their value if it is None.
         """
         place, failures = Place(array, self._prepared.points), Failures()
         with self._begun(place, "scatter_all", stays=fill is not None) as plan:
@@ -413,15 +379,8 @@ class Passes:
         """
         Return the ranges of elements of the owners in each pass. Collective.
 
-        No element is moved. Indices are counted, and written to disk if they are not there yet; the next
-        access uses both.
-
-        Parameters
-        ----------
-        array
-            Array to read or write.
-        what
-            Name of the call, in messages.
+        No element is moved. Indices are counted, and written to disk if they are not there yet; the
+        next access uses both.
         """
         return self._found(Place(array, self._prepared.points), what)[0]
 

@@ -37,16 +37,10 @@ __all__ = ["SumStep", "sum_over_ranks", "sum_steps"]
 @dataclass(frozen=True)
 class SumStep:
     """
-    One step of a rank.
+    One step of a rank; its `peer` is the rank itself if nothing is sent.
 
-    Parameters
-    ----------
-    peer
-        Partner; the rank itself if nothing is sent.
-    sent, received
-        First and end of the counts that are sent, and of those that are received.
-    adds
-        Whether received counts are added to the existing ones, or replace them.
+    `sent` and `received` are the first and the end of the counts that travel. Received counts are added
+    to the existing ones if `adds`, and otherwise replace them.
     """
 
     peer: int
@@ -57,14 +51,7 @@ class SumStep:
 
 def sum_steps(rank: int, size: int, number: int) -> list[SumStep]:
     """
-    Return the steps of a rank; all ranks have the same number of steps.
-
-    Parameters
-    ----------
-    rank, size
-        Number of the rank, and number of ranks.
-    number
-        Number of counts to add.
+    Return the steps of a rank to add `number` counts; all ranks have the same number of steps.
 
     Examples
     --------
@@ -110,28 +97,13 @@ def sum_steps(rank: int, size: int, number: int) -> list[SumStep]:
 
 def sum_over_ranks(group: Transport, counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """
-    Sum counts element by element over all ranks. Collective.
+    Return the sums of flat counts, element by element, over all ranks. Collective.
 
-    Parameters
-    ----------
-    group
-        Transport of the ranks.
-    counts
-        Counts of this rank: flat, of one length on all ranks. They are not changed.
-
-    Returns
-    -------
-    numpy.ndarray
-        Sums, of the length of `counts`, equal on all ranks.
-
-    Notes
-    -----
-    In addition to `counts` and the result, a rank holds at most half as many received counts, or as many
-    if the number of ranks is not a power of two. With ``2**k`` ranks, each sends ``2 k`` messages,
+    In addition to `counts` and the result, a rank holds at most half as many received counts, or as
+    many if the number of ranks is not a power of two. With ``2**k`` ranks, each sends ``2 k`` messages,
     together less than twice the counts. With more ranks, up to ``2**(k + 1)``, each sends at most one
-    more message, with all counts.
-
-    Thakur, Rabenseifner and Gropp: recursive halving, recursive doubling.
+    more message, with all counts. Thakur, Rabenseifner and Gropp: recursive halving, recursive
+    doubling.
 
     Examples
     --------
