@@ -41,39 +41,9 @@ class Handle:
     """
     State of an open array on disk, for the packages of outcore.
 
-    Parameters
-    ----------
-    info
-        Description of the array, from its format.
-    mode
-        ``"r"``, or a mode for writing.
-    hints
-        Hints of the array.
-    options
-        Options of `outcore.open` with which the array was opened.
-    own_hints
-        Hints for accesses that this process makes without other ranks; default: `hints`.
-
-    Attributes
-    ----------
-    core
-        The array of the compiled core, or a `VirtualCore` with the same methods.
-    location
-        Absolute path of the array, with its name in a container.
-    files
-        Absolute paths of the files of a raw array.
-    requests
-        Requests that were started and have not ended.
-    seconds
-        Time spent in each phase.
-    phases
-        Phases of which `DiskArray.stats` reports the seconds.
-    is_virtual
-        True if the elements are stored in other arrays.
-    layout_choice
-        Layout that outcore chose when it created the array, with its reasons, or None.
-    is_temporary
-        True if the array is deleted when it is closed (`remove_when_closed`).
+    `mode` is ``"r"`` or a mode for writing. `options` are those of `outcore.open` with which the
+    array was opened. `own_hints` (default: `hints`) are for accesses that this process makes
+    without other ranks.
     """
 
     def __init__(
@@ -91,11 +61,15 @@ class Handle:
         self.own_hints = hints if own_hints is None else own_hints
         self.options = dict(options)
         # Relative paths must mean the same file after a chdir, and in another process.
+        #: Absolute path of the array, with its name in a container.
         self.location = _absolute(info.path)
+        #: Absolute paths of the files of a raw array.
         self.files = [os.path.abspath(name) for name in info.extra.get("files", ())]
         self.requests = Started()
         self.seconds = Seconds()
+        #: Phases of which `DiskArray.stats` reports the seconds.
         self.phases: tuple[str, ...] = ("read", "write", "flush")
+        #: Layout that outcore chose when it created the array, with its reasons, or None.
         self.layout_choice: ResidentLayout | None = None
         self._remove: weakref.finalize[..., Any] | None = None
         self.is_virtual = virtual_source(info) is not None
@@ -105,6 +79,7 @@ class Handle:
         else:
             from outcore.arrays.virtual.core import core_of
 
+            # A `VirtualCore` has the same methods.
             self.core = core_of(info, self.writable, self.own_hints)
 
     @property

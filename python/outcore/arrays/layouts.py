@@ -146,13 +146,8 @@ def typical_of(typical: Typical | None, shape: Shape) -> tuple[tuple[Shape, int]
     """
     Return the typical sections as shapes with frequencies.
 
-    Parameters
-    ----------
-    typical
-        One shape; a sequence of shapes; or a mapping of shapes to frequencies. None or -1 for an axis
-        means the whole axis.
-    shape
-        Shape of the array.
+    `typical` is one shape; a sequence of shapes; or a mapping of shapes to frequencies. None or -1
+    for an axis means the whole axis.
 
     Examples
     --------
@@ -312,24 +307,13 @@ def automatic(
     """
     Return the layout of lowest cost for ``chunks="auto"``; None for other values.
 
-    Parameters
-    ----------
-    path
-        Path of the new array; its folder determines the disk.
-    shape, dtype
-        Shape and dtype of the array.
-    options
-        Options of ``outcore.create``. They determine the order; by default C.
-    typical
-        Typical sections, as for `typical_of`; by default planes across each axis. The cost of decoding
-        is not included: without `typical`, an array with codecs gets the default chunks of the formats
-        (`default_chunks`).
+    The folder of `path` determines the disk, `options` of `outcore.create` the order (by default
+    C). Without `typical`, sections are planes across each axis. The cost of decoding is not
+    included: without `typical`, an array with codecs gets the default chunks of the formats
+    (`default_chunks`).
 
-    Raises
-    ------
-    UsageError
-        ``bad-typical``: the sections do not fit the array, or are given without ``chunks="auto"``.
-        ``bad-chunks``: shards are given, which would have to be chosen as well.
+    Raise `UsageError`: ``bad-typical`` if the sections do not fit the array, or are given without
+    ``chunks="auto"``; ``bad-chunks`` if shards are given, which would have to be chosen as well.
     """
     chunks = options.get("chunks")
     if not (isinstance(chunks, str) and chunks == "auto"):

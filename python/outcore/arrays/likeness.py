@@ -52,15 +52,7 @@ def words_of(like: Any) -> dict[str, Any]:
     """
     Return the properties of an array as options of `outcore.create`, including `shape` and `dtype`.
 
-    Parameters
-    ----------
-    like
-        Array on disk (of outcore, h5py or zarr), or any object with a shape and a dtype.
-
-    Raises
-    ------
-    UsageError
-        ``bad-like``: `like` has no shape or no dtype.
+    Raise `UsageError` (``bad-like``) if `like` has no shape or no dtype.
 
     Examples
     --------
@@ -271,12 +263,7 @@ def adapted(words: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]
     """
     Return the properties of an array that options given by the caller do not override.
 
-    Parameters
-    ----------
-    words
-        Properties of the other array (`words_of`), without shape and dtype if these are given.
-    said
-        Overriding options, including `shape` and `dtype`.
+    `words` has no shape and dtype if these are given; `said` includes both.
 
     Examples
     --------
@@ -325,17 +312,8 @@ def kept_by(
     """
     Create an object with as many options as its format supports; return it and the omitted options.
 
-    Parameters
-    ----------
-    make
-        Function that creates the object with the given options, or raises and changes nothing.
-    wanted
-        Options.
-
-    Raises
-    ------
-    UnsupportedError, UsageError
-        The first error, if no subset of the options succeeds; also any other error of `make`.
+    `make` changes nothing if it raises. If no subset of the options succeeds, the first
+    `UnsupportedError` or `UsageError` is raised; any other error of `make` is raised at once.
     """
     refusal: UnsupportedError | UsageError | None = None
     for lost in _subsets(list(wanted)):
@@ -363,16 +341,8 @@ def tell_lost(
     """
     Set attributes one by one that could not be set together, and warn about all lost properties.
 
-    Parameters
-    ----------
-    array
-        New array.
-    lost, wanted
-        Omitted options, and all options.
-    where, of
-        Names of the new array and of the array with all properties.
-    more
-        Other lost properties (`fitted`).
+    `lost` are the options among `wanted` that were omitted, `more` other lost properties
+    (`fitted`); `where` and `of` name the new array and the array with all properties.
     """
     told = [name for name in lost if name not in ("attrs", *_LAYOUT)]
     if "attrs" in lost:

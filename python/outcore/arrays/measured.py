@@ -88,29 +88,14 @@ def keep_learned() -> None:
 
 def measure(folder: str, *, file_bytes: int = 1024 * _MIB, slice_ms: int = 250) -> dict[str, Any]:
     """
-    Measure the disk of `folder` and store its parameters.
+    Measure the disk of `folder`, and store and return its parameters (bytes/s, nanoseconds).
 
-    Parameters
-    ----------
-    folder
-        Folder on that disk in which a file may be created (it has no name and leaves nothing).
-    file_bytes
-        Size of that file in bytes; at least 16 MiB.
-    slice_ms
-        Milliseconds for each of about thirty measurements.
+    A file of `file_bytes` (at least 16 MiB) is created there; it has no name and leaves nothing.
+    There are about thirty measurements of `slice_ms` each.
 
-    Returns
-    -------
-    dict
-        Parameters: rates in bytes per second, times in nanoseconds.
-
-    Raises
-    ------
-    UsageError
-        `folder` is not a folder (``bad-folder``), or the file is too small to measure with
-        (``bad-option``).
-    StorageError
-        The folder is not writable, or the disk is too full.
+    Raise `UsageError` if `folder` is not a folder (``bad-folder``) or the file is too small to
+    measure with (``bad-option``), and `StorageError` if the folder is not writable or the disk is
+    too full.
     """
     if file_bytes < _LEAST:
         raise UsageError(

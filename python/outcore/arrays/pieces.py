@@ -31,19 +31,11 @@ def intersections(
     """
     Yield the parts of pieces that overlap a section of local memory.
 
-    Parameters
-    ----------
-    sections, places
-        Arrays of shape (pieces, axes, 3): start, count and step of each piece in the whole array, and
-        in local memory. If they are exchanged, the result is the parts that overlap a section of the
-        whole array.
-    key
-        Section of local memory: slices of plain integers, with a positive step if any.
-
-    Yields
-    ------
-    (tuple of slice, tuple of slice)
-        Section of the whole array, and its position in the array that `key` selects.
+    `sections` and `places` have the shape (pieces, axes, 3): start, count and step of each piece in
+    the whole array, and in local memory. If they are exchanged, the result is the parts that
+    overlap a section of the whole array. `key` has slices of plain integers, with a positive step
+    if any. Each result is a section of the whole array, and its position in the array that `key`
+    selects.
 
     Examples
     --------

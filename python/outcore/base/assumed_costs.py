@@ -82,14 +82,7 @@ _TRIANGLE_RATE, _HALF_TRIANGLE = 2.0**33, 32
 
 def estimate_product_rate(dtype: np.dtype[Any], cores: int) -> float:
     """
-    Return operations per second of BLAS on large blocks.
-
-    Parameters
-    ----------
-    dtype
-        Dtype of the computation: a real or complex type of BLAS.
-    cores
-        Number of cores that compute.
+    Return operations per second of BLAS on large blocks of a real or complex dtype.
 
     Examples
     --------

@@ -16,15 +16,10 @@ def as_values(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """
     Convert values to an array that can be cast to a dtype.
 
-    An array keeps its own dtype; the code that copies it casts it. Python numbers, and lists of them,
-    get this dtype here: otherwise they would become 64-bit numbers, which wrap when cast.
-
-    Raises
-    ------
-    OverflowError
-        A Python integer does not fit `dtype`.
-    TypeError, ValueError
-        A value cannot be cast to `dtype`.
+    An array keeps its own dtype; the code that copies it casts it. Python numbers, and lists of
+    them, get this dtype here: otherwise they would become 64-bit numbers, which wrap when cast. A
+    Python integer that does not fit raises `OverflowError`; another value that cannot be cast
+    raises `TypeError` or `ValueError`.
 
     Examples
     --------
@@ -52,10 +47,7 @@ def as_section(
     """
     Broadcast values to the shape of a section of `path`; see `as_values`.
 
-    Raises
-    ------
-    UsageError
-        ``broadcast``: the shapes do not match.
+    Raise `UsageError` (``broadcast``) if the shapes do not match.
 
     Examples
     --------

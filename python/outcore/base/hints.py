@@ -343,20 +343,8 @@ def nbytes(amount: float | str) -> int:
     """
     Return a number of bytes from a number or text such as ``"512 MiB"``, ``"1.5GB"``, ``"64k"``.
 
-    Parameters
-    ----------
-    amount
-        Whole number of bytes, or a number and a unit: ``kB`` is 1000, ``KiB`` and ``k`` are 1024.
-
-    Returns
-    -------
-    int
-        Number of bytes, from 1 to 2**63 - 1.
-
-    Raises
-    ------
-    UsageError
-        ``bad-hint``: `amount` is anything else.
+    ``kB`` is 1000 bytes, ``KiB`` and ``k`` are 1024. Raise `UsageError` (``bad-hint``) unless the
+    result is a whole number from 1 to 2**63 - 1.
 
     Examples
     --------

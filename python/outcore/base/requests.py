@@ -358,16 +358,10 @@ os.register_at_fork(after_in_child=_fresh_pool)
 
 def start(work: Callable[[], T], what: str, *, reads: bool = False) -> IORequest[T]:
     """
-    Execute `work` in the background.
+    Execute `work`, called `what` in messages, in the background.
 
-    Parameters
-    ----------
-    work
-        Function to execute.
-    what
-        Name of the work in messages.
-    reads
-        True if the work can be stopped without loss. A read inside a write is part of that write.
+    `reads` means that the work can be stopped without loss. A read inside a write is part of that
+    write.
     """
     parent = _current()
     task = _Task(work, what, reads and (parent is None or parent.reads))
@@ -382,12 +376,7 @@ def start_in_order(
     """
     Execute `work` in its turn outside of the pool; the end of the process waits for it.
 
-    Parameters
-    ----------
-    work, what
-        As for `start`.
-    submit
-        Function that receives the work to execute, and a future that ends with it.
+    `submit` receives the work to execute, and a future that ends with it.
     """
     task = _Task(work, what, False, ordered=True)
     del work

@@ -27,19 +27,12 @@ __all__ = ["Selection"]
 
 @dataclass(frozen=True)
 class Selection:
-    """
-    A section of an array.
+    """A section of an array."""
 
-    Parameters
-    ----------
-    ranges
-        Start, count and (positive) step for each axis of the array.
-    axes
-        For each axis of the section, the axis of the array and whether it is reversed; None for a new
-        axis.
-    """
-
+    #: Start, count and (positive) step for each axis of the array.
     ranges: tuple[tuple[int, int, int], ...]
+    #: For each axis of the section, the axis of the array and whether it is reversed; None: a new
+    #: axis.
     axes: tuple[tuple[int, bool] | None, ...]
 
     @classmethod
@@ -93,11 +86,8 @@ class Selection:
         """
         Return the key of a part of the section, in indices of the array.
 
-        Parameters
-        ----------
-        part
-            A slice for each axis of the section, counted from 0, with a start and a stop and no step;
-            for a new axis, the whole axis.
+        `part` has a slice without step for each axis of the section, counted from 0; for a new
+        axis, the whole axis.
 
         Examples
         --------

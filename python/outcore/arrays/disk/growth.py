@@ -36,12 +36,9 @@ def as_elements(info: ArrayInfo, data: Any) -> NDArray[Any]:
 
 def check_seen(known: ArrayInfo, now: ArrayInfo, shape: int | Sequence[int]) -> None:
     """
-    Raise if a shape would remove elements that this handle has never seen.
+    Raise `FormatError` (``file-changed``) if a shape would remove elements this handle never saw.
 
-    Raises
-    ------
-    FormatError
-        ``file-changed``: another handle made the array longer than both `known` and `shape`.
+    That is so if another handle made the array longer than both `known` and `shape`.
     """
     full = check_shape(shape, known.dtype.itemsize, known.path, stored=False)
     if len(full) == len(now.shape) == len(known.shape) and any(
@@ -60,10 +57,8 @@ def continued(info: ArrayInfo, data: NDArray[Any], axis: SupportsIndex) -> Growt
     """
     Return the array that results from appending `data` along an axis.
 
-    Raises
-    ------
-    UsageError
-        There is no such axis, or the other axes of `data` differ from those of the array.
+    Raise `UsageError` if there is no such axis, or if the other axes of `data` differ from those of
+    the array.
     """
     along, axes = operator.index(axis), len(info.shape)
     if not -axes <= along < axes:

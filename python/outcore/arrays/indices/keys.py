@@ -61,42 +61,26 @@ class ResultAxis(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """
-    Elements of an array, or blocks of them, selected by lists of indices.
-
-    Parameters
-    ----------
-    path, shape
-        Path and shape of the array.
-    axes
-        Axes that have indices, ascending.
-    lists
-        In the modes ``"points"`` and ``"outer"`` an array of integers for each of these axes, in mode
-        ``"flat"`` one array that counts the elements along `axes` in C order. Each broadcasts to
-        `points`.
-    mode
-        ``"points"``: point ``i`` has the ``i``-th index of each list. ``"outer"``: all combinations.
-    points
-        Shape of the points in the result.
-    rest
-        First index, count and step of each axis; ignored for `axes`.
-    result
-        Axes of the result.
-    beyond
-        Treatment of an index outside its axis.
-    mask
-        Origin of the one list of mode ``"flat"``, if `lists` is not known yet.
-    """
+    """Elements of an array, or blocks of them, selected by lists of indices."""
 
     path: str
     shape: tuple[int, ...]
+    #: Axes that have indices, ascending.
     axes: tuple[int, ...]
+    #: Modes "points" and "outer": an array of integers for each of these axes. Mode "flat": one
+    #: array that counts the elements along `axes` in C order. Each broadcasts to `points`.
     lists: tuple[_Indices, ...]
+    #: "points": point i has the i-th index of each list. "outer": all combinations.
     mode: str
+    #: Shape of the points in the result.
     points: tuple[int, ...]
+    #: First index, count and step of each axis; ignored for `axes`.
     rest: tuple[tuple[int, int, int], ...]
+    #: Axes of the result.
     result: tuple[ResultAxis, ...]
+    #: Treatment of an index outside its axis.
     beyond: Beyond = "raise"
+    #: Origin of the one list of mode "flat", if `lists` is not known yet.
     mask: Mask | None = None
 
     # Shapes and orders
@@ -267,19 +251,10 @@ class Points:
 
     def flat(self, lists: tuple[NDArray[np.int64], ...], *, own: bool = True) -> NDArray[np.int64]:
         """
-        Return the numbers of the elements along `axes`, in C order.
+        Return the numbers of the elements along `axes`, in C order; none is negative.
 
-        Parameters
-        ----------
-        lists
-            Lists of all points, as returned by `lists_of`, none out of range.
-        own
-            Whether the result must be in separate memory; otherwise it may be the only list itself.
-
-        Returns
-        -------
-        numpy.ndarray
-            One int64 for each point, none negative.
+        `lists` are those of all points, as returned by `lists_of`, none out of range. Without
+        `own`, the result may be the only list itself.
         """
         lengths = [self.length(k) for k in range(len(lists))]
         alone = self.mode == "flat" or len(lists) == 1
@@ -346,19 +321,10 @@ class Points:
 
     def check(self, most: int, first: int = 0) -> None:
         """
-        Raise for the first index outside its axis, before any element is moved.
+        Raise `SectionError` for the first index outside its axis, before any element is moved.
 
-        Parameters
-        ----------
-        most
-            Number of indices that are checked in one step.
-        first
-            Position of the first point, if these are a part of a list.
-
-        Raises
-        ------
-        SectionError
-            With the axis, the position in its list, and the index.
+        `most` indices are checked in one step. `first` is the position of the first point, if these
+        are a part of a list.
         """
         if self.beyond != "raise":
             if self.number and not all(self.length(k) for k in range(len(self.lists))):
@@ -413,32 +379,15 @@ def parse(
     key: Any, shape: tuple[int, ...], path: str, held: Held, kind: Kind = "numpy"
 ) -> Points | None:
     """
-    Return the normal form of a key.
+    Return the normal form of a key; None if it has no arrays.
 
-    Parameters
-    ----------
-    key
-        Integers, slices, ``...``, ``None``, booleans, and arrays or sequences of integers or booleans;
-        arrays may be on disk.
-    shape, path
-        Shape and path of the array.
-    held
-        Reservation that counts lists created from masks.
-    kind
-        Meaning of arrays in the key.
+    `held` counts lists created from masks; `kind` is the meaning of arrays in the key, which may be
+    on disk.
 
-    Returns
-    -------
-    Points or None
-        None if the key has no arrays.
-
-    Raises
-    ------
-    SectionError
-        An item is not an index (``bad-index``), there are too many (``too-many-indices``), a mask does
-        not match the lengths of its axes (``bad-mask``), index arrays cannot be broadcast
-        (``broadcast``), or an integer is out of range (``index-out-of-bounds``). A field name raises
-        `FancyIndexError`.
+    Raise `SectionError`: an item is not an index (``bad-index``), there are too many
+    (``too-many-indices``), a mask does not match the lengths of its axes (``bad-mask``), index
+    arrays cannot be broadcast (``broadcast``), or an integer is out of range
+    (``index-out-of-bounds``). A field name raises `FancyIndexError`.
     """
     items = [_item(one, path) for one in (key if isinstance(key, tuple) else (key,))]
     if not any(item.word in _ARRAYS for item in items):

@@ -49,16 +49,8 @@ class Held:
     Memory of an access by indices, outside the core, counted in the budget until `release`.
 
     It is counted like the memory of a loop over blocks (`crates/access/src/loops.rs`): it waits for
-    accesses and loops of other threads, and leaves enough memory to read or write the array.
-
-    Parameters
-    ----------
-    core
-        Array to access.
-    writes
-        True if the array is written.
-    into
-        Another array that is written at the same time.
+    accesses and loops of other threads, and leaves enough memory to read or write the array. `into`
+    is another array that is written at the same time.
     """
 
     def __init__(self, core: _core.Array, writes: bool, into: _core.Array | None = None) -> None:
@@ -69,24 +61,10 @@ class Held:
 
     def take(self, wanted: int, least: int | None = None) -> int:
         """
-        Reserve `wanted` bytes, or as many as are available, but at least `least`.
+        Reserve `wanted` bytes, or as many as are available, and return their number.
 
-        Parameters
-        ----------
-        wanted
-            Number of bytes.
-        least
-            Minimum number of bytes; by default `wanted`.
-
-        Returns
-        -------
-        int
-            Number of bytes that this call has reserved.
-
-        Raises
-        ------
-        BudgetError
-            `least` bytes do not fit the budget in addition to the access.
+        Raise `BudgetError` if `least` bytes (by default `wanted`) do not fit in addition to the
+        access.
         """
         if wanted <= _PAGE:
             return wanted
@@ -140,16 +118,7 @@ class Held:
 
 
 class Mask:
-    """
-    The indices of the nonzero elements of an array.
-
-    Parameters
-    ----------
-    source
-        A `numpy.ndarray` or a `DiskArray` with at least one axis.
-    held
-        Reservation that counts stored indices.
-    """
+    """The indices of the nonzero elements of an array with at least one axis."""
 
     def __init__(self, source: NDArray[Any] | DiskArray, held: Held) -> None:
         self._source, self._held = source, held
@@ -176,14 +145,7 @@ class Mask:
         return None
 
     def listed(self) -> NDArray[np.int64] | None:
-        """
-        Return all indices, ascending; None if they do not fit memory.
-
-        Returns
-        -------
-        numpy.ndarray or None
-            Flat indices of shape ``(count,)``.
-        """
+        """Return all flat indices, ascending; None if they do not fit memory."""
         if not self.count:
             return np.empty(0, np.int64)
         if self._kept is None and isinstance(self._source, np.ndarray):
@@ -212,14 +174,7 @@ class Mask:
         return flat
 
     def all(self, axes: int) -> NDArray[np.int64]:
-        """
-        Return all indices, with memory for `axes` more lists of the same length.
-
-        Raises
-        ------
-        BudgetError
-            The indices do not fit the budget.
-        """
+        """Return all indices, with memory for `axes` more such lists, or raise `BudgetError`."""
         count = self.count
         try:
             self._held.take(INDEX * count * axes + (self._bytes() if self._kept is None else 0))
@@ -240,12 +195,9 @@ class Mask:
 
     def windows(self) -> Iterator[NDArray[np.int64]]:
         """
-        Yield the indices in C order, as many at a time as fit the memory reserved by `listed`.
+        Yield the flat indices, ascending, as many at a time as fit the memory reserved by `listed`.
 
-        Yields
-        ------
-        numpy.ndarray
-            Flat indices, ascending; the next window does not change them.
+        The next window does not change them.
         """
         # The caller may keep one window while the next one is filled with the indices of a step.
         most = max(self._room // (3 * INDEX), 1)
@@ -283,22 +235,10 @@ class Mask:
 
 def indices_on_disk(array: DiskArray, most: int) -> tuple[list[NDArray[np.int64]] | None, int]:
     """
-    Read an array once, in the order of its file, and list its nonzero elements.
+    Read an array once, in the order of its file, and return the indices and number of its nonzeros.
 
-    Parameters
-    ----------
-    array
-        Array on disk, with at least one axis.
-    most
-        Maximum number of indices to store; half as many more exist temporarily.
-
-    Returns
-    -------
-    lists
-        Flat indices of the nonzero elements, one ascending list for each stretch of the loop; None if
-        there are more than `most`.
-    count
-        Number of nonzero elements.
+    There is one ascending list of flat indices for each stretch of the loop; None if there are more
+    than `most`. Half as many more exist temporarily. The array has at least one axis.
     """
     shape, count = array.shape, 0
     lists: list[NDArray[np.int64]] | None = []

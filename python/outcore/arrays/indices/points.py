@@ -111,25 +111,7 @@ def explain_key(
 
 
 def read(array: DiskArray, points: Points, out: NDArray[Any] | None, held: Held) -> NDArray[Any]:
-    """
-    Read the elements of `points`.
-
-    Parameters
-    ----------
-    array
-        Array to read.
-    points
-        Selected elements.
-    out
-        Memory of shape ``points.result_shape`` and the array's dtype; None for new memory.
-    held
-        Reservation that counts converted data.
-
-    Returns
-    -------
-    numpy.ndarray
-        `out`, or a new array.
-    """
+    """Read the elements of `points` into `out` (``points.result_shape``), or into new memory."""
     array.handle.check_open()
     if out is None:
         core = points.empty(array.dtype, array.order)
@@ -151,16 +133,8 @@ def write(array: DiskArray, points: Points, value: Any, held: Held) -> None:
     """
     Write to the elements of `points`.
 
-    Parameters
-    ----------
-    array
-        Array to write, open for writing.
-    points
-        Selected elements. If an element occurs several times, its last value wins.
-    value
-        Values, broadcast and cast as by NumPy; a `DiskArray` must have exactly the shape of the result.
-    held
-        Reservation that counts converted data.
+    Values are broadcast and cast as by NumPy; a `DiskArray` must have exactly the shape of the
+    result. If an element occurs several times, its last value wins.
     """
     source = _source(array, points, value, held)
     for place, part in _parts(points):
@@ -169,18 +143,7 @@ def write(array: DiskArray, points: Points, value: Any, held: Held) -> None:
 
 
 def write_repeated(array: DiskArray, points: Points, values: NDArray[Any], held: Held) -> None:
-    """
-    Write fewer values than points, repeating the values.
-
-    Parameters
-    ----------
-    array, held
-        As for `write`.
-    points
-        Elements selected by one list with one axis.
-    values
-        At least one value, with one axis.
-    """
+    """Write at least one value to points selected by one list with one axis, repeating the values."""
     (indices,) = points.lists
     points.check(_CHECKED)
     each = values.itemsize + INDEX
@@ -384,18 +347,7 @@ def _cast(value: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 class _Access:
-    """
-    One access to points whose lists are known.
-
-    Parameters
-    ----------
-    array, points
-        Array to access, and selected elements.
-    held
-        Reservation that counts converted data.
-    writes
-        True for a write.
-    """
+    """One access to points whose lists are known."""
 
     def __init__(self, array: DiskArray, points: Points, held: Held, writes: bool) -> None:
         self._array, self._points, self._held, self._writes = array, points, held, writes
@@ -480,12 +432,7 @@ class _Access:
         """
         Call `work` for boxes that cover all points, within the budget.
 
-        Parameters
-        ----------
-        work
-            Function that converts the lists and values of a box, and calls the core.
-        per_element
-            Bytes of converted values per element.
+        `work` converts the lists and values of a box, and calls the core.
         """
         points = self._points
         if not points.number or not self._item:
@@ -564,10 +511,8 @@ def _run(
     """
     Call `work` for the boxes that are `left`, cut to at most `most` elements.
 
-    Returns
-    -------
-    BudgetError or None
-        Error of the first box that did not fit; this box and all later ones remain in `left`.
+    Return the error of the first box that did not fit; this box and all later ones remain in
+    `left`.
     """
     while left:
         box = next(left[-1], None)

@@ -45,27 +45,8 @@ class PreparedIndices:
     """
     Elements of an array, selected by indices, prepared for many reads and writes.
 
-    Parameters
-    ----------
-    array
-        Array for which the indices were checked.
-    points
-        Selected elements.
-    lists
-        Lists of their indices, in memory or in a scratch file.
-    ready
-        Whether to prepare the access to `array` now. Lists of neighbours are then stored as runs.
-
-    Attributes
-    ----------
-    array, points
-        As given, without the lists.
-    kept
-        Lists in memory.
-    schedules
-        Schedules of the compiled core, one for each layout.
-    in_memory
-        True if the lists are in memory.
+    `array` is the one for which the indices were checked. With `ready` the access to it is prepared
+    now; lists of neighbours are then stored as runs. `points` is kept without its lists.
     """
 
     def __init__(
@@ -290,12 +271,8 @@ def points_of(
     """
     Return the points of a key with their lists as given (none for a mask), and all lists in memory.
 
-    Raises
-    ------
-    UsageError
-        The key has no arrays (``no-indices``).
-    SectionError
-        The key is invalid, or an index is out of range.
+    Raise `UsageError` (``no-indices``) if the key has no arrays, `SectionError` if it is invalid or
+    an index is out of range.
     """
     points = _parsed(array, key, held)
     given = points.lists

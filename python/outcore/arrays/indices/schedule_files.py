@@ -147,16 +147,7 @@ def each_run(parts: Iterator[List]) -> Iterator[tuple[List, List]]:
 
 
 class ScheduleFile:
-    """
-    A file of a schedule, open for reading.
-
-    Parameters
-    ----------
-    archive
-        Zip file.
-    near
-        Path of the array for which it is opened.
-    """
+    """A file of a schedule, open for reading, for an array with the path `near`."""
 
     def __init__(self, archive: zipfile.ZipFile, near: str) -> None:
         self._archive, self._names = archive, set(archive.namelist())
@@ -342,14 +333,10 @@ def _of_length(parts: Iterator[List], length: int) -> Iterator[List]:
 @contextlib.contextmanager
 def opened(path: str | Path, near: str) -> Iterator[ScheduleFile]:
     """
-    Open a file.
+    Open a file of a schedule.
 
-    Raises
-    ------
-    FormatError
-        The file is not a schedule, or is damaged (``bad-schedule``); also raised while it is read.
-    StorageError
-        An operating system call failed (``not-found`` and others).
+    Raise `FormatError` (``bad-schedule``) if it is not a schedule or is damaged, also while it is
+    read, and `StorageError` if an operating system call fails.
     """
     name = one_name(path)
     try:

@@ -70,10 +70,7 @@ def read(array: DiskArray, points: Points, blocks: Blocks, out: NDArray[Any]) ->
     """
     Read the elements of `points` from the result of `blocks_of` into contiguous memory.
 
-    Raises
-    ------
-    UsageError
-        The number of elements that the mask selects has changed (``bad-index``).
+    Raise `UsageError` (``bad-index``) if the number of elements that the mask selects has changed.
     """
     mask: Any = points.mask and points.mask.in_memory()
     item = array.dtype.itemsize

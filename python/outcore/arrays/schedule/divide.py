@@ -33,10 +33,7 @@ def divided(
     """
     Divide a schedule among ranks by the cost of each step (`weigh`, in any unit).
 
-    Yields
-    ------
-    tuple of range
-        For each round, the steps of each rank; empty for ranks that have none.
+    Yield for each round the steps of each rank, empty for ranks that have none.
     """
     for begins, weights in _rounds(schedule, weigh):
         yield _parts(begins, weights, ranks)

@@ -117,31 +117,17 @@ class Run:
     """
     Execution of a schedule.
 
-    Parameters
-    ----------
-    schedule
-        Schedule, which should have passed `check`.
-    arrays
-        Arrays of the schedule, in its order.
-    done
-        Numbers of finished steps. They are not repeated, unless a later unfinished step needs what they
-        have kept; `left` determines these.
-    stored
-        Function called with the number of each step that was completely handed to the system, in order,
-        on the thread that drives the run.
-    steps
-        Part of the schedule to execute, starting at a step that does not continue another. By default
-        all steps.
-    together
-        Function that reads sections of the arrays in `Schedule.common`, called once for each step with
-        the array, section and destination of each. By default they are read like others.
-    memory
-        Memory of the blocks, if the caller has allocated it. By default the run allocates it.
+    `done` are the numbers of finished steps. They are not repeated, unless a later unfinished step
+    needs what they have kept; `left` determines these. `stored` is called with the number of each
+    step that was completely handed to the system, in order, on the thread that drives the run.
+    `steps` is a part of the schedule that starts at a step that does not continue another (default:
+    all).
 
-    Notes
-    -----
-    All memory of blocks is allocated at the beginning (`BudgetError`) and released at the end of the
-    ``with`` block, which waits for stores and stops loads.
+    `together` reads sections of the arrays in `Schedule.common`, called once for each step with the
+    array, section and destination of each; by default they are read like others. `memory` has the
+    blocks, if the caller has allocated them; by default the run allocates them at the beginning
+    (`BudgetError`). The end of the ``with`` block waits for stores, stops loads, and releases the
+    memory.
     """
 
     def __init__(
@@ -367,22 +353,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """
-    A step that a run must execute.
-
-    Parameters
-    ----------
-    number
-        Number of the step in the schedule.
-    step
-        The step.
-    leads_in
-        True if the step is finished and is repeated only for what it leaves in memory; it stores
-        nothing.
-    """
+    """A step that a run must execute, with its number in the schedule."""
 
     number: int
     step: Step
+    #: True if the step is finished and is repeated only for what it leaves in memory; it stores
+    #: nothing.
     leads_in: bool = False
 
 

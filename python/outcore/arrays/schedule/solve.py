@@ -52,136 +52,83 @@ _Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """
-    An array of a nest.
+    """An array of a nest."""
 
-    Parameters
-    ----------
-    axes
-        Loops that index it, in storage order: the last one varies fastest.
-    width
-        Bytes of a stored element; 0 if the array is in memory.
-    streamed, kept
-        Bytes of memory per element of a block, all copies together: if the next block is loaded (or the
-        last one stored) while the kernel runs, and if the block stays for several steps.
-    result
-        True if the array is stored; it is also loaded again if a loop that does not index it is outside
-        of one that does.
-    halo
-        Number of elements that a block has beyond its tile, for each of `axes`; () if there are none.
-    chunks
-        Lengths of its chunks, for each of `axes`; None if it is stored contiguously.
-    whole
-        True if accessing any part of a chunk costs the whole chunk.
-    """
-
+    #: Loops that index it, in storage order: the last one varies fastest.
     axes: tuple[int, ...]
+    #: Bytes of a stored element; 0 if the array is in memory.
     width: int
+    #: Bytes of memory per element of a block, all copies together, if the next block is loaded (or
+    #: the last one stored) while the kernel runs.
     streamed: int
+    #: The same, if the block stays for several steps.
     kept: int
+    #: True if the array is stored; it is also loaded again if a loop that does not index it is
+    #: outside of one that does.
     result: bool = False
+    #: Number of elements that a block has beyond its tile, for each of `axes`; () if there are
+    #: none.
     halo: tuple[int, ...] = ()
+    #: Lengths of its chunks, for each of `axes`; None if it is stored contiguously.
     chunks: tuple[int, ...] | None = None
+    #: True if accessing any part of a chunk costs the whole chunk.
     whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """
-    Loops over all indices of some axes.
-
-    Parameters
-    ----------
-    extents
-        Lengths of the axes.
-    operands
-        Arrays of the nest.
-    orders
-        Allowed orders of the loops, outermost first; () means all.
-    uncut
-        Axes whose tile is the whole axis.
-    operations
-        Operations of the kernel for each combination of indices.
-    most
-        Maximum length of a tile along each axis; () means the extents. An uncut axis has no limit.
-    """
+    """Loops over all indices of axes of the lengths `extents`."""
 
     extents: tuple[int, ...]
     operands: tuple[Operand, ...]
+    #: Allowed orders of the loops, outermost first; () means all.
     orders: tuple[tuple[int, ...], ...] = ()
+    #: Axes whose tile is the whole axis.
     uncut: tuple[int, ...] = ()
+    #: Operations of the kernel for each combination of indices.
     operations: float = 0.0
+    #: Maximum length of a tile along each axis; () means the extents. An uncut axis has no limit.
     most: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """
-    Rates for comparing tiles.
+    """Rates for comparing tiles."""
 
-    Parameters
-    ----------
-    latency, rate
-        Seconds of one additional request, and bytes per second, of the disk.
-    operations
-        Operations per second of the kernel on large blocks.
-    memory
-        Bytes of blocks per second that a kernel passes through the caches.
-    """
-
+    #: Seconds of one additional request to the disk.
     latency: float
+    #: Bytes per second of the disk.
     rate: float
+    #: Operations per second of the kernel on large blocks.
     operations: float = math.inf
+    #: Bytes of blocks per second that a kernel passes through the caches.
     memory: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """
-    A tile and an order of loops.
-
-    Parameters
-    ----------
-    tile
-        Length of the tile along each axis.
-    order
-        Order of the loops, outermost first.
-    kept
-        For each operand, whether its blocks stay in memory for several steps.
-    memory
-        Bytes of all blocks.
-    nbytes, requests
-        Bytes and requests that are moved.
-    seconds
-        Time at the speed for which it was solved.
-    """
+    """A tile and an order of loops."""
 
     tile: tuple[int, ...]
+    #: Order of the loops, outermost first.
     order: tuple[int, ...]
+    #: For each operand, whether its blocks stay in memory for several steps.
     kept: tuple[bool, ...]
+    #: Bytes of all blocks.
     memory: int
+    #: Bytes that are moved.
     nbytes: int
     requests: int
+    #: Time at the speed for which it was solved.
     seconds: float
 
 
 def solve(nest: Nest, room: int, speed: Speed) -> Solution | int:
     """
-    Return the tile and the order with the least time.
+    Return the tile and the order with the least time for `room` bytes of blocks.
 
-    Parameters
-    ----------
-    nest
-        Loop nest. All extents are at least 1.
-    room
-        Bytes of memory for blocks.
-    speed
-        Rates of disk and kernel.
-
-    Returns
-    -------
-    Solution or int
-        Solution; if there is none, the bytes of memory with which there is one.
+    All extents are at least 1. If there is no solution, return the bytes of memory with which there
+    is one.
 
     Examples
     --------

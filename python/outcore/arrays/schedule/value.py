@@ -56,31 +56,21 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """
-    Memory that steps share.
+    """Memory that steps share."""
 
-    Parameters
-    ----------
-    elements
-        Number of elements of the largest block.
-    dtype
-        Dtype of all its blocks.
-    order
-        ``"C"`` or ``"F"``, the order of its blocks.
-    copies
-        Number of steps that can have a block in it at once: with two, one block is loaded (or stored)
-        while the kernel works on the other. A step has a block from its load (or from its kernel, if
-        the block is not loaded) until it is stored (or until its kernel ends, if it is not stored).
-    kept
-        True if its contents stay for later steps, as for an accumulator or a panel that is used
-        repeatedly. Such a buffer has one copy, and steps that continue each other have blocks of one
-        shape in it.
-    """
-
+    #: Number of elements of the largest block.
     elements: int
     dtype: np.dtype[Any]
+    #: "C" or "F", the order of its blocks.
     order: str = "C"
+    #: Number of steps that can have a block in it at once: with two, one block is loaded (or
+    #: stored) while the kernel works on the other. A step has a block from its load (or from its
+    #: kernel, if the block is not loaded) until it is stored (or until its kernel ends, if it is
+    #: not stored).
     copies: int = 1
+    #: True if its contents stay for later steps, as for an accumulator or a panel that is used
+    #: repeatedly. Such a buffer has one copy, and steps that continue each other have blocks of one
+    #: shape in it.
     kept: bool = False
 
     @property
@@ -99,32 +89,20 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """
-    A section of an array that is read into a block, or into a part of it.
+    """A section of an array that is read into a block, or into a part of it."""
 
-    Parameters
-    ----------
-    array
-        Number of the array in the schedule.
-    section
-        Section of the array.
-    block
-        Number of the block in the step.
-    at
-        Destination of the section in the block; None: the whole block.
-    axes
-        Permutation of the axes of the section, as for `numpy.transpose`, that gives the part of the
-        block; None: no permutation.
-    shape
-        Shape as which the part of the block is viewed, which divides some of its axes into several,
-        because elements that are contiguous in memory may be apart in the array. None: unchanged.
-    """
-
+    #: Number of the array in the schedule.
     array: int
     section: Section
+    #: Number of the block in the step.
     block: int
+    #: Destination of the section in the block; None: the whole block.
     at: Section | None = None
+    #: Permutation of the axes of the section, as for `numpy.transpose`, that gives the part of the
+    #: block; None: no permutation.
     axes: tuple[int, ...] | None = None
+    #: Shape as which the part of the block is viewed, which divides some of its axes into several,
+    #: because elements that are contiguous in memory may be apart in the array. None: unchanged.
     shape: Shape | None = None
 
     def place(self, block: NDArray[Any]) -> NDArray[Any]:
@@ -145,14 +123,8 @@ class Reuse:
     """
     A part of a block that the previous step has loaded, and that is not read again.
 
-    It is copied before the kernel of the previous step runs.
-
-    Parameters
-    ----------
-    block, at
-        Destination: number of the block, and the part.
-    source, source_at
-        Source: number of the block in the previous step, and the part.
+    It is copied from the part `source_at` of block `source` of the previous step before that step's
+    kernel runs.
     """
 
     block: int
@@ -163,39 +135,24 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """
-    One step: loads, then the kernel, then stores.
-
-    Parameters
-    ----------
-    blocks
-        Blocks of the step.
-    loads, stores
-        Sections that are read before the kernel, and written after it. Stored sections do not overlap.
-    kernel
-        Number of the kernel; None if loaded elements are stored unchanged.
-    arguments
-        Arguments of the kernel.
-    reuses
-        Parts that are taken from blocks of the previous step.
-    after
-        Number such that all earlier steps must be stored before this one loads. This step neither reads
-        nor stores anything that a step from that number on stores.
-    continues
-        True if the step needs what earlier steps have kept: an interrupted run does not resume here,
-        except by `Schedule.restart`.
-    work
-        Operations of the kernel, in the unit of the schedule's `rate`.
-    """
+    """One step: loads, then the kernel, then stores."""
 
     blocks: tuple[Block, ...]
     loads: tuple[Load, ...] = ()
+    #: Stored sections do not overlap.
     stores: tuple[Store, ...] = ()
+    #: Number of the kernel; None if loaded elements are stored unchanged.
     kernel: int | None = None
     arguments: tuple[Any, ...] = ()
+    #: Parts that are taken from blocks of the previous step.
     reuses: tuple[Reuse, ...] = ()
+    #: All steps before this number must be stored before this one loads. This step neither reads
+    #: nor stores anything that a step from that number on stores.
     after: int = 0
+    #: True if the step needs what earlier steps have kept: an interrupted run does not resume here,
+    #: except by `Schedule.restart`.
     continues: bool = False
+    #: Operations of the kernel, in the unit of the schedule's `rate`.
     work: int = 0
 
     @property
@@ -212,48 +169,32 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """
-    A computation over arrays on disk.
+    """A computation over arrays on disk."""
 
-    Parameters
-    ----------
-    name
-        Name of the operation, such as ``"transpose"``.
-    arrays
-        Names of the arrays, for messages; loads and stores refer to their numbers.
-    buffers
-        All memory of blocks.
-    steps
-        Number of steps.
-    make
-        Pure function that returns step `k`.
-    kernels
-        Computations of the steps.
-    reading, writing
-        Number of steps that load at the same time, in addition to the one whose kernel runs, and number
-        of steps that store.
-    rate
-        Operations (`Step.work`) of its kernels per second, for predictions; 0 if their time is
-        negligible.
-    common
-        Numbers of the arrays that ranks read together.
-    restart
-        Function that returns, for a step that needs what the previous step has left in memory, the
-        steps by which an interrupted run resumes there. The last one is that step; the ones before it
-        store nothing. None: such a run starts at a step that needs nothing, and repeats the steps after
-        it.
-    """
-
+    #: Name of the operation, such as "transpose".
     name: str
+    #: Names of the arrays, for messages; loads and stores refer to their numbers.
     arrays: tuple[str, ...]
+    #: All memory of blocks.
     buffers: tuple[Buffer, ...]
+    #: Number of steps.
     steps: int
+    #: Pure function that returns step `k`.
     make: Callable[[int], Step]
     kernels: tuple[Kernel, ...] = ()
+    #: Number of steps that load at the same time, in addition to the one whose kernel runs.
     reading: int = 1
+    #: Number of steps that store at the same time.
     writing: int = 1
+    #: Operations (`Step.work`) of its kernels per second, for predictions; 0 if their time is
+    #: negligible.
     rate: float = 0.0
+    #: Numbers of the arrays that ranks read together.
     common: frozenset[int] = frozenset()
+    #: Function that returns, for a step that needs what the previous step has left in memory, the
+    #: steps by which an interrupted run resumes there. The last one is that step; the ones before
+    #: it store nothing. None: such a run starts at a step that needs nothing, and repeats the steps
+    #: after it.
     restart: Callable[[int], tuple[Step, ...]] | None = None
 
     @property

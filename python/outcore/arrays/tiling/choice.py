@@ -63,33 +63,12 @@ def choose(
     ranks: int = 1,
 ) -> Tiling | int:
     """
-    Return the best tiles of at most `most` elements.
+    Return the best tiles of at most `most` elements; if none fits, the smallest tile's elements.
 
-    Parameters
-    ----------
-    shape
-        Shape of the array.
-    source, target
-        Sides from which and to which its elements are copied.
-    most
-        Maximum number of elements of a tile.
-    axis
-        The only axis to cut across; by default any.
-    overlap
-        Number of elements that neighbours share along `axis`.
-    cut
-        If True, cut units of the target, too, if nothing else fits.
-    disk
-        Parameters of the disk.
-    ahead
-        True if a tile is read while another one is written.
-    ranks
-        Number of ranks that share the tiles.
-
-    Returns
-    -------
-    Tiling or int
-        Tiles; if not even the smallest tile fits, its number of elements.
+    Elements are copied from `source` to `target`. `axis` is the only axis to cut across (default:
+    any); neighbours share `overlap` elements along it. With `cut`, units of the target are cut,
+    too, if nothing else fits. With `ahead`, a tile is read while another one is written. `ranks`
+    share the tiles.
 
     Examples
     --------

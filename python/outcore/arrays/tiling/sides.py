@@ -53,21 +53,13 @@ _PAST = 3
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """
-    Parameters of the disk of an array; see `outcore.arrays.measured`.
+    """Parameters of the disk of an array; see `outcore.arrays.measured`."""
 
-    Parameters
-    ----------
-    gap
-        Largest gap in bytes that is cheaper to read than to skip.
-    latency
-        Seconds of one additional request while others are in flight.
-    rate
-        Bytes per second of large requests.
-    """
-
+    #: Largest gap in bytes that is cheaper to read than to skip.
     gap: int
+    #: Seconds of one additional request while others are in flight.
     latency: float
+    #: Bytes per second of large requests.
     rate: float
 
     def seconds(self, requests: int, nbytes: int) -> float:
@@ -81,22 +73,13 @@ ASSUMED = Disk(assumed_costs.DISK[0], assumed_costs.DISK[1] / 1e9, float(assumed
 
 @dataclass(frozen=True, slots=True)
 class DiskCost:
-    """
-    Disk accesses of one side for reading or writing a whole array tile by tile, for many tiles.
-
-    Parameters
-    ----------
-    requests, nbytes
-        Number of requests, and their bytes.
-    again
-        Part of `nbytes` that is read because pages are written partially.
-    cached
-        Number of runs that are written into the page cache and wait there.
-    """
+    """Disk accesses of one side for reading or writing a whole array tile by tile, for many tiles."""
 
     requests: Numbers
     nbytes: Numbers
+    #: Part of `nbytes` that is read because pages are written partially.
     again: Numbers
+    #: Number of runs that are written into the page cache and wait there.
     cached: Numbers
 
     def seconds(self, disk: Disk) -> Numbers:
@@ -107,36 +90,24 @@ class DiskCost:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """
-    One side of a copy.
-
-    Parameters
-    ----------
-    itemsize
-        Bytes of an element.
-    order
-        ``"C"``, ``"F"``, or the axes from the fastest to the slowest.
-    chunks
-        Chunk grid, or None.
-    whole
-        True if chunks pass through a codec: accessing any part costs the whole chunk.
-    shards
-        Shape of a shard in elements, or None. Shards are written whole if possible.
-    start, step
-        Per axis, the offset of index 0 after an edge of a chunk (or shard, if there are any), and the
-        distance to the next index, for copying a section. By default (None) 0 and 1.
-    pages
-        For writes that bypass the page cache: bytes of a page, and the offset of element 0 in its page,
-        for the array or for each chunk. None: writes wait in the page cache for their neighbours.
-    """
+    """One side of a copy."""
 
     itemsize: int
+    #: "C", "F", or the axes from the fastest to the slowest.
     order: Order
     chunks: Shape | None = None
+    #: True if chunks pass through a codec: accessing any part costs the whole chunk.
     whole: bool = False
+    #: Shape of a shard in elements, or None. Shards are written whole if possible.
     shards: Shape | None = None
+    #: Per axis, the offset of index 0 after an edge of a chunk (or shard, if there are any), for
+    #: copying a section. None: 0.
     start: Shape | None = None
+    #: Per axis, the distance to the next index, for copying a section. None: 1.
     step: Shape | None = None
+    #: For writes that bypass the page cache: bytes of a page, and the offset of element 0 in its
+    #: page, for the array or for each chunk. None: writes wait in the page cache for their
+    #: neighbours.
     pages: tuple[int, int] | None = None
 
     @classmethod
@@ -160,15 +131,7 @@ class Side:
         self, ranges: Sequence[tuple[int, int, int]], axes: Sequence[tuple[int, bool] | None]
     ) -> Side:
         """
-        Return the side of a section of this side.
-
-        Parameters
-        ----------
-        ranges
-            Start, count and (positive) step of the section, per axis of the array.
-        axes
-            For each axis of the result, the axis of the array and whether it is reversed; None for a
-            new axis.
+        Return the side of a section of this side; arguments as the fields of `Selection`.
 
         Examples
         --------
@@ -257,18 +220,10 @@ class Side:
 
     def cost(self, shape: Shape, tiles: NDArray[np.int64], gap: int, *, write: bool) -> DiskCost:
         """
-        Return the disk accesses of this side with tiles of some shapes, if no chunk is handled whole.
+        Return the disk accesses of this side with tiles of some shapes.
 
-        Parameters
-        ----------
-        shape
-            Shape of the array.
-        tiles
-            Lengths of a tile along each axis, one tile per row.
-        gap
-            Gaps of fewer bytes are read.
-        write
-            True if the tiles are written.
+        `tiles` has the lengths of a tile along each axis, one tile per row. Gaps of fewer than
+        `gap` bytes are read. The result holds if no chunk is handled whole.
 
         Examples
         --------

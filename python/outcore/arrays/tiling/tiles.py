@@ -22,28 +22,17 @@ __all__ = ["Tiling", "grid_of", "passes", "slabs"]
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """
-    A regular grid of tiles over an array, numbered in the order of the target.
-
-    Parameters
-    ----------
-    shape
-        Shape of the array.
-    tile
-        Distance from one tile to the next, and shape of a tile except for `first` and `overlap`.
-    order
-        Order of the numbers: ``"C"``, ``"F"``, or the axes from the fastest to the slowest.
-    first
-        Per axis, the offset of index 0 after the edge of a tile: the first tile is smaller by this
-        length, or larger if it is negative. None: 0.
-    overlap
-        Per axis, number of elements that a tile shares with the previous one. None: 0.
-    """
+    """A regular grid of tiles over an array, numbered in the order of the target."""
 
     shape: Shape
+    #: Distance from one tile to the next, and shape of a tile except for `first` and `overlap`.
     tile: Shape
+    #: Order of the numbers: "C", "F", or the axes from the fastest to the slowest.
     order: Order
+    #: Per axis, the offset of index 0 after the edge of a tile: the first tile is smaller by this
+    #: length, or larger if it is negative. None: 0.
     first: Shape | None = None
+    #: Per axis, number of elements that a tile shares with the previous one. None: 0.
     overlap: Shape | None = None
 
     @property
@@ -106,16 +95,9 @@ class Tiling:
 
     def intersections(self, axis: int, cells: Cells, *, again: bool = True) -> int:
         """
-        Count the pairs of a tile and a cell that intersect, along an axis.
+        Count the pairs of a tile and a cell (such as a chunk) that intersect, along an axis.
 
-        Parameters
-        ----------
-        axis
-            Axis of the array.
-        cells
-            Cells, such as chunks.
-        again
-            If True, also count elements that a tile shares with the previous one.
+        With `again`, also count elements that a tile shares with the previous one.
 
         Examples
         --------
@@ -159,17 +141,10 @@ def grid_of(shape: Sequence[int], tile: Sequence[int]) -> Shape:
 
 def slabs(shape: Shape, most: int, order: Order = "C") -> Tiling:
     """
-    Return tiles of at most `most` elements that are runs of an array: whole axes, fast ones first.
+    Return tiles that are runs of an array, of at most `most` elements: whole axes, fast ones first.
 
-    Parameters
-    ----------
-    shape
-        Shape of the array.
-    most
-        Maximum number of elements of a slab (at least one element is used).
-    order
-        Order of the axes, as for `Tiling`. In ``"C"`` the elements of each slab are contiguous in C
-        order.
+    A slab has at least one element. With the order ``"C"`` the elements of each are contiguous in C
+    order.
 
     Examples
     --------

@@ -109,18 +109,7 @@ def core_of(info: ArrayInfo, writable: bool, hints: Hints) -> _core.Array:
 
 
 class VirtualCore:
-    """
-    The interface of a core array, for an array over other arrays.
-
-    Parameters
-    ----------
-    info
-        Description of the array.
-    source
-        Pieces and sources of the array.
-    hints
-        Hints for reads of the sources.
-    """
+    """The interface of a core array, for an array over other arrays, read with `hints`."""
 
     def __init__(self, info: ArrayInfo, source: VirtualSource, hints: Hints) -> None:
         self.info, self.source, self._hints = info, source, hints
@@ -178,12 +167,7 @@ class VirtualCore:
         """
         Yield the sections of sources that are in a section, and the position of each.
 
-        Parameters
-        ----------
-        section
-            Start, count and step of each axis.
-        memory
-            Memory of the section, with all axes of the array in ascending order.
+        `memory` is that of the section, with all axes of the array in ascending order.
         """
         words = zip(section[::3], section[1::3], section[2::3], strict=True)
         key = tuple(slice(a, a + (n - 1) * s + 1 if n else a, s) for a, n, s in words)

@@ -53,15 +53,9 @@ class VirtualSchedule:
     """
     An index prepared for a virtual array: a schedule and a destination for each source.
 
-    It has the members of the core's own `IndexSchedule`. It is valid as long as no source appears,
-    disappears, or changes its shape or layout.
-
-    Parameters
-    ----------
-    core
-        The array.
-    axes, lists, mode, rest
-        As for `VirtualCore.read_points`; the indices were checked.
+    It has the members of the core's own `IndexSchedule`; its arguments are those of
+    `VirtualCore.read_points`, with indices that were checked. It is valid as long as no source
+    appears, disappears, or changes its shape or layout.
     """
 
     def __init__(

@@ -179,12 +179,7 @@ def is_number(value: object) -> bool:
 
 def integer(value: Any, name: str, code: str = "bad-distribution") -> int:
     """
-    Convert the argument `name` to an integer for the core.
-
-    Raises
-    ------
-    DistributionError
-        With `code`, if the value is not an integer or has more than 63 bits.
+    Convert the argument `name` to an integer of at most 63 bits, or raise `DistributionError`.
 
     Examples
     --------
@@ -204,12 +199,7 @@ def integer(value: Any, name: str, code: str = "bad-distribution") -> int:
 
 def integers(values: Any, name: str, code: str = "bad-distribution") -> list[int]:
     """
-    Convert a value to a list of integers for the core; one integer becomes a list of one.
-
-    Raises
-    ------
-    DistributionError
-        As for `integer`.
+    Convert a value to a list of integers; one integer becomes a list of one.
 
     Examples
     --------

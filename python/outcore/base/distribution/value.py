@@ -528,14 +528,8 @@ def like(
     """
     Return a distribution whose axes are divided like those of another one.
 
-    Parameters
-    ----------
-    distribution
-        Other distribution.
-    axes
-        For each axis the axis of the other distribution; None: not divided.
-    shape
-        Shape of the array; an axis has the length of the axis that it is divided like.
+    `axes` has for each axis the axis of the other distribution; None: not divided. An axis of
+    `shape` has the length of the axis that it is divided like.
 
     Examples
     --------
@@ -555,22 +549,9 @@ def like(
 
 def part_of(distribution: Distribution, axis: int, low: int, high: int) -> Distribution:
     """
-    Return the distribution of a range of indices of an axis, as an array aligned with the whole one.
+    Return the distribution of indices `low` to `high` of an axis, aligned with the whole array.
 
-    Parameters
-    ----------
-    distribution
-        Distribution of the whole array.
-    axis
-        Number of the axis.
-    low, high
-        First index, and the index after the last.
-
-    Returns
-    -------
-    Distribution
-        Distribution of an array of these indices. Each rank stores them contiguously and in the same
-        order as in the whole array.
+    Each rank stores them contiguously and in the same order as in the whole array.
 
     Examples
     --------
@@ -591,17 +572,9 @@ def part_of(distribution: Distribution, axis: int, low: int, high: int) -> Distr
 
 def slices(sections: NDArray[np.int64]) -> list[Key]:
     """
-    Return the keys of sections returned by the core.
+    Return the keys of sections of the core: an array (sections, axes, 3) of start, count and step.
 
-    Parameters
-    ----------
-    sections
-        Array of int64 and shape (sections, axes, 3): start, count and step; no count is 0.
-
-    Returns
-    -------
-    list of tuple of slice
-        One key for each section.
+    No count is 0.
 
     Examples
     --------
@@ -620,19 +593,7 @@ def slices(sections: NDArray[np.int64]) -> list[Key]:
 
 def views(memory: NDArray[Any], sections: NDArray[np.int64]) -> list[NDArray[Any]]:
     """
-    Return views of sections of an array.
-
-    Parameters
-    ----------
-    memory
-        Array with as many axes as the sections.
-    sections
-        As for `slices`.
-
-    Returns
-    -------
-    list of numpy.ndarray
-        One view for each section, also for an array without axes.
+    Return a view for each section (see `slices`) of an array, also of one without axes.
 
     Examples
     --------
@@ -646,24 +607,7 @@ def views(memory: NDArray[Any], sections: NDArray[np.int64]) -> list[NDArray[Any
 
 def wraps(periodic: Periodic, ndim: int) -> tuple[bool, ...]:
     """
-    Return whether each axis is periodic.
-
-    Parameters
-    ----------
-    periodic
-        One boolean for all axes, or one per axis.
-    ndim
-        Number of axes.
-
-    Returns
-    -------
-    tuple of bool
-        One boolean per axis.
-
-    Raises
-    ------
-    DistributionError
-        ``bad-distribution``: `periodic` is not boolean, or has another number of values.
+    Return one boolean per axis: True if it is periodic; raise `DistributionError` if invalid.
 
     Examples
     --------
@@ -682,24 +626,10 @@ def wraps(periodic: Periodic, ndim: int) -> tuple[bool, ...]:
 
 def widths(ghosts: Ghosts, ndim: int) -> list[tuple[int, int]]:
     """
-    Return ghost widths as one pair per axis.
+    Return ghost widths as one pair per axis, empty if there are no ghosts.
 
-    Parameters
-    ----------
-    ghosts
-        As for `Distribution.local_shape`.
-    ndim
-        Number of axes.
-
-    Returns
-    -------
-    list of (int, int)
-        One pair per axis; empty if there are no ghosts.
-
-    Raises
-    ------
-    DistributionError
-        ``bad-distribution``: `ghosts` are not widths. Whether they fit a distribution is checked there.
+    Raise `DistributionError` if `ghosts` are not widths. Methods of `Distribution` check that they
+    fit.
 
     Examples
     --------

@@ -28,18 +28,7 @@ _LONGEST = 130
 
 @dataclass(frozen=True)
 class Bars:
-    """
-    Numbers of one kind, drawn with one scale.
-
-    Parameters
-    ----------
-    name
-        Name of the quantity, such as ``"bytes"``.
-    bars
-        Name and value of each bar.
-    say
-        Function that formats a value as text.
-    """
+    """Numbers of one kind, such as bytes, drawn with one scale; `say` formats a value as text."""
 
     name: str
     bars: Sequence[tuple[str, float]]

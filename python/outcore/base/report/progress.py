@@ -22,19 +22,8 @@ def progress_of(value: ProgressArgument, title: str, *, shows: bool = True) -> P
     """
     Return the function that is called with the progress of a call.
 
-    Parameters
-    ----------
-    value
-        Function; or True for a bar on stderr; or None or False for no progress.
-    title
-        Title of the bar.
-    shows
-        Whether this process shows a bar (one of several ranks does).
-
-    Raises
-    ------
-    UsageError
-        ``bad-progress``: `value` is anything else.
+    `value` is a function; True for a bar on stderr; or None or False for no progress. Another value
+    raises `UsageError` (``bad-progress``). Of several ranks, one has `shows`.
     """
     if value is True and shows:
         return _bar(title)
@@ -66,16 +55,7 @@ class Bar:
     """
     A progress bar on stderr (tqdm's if installed, else plain text); hidden outside a terminal.
 
-    Parameters
-    ----------
-    title
-        Title of the bar.
-    quiet
-        If True, show no bar.
-    stream
-        Stream to use instead of stderr.
-    piped
-        If True, show the bar even if the stream is not a terminal.
+    `quiet` always hides it. `piped` shows it even if the stream is not a terminal.
     """
 
     def __init__(

@@ -33,13 +33,8 @@ class KeptLists:
     """
     The lists of a schedule, which other layouts, combining and files need again.
 
-    Lists that nothing else references count in the budget; `compress` stores them as runs if that takes
-    less memory. ``with`` returns them as lists, counted until it ends.
-
-    Parameters
-    ----------
-    points, lists
-        As for `IndexSchedule`.
+    Lists that nothing else references count in the budget; `compress` stores them as runs if that
+    takes less memory. ``with`` returns them as lists, counted until it ends.
     """
 
     def __init__(self, points: Points, lists: tuple[NDArray[np.int64], ...]) -> None:

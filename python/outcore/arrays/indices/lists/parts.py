@@ -76,18 +76,10 @@ _MARKED = 4 * INDEX
 
 @dataclass(frozen=True)
 class Room:
-    """
-    Numbers of indices and elements that fit an amount of memory.
-
-    Parameters
-    ----------
-    nbytes
-        Memory in bytes.
-    row
-        Bytes of the elements selected by an index (a row).
-    """
+    """Numbers of indices and elements that fit `nbytes` of memory."""
 
     nbytes: int
+    #: Bytes of the elements selected by an index (a row).
     row: int
 
     @property
@@ -155,18 +147,7 @@ class Rows:
 
 
 class _InMemory(Rows):
-    """
-    Rows in memory.
-
-    Parameters
-    ----------
-    points
-        Selected elements.
-    core
-        Result or values, in core order.
-    dtype
-        Dtype of the rows returned by `take`.
-    """
+    """Rows in memory, in core order; `take` returns them with `dtype`."""
 
     def __init__(self, points: Points, core: NDArray[Any], dtype: np.dtype[Any]) -> None:
         self.dtype, self._core, self._shape = dtype, core, points.points
@@ -183,18 +164,7 @@ class _InMemory(Rows):
 
 
 class _OnDisk(Rows):
-    """
-    Rows of an array on disk that has the shape of the result.
-
-    Parameters
-    ----------
-    points
-        Selected elements.
-    array
-        Array on disk.
-    dtype
-        Dtype of the rows returned by `take`.
-    """
+    """Rows of an array on disk that has the shape of the result; `take` returns them with `dtype`."""
 
     def __init__(self, points: Points, array: DiskArray, dtype: np.dtype[Any]) -> None:
         self.dtype, self._array, self.core = dtype, array, array.handle.core
@@ -238,19 +208,9 @@ class _Staged(Rows):
     """
     Rows of an array on disk that arrive in another order, sorted in a scratch file.
 
-    Each `put` would write single rows all over the result. Instead, rows are appended to their stretch
-    of the result, in order of arrival; at the end each stretch is written in one operation.
-
-    Parameters
-    ----------
-    rows
-        Result.
-    place
-        Array that is read.
-    kept
-        List; its number of indices is the number of rows that will be put.
-    most
-        Number of rows of a stretch.
+    Each `put` would write single rows all over the result. Instead, rows are appended to their
+    stretch of the result (at most `most` rows), in order of arrival; at the end each stretch is
+    written in one operation. `kept` has as many indices as rows will be put.
     """
 
     def __init__(self, rows: Rows, place: Place, kept: StoredList, most: int) -> None:
@@ -302,25 +262,9 @@ def values_of(
     """
     Return a function that returns the values of some indices of a range.
 
-    Parameters
-    ----------
-    values
-        Values of all indices.
-    place
-        Array that is written.
-    division
-        Division of the list.
-    most
-        Number of rows that fit memory.
-    accesses
-        Number of parts in which values will be taken: if there are many, values on disk are sorted
-        first.
-
-    Returns
-    -------
-    callable
-        Function of the number of a range, the start and end of some of its indices, and their
-        positions.
+    Its arguments are the number of the range, the start and end of the indices, and their
+    positions. If values on disk are taken in many `accesses`, they are sorted first, `most` rows in
+    memory.
     """
     if values.core is None or accesses <= _FEW or not place.row:
         return lambda number, begin, end, positions: values.take(positions)
@@ -346,16 +290,7 @@ def rows_of(points: Points, data: NDArray[Any] | DiskArray, dtype: np.dtype[Any]
 
 @dataclass(frozen=True)
 class Place:
-    """
-    The elements of an array for numbers along the indexed axes.
-
-    Parameters
-    ----------
-    array
-        The array.
-    points
-        Selection with the indexed axes, and the ranges of the others.
-    """
+    """The elements of an array for numbers along the indexed axes of `points`."""
 
     array: DiskArray
     points: Points
@@ -393,18 +328,10 @@ class Place:
 
     def fill(self, low: int, high: int, told: NDArray[np.int64], value: Any, stretch: int) -> None:
         """
-        Write a value to the rows from `low` to `high` whose numbers are not in `told`.
+        Write a scalar to the rows from `low` to `high` whose numbers are not in `told`.
 
-        Parameters
-        ----------
-        low, high
-            Number of the first row, and the end.
-        told
-            Numbers of rows, ascending; may be outside, and may occur several times.
-        value
-            Scalar, cast to the dtype of the array.
-        stretch
-            Number of rows that are checked and written at a time.
+        `told` is ascending; numbers may be outside, and may occur several times. `stretch` rows are
+        checked and written at a time.
         """
         one = np.empty((1,) * (1 + len(self.shape)), self.array.dtype)
         one[...] = value
@@ -469,14 +396,8 @@ class CombinedPoints:
     """
     Points with each element listed once, and the position of each value in that list.
 
-    Parameters
-    ----------
-    core
-        Core array of the layout for which it is created.
-    axes, rest
-        Indexed axes, and ranges of the others.
-    flat
-        Numbers of the elements along `axes`, in C order, in the order of the values.
+    `flat` has the numbers of the elements along `axes`, in C order, in the order of the values.
+    `core` is the array of the layout for which the points are created.
     """
 
     def __init__(
@@ -513,14 +434,7 @@ class HeldRange:
     """
     All elements of a range, in memory while their values arrive in steps.
 
-    Parameters
-    ----------
-    place
-        The array.
-    low, high
-        Range of numbers.
-    reads
-        True if the elements are read: for a `gather`, or to be combined with values.
+    With `reads` they are read: for a `gather`, or to be combined with values.
     """
 
     def __init__(self, place: Place, low: int, high: int, *, reads: bool) -> None:
@@ -579,12 +493,8 @@ def stored(array: DiskArray, points: Points, held: Held) -> StoredList:
     """
     Return the list of a key in a scratch file.
 
-    Raises
-    ------
-    SectionError
-        An index is out of range.
-    UsageError
-        The list changed in the meantime (``bad-index``).
+    Raise `SectionError` if an index is out of range, `UsageError` (``bad-index``) if the list has
+    changed in the meantime.
     """
     kept = StoredList(array.path, points.number, elements_of(points))
     each = 4 * INDEX * max(len(points.lists), 1)
@@ -624,12 +534,7 @@ class Parts:
     """
     An index list that does not fit memory, prepared for reads and writes by one process.
 
-    Parameters
-    ----------
-    points
-        Selected elements; its lists are not used.
-    kept
-        List of indices.
+    The lists of `points` are not used.
     """
 
     def __init__(self, points: Points, kept: StoredList) -> None:

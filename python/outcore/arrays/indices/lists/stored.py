@@ -77,24 +77,10 @@ _FINER = 64
 
 def slabs_of(points: Points, most: int) -> Iterator[List]:
     """
-    Yield numbers of the selected elements along the indexed axes, in C order, one part at a time.
+    Yield numbers of the selected elements along the indexed axes, at most `most` at a time.
 
-    Parameters
-    ----------
-    points
-        Normal form of a key.
-    most
-        Number of points of a part; at least 1.
-
-    Yields
-    ------
-    numpy.ndarray
-        Array of int64, in the order of the points, none out of range.
-
-    Raises
-    ------
-    SectionError
-        An index is out of range.
+    They count in C order, are in the order of the points, and none is out of range
+    (`SectionError`).
     """
     if points.mask is not None:
         flat = points.mask.listed()
@@ -110,16 +96,9 @@ def slabs_of(points: Points, most: int) -> Iterator[List]:
 
 class StoredList:
     """
-    Numbers of elements in the order of a list, in a scratch file.
+    Numbers of elements (all smaller than `elements`) in the order of a list, in a scratch file.
 
-    Parameters
-    ----------
-    near
-        Path of the array: see `outcore.formats.scratch.scratch_folder`.
-    number
-        Number of indices of the list.
-    elements
-        Number of elements: indices are smaller.
+    `near` is the path of the array: see `outcore.formats.scratch.scratch_folder`.
     """
 
     def __init__(self, near: str, number: int, elements: int) -> None:
@@ -138,11 +117,8 @@ class StoredList:
         """
         Write the list.
 
-        Raises
-        ------
-        ValueError
-            There are more or fewer indices than declared, or one is out of range, because the source
-            has changed in the meantime.
+        Raise `ValueError` if there are more or fewer indices than declared, or if one is out of
+        range, because the source has changed in the meantime.
         """
         for slab in slabs:
             end = self._filled + slab.size
@@ -205,18 +181,11 @@ def unit_of(points: Points, layout: Chunked | Strided) -> int:
 
 @dataclass(frozen=True)
 class Bins:
-    """
-    Adjacent stretches of elements.
+    """Adjacent stretches of elements."""
 
-    Parameters
-    ----------
-    edges
-        First element of each bin, and the end of the last.
-    width
-        Number of elements of each bin, if all but the last are equal; else 0.
-    """
-
+    #: First element of each bin, and the end of the last.
     edges: List
+    #: Number of elements of each bin, if all but the last are equal; else 0.
     width: int = 0
 
     @property
@@ -253,21 +222,13 @@ class Bins:
 
 @dataclass(frozen=True)
 class Limits:
-    """
-    Amounts that fit memory at once.
+    """Amounts that fit memory at once."""
 
-    Parameters
-    ----------
-    each
-        For each rank, the number of indices that it may have for one owner.
-    owner
-        Number of indices of all ranks that an owner accepts.
-    widest
-        Number of elements that an owner can keep in memory while their indices arrive in steps.
-    """
-
+    #: For each rank, the number of indices that it may have for one owner.
     each: NDArray[np.int64]
+    #: Number of indices of all ranks that an owner accepts.
     owner: int
+    #: Number of elements that an owner can keep in memory while their indices arrive in steps.
     widest: int
 
     @classmethod
@@ -290,21 +251,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Cuts:
-    """
-    Bins, and the number of indices of each rank in each.
-
-    Parameters
-    ----------
-    bins
-        The bins.
-    counts
-        Array of shape (ranks, bins).
-    unit
-        Number of elements after which a chunk, or a shard, ends.
-    """
+    """Bins, and the number of indices of each rank in each: (ranks, bins)."""
 
     bins: Bins
     counts: NDArray[np.int64]
+    #: Number of elements after which a chunk, or a shard, ends.
     unit: int
 
 
@@ -318,17 +269,9 @@ def find_cuts(
     """
     Count indices in bins, using narrow bins where there are more indices than fit memory.
 
-    Parameters
-    ----------
-    elements, unit
-        Number of elements, and number after which a chunk ends.
-    limits
-        Amounts that fit memory at once.
-    bins
-        Maximum number of bins of the first count.
-    count
-        Function that counts the indices of each rank in bins, (ranks, bins); collective with several
-        ranks.
+    The first count has at most `bins` bins; `unit` is the number of elements after which a chunk
+    ends. `count` returns the indices of each rank in bins, (ranks, bins), and is collective with
+    several ranks.
     """
     found = Bins.equal(elements, unit, max(min(bins, _BINS), 1))
     while True:
@@ -341,19 +284,12 @@ def find_cuts(
 
 @dataclass(frozen=True)
 class Range:
-    """
-    Elements that are read or written by one access.
-
-    Parameters
-    ----------
-    low, high
-        First element, and the end.
-    steps
-        For each step and each rank, the start and end of its indices in this range: (steps, ranks, 2).
-    """
+    """Elements that are read or written by one access."""
 
     low: int
     high: int
+    #: For each step and each rank, the start and end of its indices in this range: (steps, ranks,
+    #: 2).
     steps: NDArray[np.int64]
 
     @property
@@ -367,19 +303,8 @@ def cut_ranges(cuts: Cuts, limits: Limits, owners: int) -> list[list[Range]]:
     """
     Join bins into ranges: for each owner in ascending order, together all elements.
 
-    Parameters
-    ----------
-    cuts
-        Bins, identical on all ranks.
-    limits
-        Amounts that fit memory at once.
-    owners
-        Number of ranks that read and write, each a share with about equally many indices.
-
-    Returns
-    -------
-    list of list of Range
-        Ranges of each owner; empty for an owner without elements.
+    `cuts` are identical on all ranks. Each owner gets a share with about equally many indices, or
+    none.
     """
     edges, counts = cuts.bins.edges, cuts.counts
     sums = counts.sum(axis=0)
@@ -441,16 +366,8 @@ class Division:
     """
     A list divided into ranges: their indices and positions, in a scratch file.
 
-    Parameters
-    ----------
-    stored
-        The list.
-    ranges
-        Ranges in ascending order; together all elements.
-    rank
-        Rank whose counts in `ranges` are those of the list.
-    room
-        Bytes of memory for the division.
+    `ranges` are ascending and together have all elements. `rank` is the one whose counts in them
+    are those of the list. `room` is the memory for the division in bytes.
     """
 
     def __init__(self, stored: StoredList, ranges: Sequence[Range], rank: int, room: int) -> None:
@@ -496,19 +413,9 @@ class Division:
         """
         Collect values in the order of the indices, in a separate scratch file.
 
-        Parameters
-        ----------
-        row
-            Bytes of the value of an index.
-        most
-            Number of values in memory at once.
-        rows_of
-            Function that returns the values of positions `begin` to `end`.
-
-        Returns
-        -------
-        callable
-            Function that reads the values of indices `begin` to `end` of a range into an array.
+        `rows_of` returns the values of positions `begin` to `end`; `row` is the size of a value in
+        bytes, and `most` of them are in memory at once. Return a function that reads the values of
+        indices `begin` to `end` of a range into an array.
         """
         file = self._stored.beside()
         at = file.take(self._stored.number * row)
