@@ -1,9 +1,9 @@
 """
-What a call of a Fourier transform means: transforms along single axes, and what NumPy refuses.
+Arguments of Fourier transforms: a list of transforms along single axes, and NumPy's errors.
 
-Invariants. Transforms are in NumPy's order: from the last axis to the first, and back for real results.
-An operation has the arguments of the function that was called, with nothing left to defaults: an
-interrupted job goes on by them.
+Invariants. Transforms are in NumPy's order: from the last axis to the first, and back for real
+results. An operation has all arguments of the called function, defaults included, because an
+interrupted job is resumed with them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,11 @@ def along_one(
     forward: bool = True,
     conj: bool = False,
 ) -> DiskArray:
-    """A transform along one axis, as NumPy means it; `conj`: of the conjugate, the other way round."""
+    """
+    Run a transform along one axis.
+
+    With `conj`, transform the conjugate in the opposite direction, as `numpy.fft.hfft` does.
+    """
     along = _axis(name, source, axis)
     there = source.shape[along]
     length = (2 * (there - 1) if kind == "c2r" else there) if n is None else _index(name, "n", n)
@@ -67,7 +71,7 @@ def along_some(
     *,
     forward: bool = True,
 ) -> DiskArray:
-    """Transforms along several axes, in NumPy's order."""
+    """Run transforms along several axes, in NumPy's order."""
     sizes = None if s is None else [-1 if n is None else _index(name, "s", n) for n in s]
     if axes is not None:
         found = [_axis(name, source, axis) for axis in axes]
@@ -114,7 +118,7 @@ def _complete(
     out: Any,
     how: dict[str, Any],
 ) -> DiskArray:
-    """The computation; `again` has the keywords that ask for the same one."""
+    """Check the input and run transforms; `again` has the keywords that repeat the call."""
     dtype = source.dtype.newbyteorder("=")
     real = any(one.kind == "r2c" for one in transforms)
     if dtype.kind not in "biufc" or dtype.char in "gG":
@@ -191,7 +195,7 @@ def _norm(name: str, norm: Any) -> str:
 
 @cache
 def _rate() -> float:
-    """Floating-point operations that a processor does in a second, for predictions."""
+    """Measure the floating-point operations per second of one processor, for predictions."""
     block = np.ones((64, 1024), "c8")
     stages = (Stage("c2c", 1, 1024),)
     transform([block], stages, (0, 0), 1)

@@ -1,11 +1,12 @@
 """
 Fourier transforms with NumPy's names, arguments and meanings, of arrays larger than memory.
 
-Problem. A transform takes part of every element of a line, along every axis in turn.
-Idea. What a call means is a list of transforms along single axes, in NumPy's order; `calls` reads it,
-and `plan` makes passes over disk of it.
+Problem. A transform uses every element of a line, along each of its axes.
+Idea. `calls` makes a list of transforms along single axes from the arguments, in NumPy's order, and
+`plan` makes passes over disk from that list.
 
-References: PASSION, section 4.3.1 (2-D FFT); Bailey, "FFTs in external or hierarchical memory" (1990).
+References: PASSION, section 4.3.1 (2-D FFT); Bailey, "FFTs in external or hierarchical memory"
+(1990).
 """
 
 from __future__ import annotations
@@ -45,50 +46,47 @@ def fft(
     **how: Any,
 ) -> DiskArray:
     """
-    One-dimensional discrete Fourier transform, of an axis of any length.
+    Compute the one-dimensional discrete Fourier transform along an axis of any length.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array; real or complex.
+        Real or complex array.
     n
-        Points: `a` is cropped, or padded with zeros. By default as many as there are.
+        Number of points: `a` is cropped, or padded with zeros. Default: the length of `axis`.
     axis
-        Along which; the last one by default.
+        Axis to transform. Default: the last one.
     norm
-        ``"backward"`` (by default), ``"ortho"`` or ``"forward"``: which direction is divided by `n`, or
-        both by its square root.
-    out
-        Where the result goes: a path, or an open array. By default a temporary array on disk, which
-        goes away with its handle.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        Which direction is divided: ``"forward"`` or ``"backward"`` (the default; the inverse) by
+        `n`, ``"ortho"`` both by the square root of `n`.
+    out, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     DiskArray
-        Complex, open for reading and writing.
+        Complex array, open for reading and writing, with `n` elements along `axis`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis; ``bad-value``: `n` or `norm`; ``bad-dtype``; or `out`
-        does not fit, or is `a`.
+        ``bad-value``: invalid `n` or `norm`. ``bad-dtype``: elements are not numbers of at most
+        double precision. Otherwise see `outcore.compute.jobs.complete`.
     BudgetError
-        Not even some of the square root of a line fits; ``needed`` says what would do.
+        The memory is not sufficient for a few times the square root of a line. ``needed`` is a
+        sufficient budget.
 
     Notes
     -----
-    Memory: a line along `axis`, or some of its square root. A line that fits is read once and written
-    once; one that does not is moved twice (Bailey's four-step transform), or three times if it is longer
-    or shorter than `n`, real with half a result, or in chunks. If its length is a prime, or cannot be
-    divided into two that fit, it is moved about seven times: it is transformed as a convolution of twice
-    its length (Bluestein). Single precision stays single; integers are transformed in double precision.
-    Collective with ``comm=``: ranks share lines.
+    Memory: a line along `axis`, or a few times its square root. A line that fits is read once and
+    written once. A longer one is moved twice (Bailey's four-step transform), or three times if it
+    is longer or shorter than `n`, is real with half a result, or is in chunks. If its length is a
+    prime, or cannot be divided into two that fit, it is moved about seven times: it is transformed
+    as a convolution of twice its length (Bluestein). Single precision stays single; integers are
+    transformed in double precision. Collective with ``comm=``: ranks share lines.
 
-    Bailey, "FFTs in external or hierarchical memory", J. Supercomputing 4 (1990). Bluestein, "A linear
-    filtering approach to the computation of discrete Fourier transform", IEEE Trans. Audio
+    Bailey, "FFTs in external or hierarchical memory", J. Supercomputing 4 (1990). Bluestein, "A
+    linear filtering approach to the computation of discrete Fourier transform", IEEE Trans. Audio
     Electroacoustics 18 (1970).
 
     Examples
@@ -113,17 +111,17 @@ def ifft(
     **how: Any,
 ) -> DiskArray:
     """
-    Inverse of `fft`.
+    Compute the inverse of `fft`.
 
     Parameters
     ----------
     a, n, axis, norm, out, how
-        As for `fft`.
+        See `fft`.
 
     Returns
     -------
     DiskArray
-        Complex, with `n` elements along `axis`.
+        Complex array with `n` elements along `axis`.
 
     See Also
     --------
@@ -151,17 +149,17 @@ def rfft(
     **how: Any,
 ) -> DiskArray:
     """
-    Fourier transform of real input: the half of the spectrum that says all.
+    Compute the Fourier transform of real input: half of the spectrum, which determines the rest.
 
     Parameters
     ----------
     a, n, axis, norm, out, how
-        As for `fft`. `a` is real.
+        See `fft`. `a` is real.
 
     Returns
     -------
     DiskArray
-        Complex, with ``n // 2 + 1`` elements along `axis`.
+        Complex array with ``n // 2 + 1`` elements along `axis`.
 
     See Also
     --------
@@ -188,18 +186,18 @@ def irfft(
     **how: Any,
 ) -> DiskArray:
     """
-    Inverse of `rfft`.
+    Compute the inverse of `rfft`.
 
     Parameters
     ----------
     a, n, axis, norm, out, how
-        As for `fft`. `n` are points of the result, of which ``n // 2 + 1`` elements of
-        `a` count; by default 2 (m - 1) for m elements.
+        See `fft`. `n` is the number of points of the result, for which ``n // 2 + 1`` elements of
+        `a` are used. Default: 2 (m - 1) for m elements.
 
     Returns
     -------
     DiskArray
-        Real, with `n` elements along `axis`.
+        Real array with `n` elements along `axis`.
 
     See Also
     --------
@@ -227,18 +225,18 @@ def hfft(
     **how: Any,
 ) -> DiskArray:
     """
-    Fourier transform of a signal with Hermitian symmetry, of which `a` is one half.
+    Compute the Fourier transform of a signal with Hermitian symmetry, of which `a` is one half.
 
     Parameters
     ----------
     a, n, axis, norm, out, how
-        As for `fft`. `n` are points of the result, of which ``n // 2 + 1`` elements of
-        `a` count; by default 2 (m - 1) for m elements.
+        See `fft`. `n` is the number of points of the result, for which ``n // 2 + 1`` elements of
+        `a` are used. Default: 2 (m - 1) for m elements.
 
     Returns
     -------
     DiskArray
-        Real, with `n` elements along `axis`.
+        Real array with `n` elements along `axis`.
 
     See Also
     --------
@@ -265,17 +263,17 @@ def ihfft(
     **how: Any,
 ) -> DiskArray:
     """
-    Inverse of `hfft`.
+    Compute the inverse of `hfft`.
 
     Parameters
     ----------
     a, n, axis, norm, out, how
-        As for `fft`. `a` is real.
+        See `fft`. `a` is real.
 
     Returns
     -------
     DiskArray
-        Complex, with ``n // 2 + 1`` elements along `axis`.
+        Complex array with ``n // 2 + 1`` elements along `axis`.
 
     See Also
     --------
@@ -302,50 +300,47 @@ def fft2(
     **how: Any,
 ) -> DiskArray:
     """
-    Two-dimensional discrete Fourier transform.
+    Compute the two-dimensional discrete Fourier transform.
 
     Parameters
     ----------
     a
-        A path, an open array, or a NumPy array; real or complex.
+        Real or complex array.
     s
-        Points along each of the axes (-1: as many as `a` has; None: as without `s`): `a` is cropped, or
-        padded with zeros. By default as it is.
+        Number of points along each of the axes: `a` is cropped, or padded with zeros. -1: the
+        length of the axis; None: as without `s`. Default: the lengths of `axes`.
     axes
-        Along which; the last two by default.
+        Axes to transform. Default: the last two.
     norm
-        ``"backward"`` (by default), ``"ortho"`` or ``"forward"``: which direction is divided by the
-        number of points, or both by its square root.
-    out
-        Where the result goes: a path, or an open array. By default a temporary array on disk, which
-        goes away with its handle.
-    how
-        ``memory``, ``progress``, ``resume``, ``overwrite``, ``explain`` and options of the new array;
-        see `outcore.compute.jobs.complete`.
+        Which direction is divided: ``"forward"`` or ``"backward"`` (the default; the inverse) by
+        the number of points, ``"ortho"`` both by its square root.
+    out, how
+        See `outcore.compute.jobs.complete`.
 
     Returns
     -------
     DiskArray
-        Complex, open for reading and writing.
+        Complex array, open for reading and writing, with `s` elements along `axes`.
 
     Raises
     ------
     UsageError
-        ``bad-axis``: there is no such axis; ``bad-value``: `s` or `norm`; ``bad-dtype``; or `out`
-        does not fit, or is `a`.
+        ``bad-value``: invalid `s` or `norm`. ``bad-dtype``: elements are not numbers of at most
+        double precision. Otherwise see `outcore.compute.jobs.complete`.
     BudgetError
-        Not even some of the square root of a line fits; ``needed`` says what would do.
+        The memory is not sufficient for a few times the square root of a line. ``needed`` is a
+        sufficient budget.
 
     Notes
     -----
     Memory: a line along each of the axes. Axes whose lines fit together are one pass, in which
-    everything is read once and written once; there are two passes for a matrix that does not fit. Where
-    its columns would be short runs on the disk, they are divided into two parts, one for each pass
-    (Bailey's four-step transform), which changes the last bits of the result. Single precision stays
-    single; integers are transformed in double precision. Collective with ``comm=``: ranks share lines.
+    everything is read once and written once; a matrix that does not fit needs two passes. If its
+    columns are short runs on the disk, they are divided into two parts, one for each pass (Bailey's
+    four-step transform), which changes the last bits of the result. Single precision stays single;
+    integers are transformed in double precision. Collective with ``comm=``: ranks share lines.
 
-    PASSION, section 4.3.1, whose transform, transpose, transform are two passes here; Bailey, "FFTs in
-    external or hierarchical memory", J. Supercomputing 4 (1990).
+    PASSION, section 4.3.1, whose transform, transpose, transform are two passes here; Bailey, "FFTs
+    in external or hierarchical memory", J. Supercomputing 4 (1990).
 
     Examples
     --------
@@ -370,17 +365,17 @@ def ifft2(
     **how: Any,
 ) -> DiskArray:
     """
-    Inverse of `fft2`.
+    Compute the inverse of `fft2`.
 
     Parameters
     ----------
     a, s, axes, norm, out, how
-        As for `fft2`.
+        See `fft2`.
 
     Returns
     -------
     DiskArray
-        Complex, with `s` elements along `axes`.
+        Complex array with `s` elements along `axes`.
 
     See Also
     --------
@@ -408,17 +403,19 @@ def rfft2(
     **how: Any,
 ) -> DiskArray:
     """
-    Two-dimensional transform of real input: half of the spectrum along the last of the axes.
+    Compute the two-dimensional transform of real input: half of the spectrum along the last of the
+    axes.
 
     Parameters
     ----------
     a, s, axes, norm, out, how
-        As for `fft2`. `a` is real; the last one of the axes is halved.
+        See `fft2`. `a` is real; the result has half of the last of the axes.
 
     Returns
     -------
     DiskArray
-        Complex, with `s` elements along `axes`, and ``s[-1] // 2 + 1`` along the last one of them.
+        Complex array with `s` elements along `axes`, except ``s[-1] // 2 + 1`` along the last of
+        them.
 
     See Also
     --------
@@ -445,18 +442,18 @@ def irfft2(
     **how: Any,
 ) -> DiskArray:
     """
-    Inverse of `rfft2`.
+    Compute the inverse of `rfft2`.
 
     Parameters
     ----------
     a, s, axes, norm, out, how
-        As for `fft2`. `s` are points of the result: of the last axis, ``s[-1] // 2 + 1``
-        elements of `a` count, and by default 2 (m - 1) for m elements.
+        See `fft2`. `s` has the numbers of points of the result; along the last axis, ``s[-1] // 2 +
+        1`` elements of `a` are used. Default for that axis: 2 (m - 1) for m elements.
 
     Returns
     -------
     DiskArray
-        Real, with `s` elements along `axes`.
+        Real array with `s` elements along `axes`.
 
     See Also
     --------
@@ -484,17 +481,17 @@ def fftn(
     **how: Any,
 ) -> DiskArray:
     """
-    n-dimensional discrete Fourier transform.
+    Compute the n-dimensional discrete Fourier transform.
 
     Parameters
     ----------
     a, s, axes, norm, out, how
-        As for `fft2`. `axes` are all, or the last ``len(s)`` if `s` is given.
+        See `fft2`. Default of `axes`: all, or the last ``len(s)`` if `s` is given.
 
     Returns
     -------
     DiskArray
-        Complex, with `s` elements along `axes`.
+        Complex array with `s` elements along `axes`.
 
     See Also
     --------
@@ -523,17 +520,17 @@ def ifftn(
     **how: Any,
 ) -> DiskArray:
     """
-    Inverse of `fftn`.
+    Compute the inverse of `fftn`.
 
     Parameters
     ----------
     a, s, axes, norm, out, how
-        As for `fftn`.
+        See `fftn`.
 
     Returns
     -------
     DiskArray
-        Complex, with `s` elements along `axes`.
+        Complex array with `s` elements along `axes`.
 
     See Also
     --------
@@ -561,17 +558,19 @@ def rfftn(
     **how: Any,
 ) -> DiskArray:
     """
-    n-dimensional transform of real input: half of the spectrum along the last of the axes.
+    Compute the n-dimensional transform of real input: half of the spectrum along the last of the
+    axes.
 
     Parameters
     ----------
     a, s, axes, norm, out, how
-        As for `fftn`. `a` is real; the last one of the axes is halved.
+        See `fftn`. `a` is real; the result has half of the last of the axes.
 
     Returns
     -------
     DiskArray
-        Complex, with `s` elements along `axes`, and ``s[-1] // 2 + 1`` along the last one of them.
+        Complex array with `s` elements along `axes`, except ``s[-1] // 2 + 1`` along the last of
+        them.
 
     See Also
     --------
@@ -598,18 +597,18 @@ def irfftn(
     **how: Any,
 ) -> DiskArray:
     """
-    Inverse of `rfftn`.
+    Compute the inverse of `rfftn`.
 
     Parameters
     ----------
     a, s, axes, norm, out, how
-        As for `fftn`. `s` are points of the result: of the last axis, ``s[-1] // 2 + 1``
-        elements of `a` count, and by default 2 (m - 1) for m elements.
+        See `fftn`. `s` has the numbers of points of the result; along the last axis, ``s[-1] // 2 +
+        1`` elements of `a` are used. Default for that axis: 2 (m - 1) for m elements.
 
     Returns
     -------
     DiskArray
-        Real, with `s` elements along `axes`.
+        Real array with `s` elements along `axes`.
 
     See Also
     --------

@@ -1,7 +1,7 @@
 """
-Half of a Hermitian axis, where a pass reads all of it.
+Half of a Hermitian axis, for a pass that reads the whole axis.
 
-Idea. What is there is loaded as it is; the kernel (``mirror``) turns the rest round.
+Idea. The half is loaded as it is stored; the kernel (``mirror``) makes the rest of it.
 """
 
 from __future__ import annotations
@@ -18,26 +18,17 @@ __all__ = ["Half"]
 
 @dataclass
 class Half(Plain):
-    """
-    An array with half of a Hermitian axis, read as all of it.
-
-    Parameters
-    ----------
-    axis
-        The axis.
-    whole_length
-        Of all of it.
-    """
+    """Array that stores half of a Hermitian axis, read as the whole axis of `whole_length` elements."""
 
     axis: int = 0
     whole_length: int = 0
 
     def load(self, ends: Ends, origin: Sequence[int], extents: Sequence[int]) -> list[Load]:
-        """What is in the half, as it is there: the kernel turns the rest round."""
+        """Return loads of the stored half; the kernel mirrors it."""
         low, there = origin[self.axis], self.lengths[self.axis]
         high = low + extents[self.axis]
         middle, first, last = mirrored(self.whole_length, low, high)
-        # The section of the half, and where in the block it begins.
+        # Sections of the half, each with its first index in the block.
         parts = (
             ((low, min(middle, there)), low),
             ((first, min(last, there)), first - middle + low),

@@ -1,16 +1,16 @@
 """
-One-dimensional transforms of blocks in memory, and what goes between them.
+One-dimensional transforms of blocks in memory, and the operations between them.
 
-Idea. A block goes through operations in order. Complex transforms are done where the block is; what
-changes its dtype or the length of an axis goes into the next block of the step. SciPy transforms
-several lines at once, on all processors, and in place; NumPy does without SciPy.
+Idea. A block passes through stages in order. Complex transforms are done in place; a stage that
+changes the dtype or the length of an axis writes into the next block of the step. With SciPy,
+several lines are transformed together, on all processors and in place; without it, NumPy is used.
 
-Invariants. No operation takes memory of its own beyond what `scratch` says. Which lines are transformed
-together changes no bit of any of them. Angles of factors are reduced as exact integers.
+Invariants. A stage allocates no more memory than `scratch` returns. Which lines are transformed
+together changes no bit of the result. Angles of factors are reduced as exact integers.
 
 References: twiddle factors of the four-step transform: Bailey, "FFTs in external or hierarchical
-memory", J. Supercomputing 4 (1990); chirps: Bluestein, "A linear filtering approach to the computation
-of discrete Fourier transform", IEEE Trans. Audio Electroacoustics 18 (1970).
+memory", J. Supercomputing 4 (1990); chirps: Bluestein, "A linear filtering approach to the
+computation of discrete Fourier transform", IEEE Trans. Audio Electroacoustics 18 (1970).
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from numpy.typing import NDArray
 
 __all__ = ["Stage", "mirrored", "scratch", "transform"]
 
-# Lines of so many elements that SciPy transforms together: the widest vectors of its builds.
+# Lines that SciPy transforms together, for each item size: the widest vectors of its builds.
 _LANES = {8: 8, 16: 4}
-# Elements that are transformed at once where that takes memory.
+# Elements that are transformed together where that needs memory.
 _BATCH = 1 << 14
-# Bytes up to which one thread does all lines.
+# Largest block, in bytes, of which one thread transforms all lines.
 _ALONE = 1 << 20
-# Elements of a Hermitian axis that are turned round at once.
+# Elements of a Hermitian axis that are reversed together.
 _FEW = 1 << 12
 # Columns of a tile that have a common twiddle factor for each row.
 _TWIDDLED = 32
-# Rows of a tile for which these factors are made at once; those of chirps.
+# Rows of a tile for which these factors are made together; the same for chirps.
 _ROWS, _CHIRPED = 64, 32
 
 Part = tuple[slice, ...]
@@ -49,25 +49,16 @@ class Stage:
     """
     One operation on a block.
 
-    Parameters
-    ----------
-    kind
-        ``c2c``, ``conj``, ``zero``, ``mirror``, ``twiddle``, ``chirp``, ``filter``, ``product``: in
-        place. ``cast``, ``r2c``, ``c2r``, ``real``: from one block to the next.
-    axis
-        Along which; ``chirp``, ``filter``: the axis of the rows of a line.
-    length
-        Of the transform; ``zero``: from which index of the array on; ``twiddle``: of the transform that
-        is divided; ``mirror``: of the whole axis; ``chirp``, ``filter``: of the line.
-    forward, norm
-        As for `numpy.fft`.
-    other
-        ``twiddle``: the axis of the second part; ``mirror``: how much of the axis there is; ``chirp``,
-        ``filter``: the axis within a row.
-    row
-        ``chirp``, ``filter``: elements of a row.
-    count
-        ``chirp``: elements of the line that count, the rest is 0; ``filter``: elements of the result.
+    In place: ``c2c``, ``conj``, ``zero``, ``mirror``, ``twiddle``, ``chirp``, ``filter``,
+    ``product``. From one block to the next: ``cast``, ``r2c``, ``c2r``, ``real``.
+
+    `axis` is the axis of the operation; for ``chirp`` and ``filter``, the axis that counts the rows
+    of a line. `length` is the transform's length; ``zero``: first index of the array that becomes
+    0; ``twiddle``: length of the divided transform; ``mirror``: of the whole axis; ``chirp``,
+    ``filter``: of the line. `other` is for ``twiddle`` the axis of the second part, for ``mirror``
+    the stored elements of the axis, for ``chirp`` and ``filter`` the axis within a row. For these
+    two, `row` is the number of elements of a row, and `count` the elements of the line (the rest is
+    0) or of the result.
     """
 
     kind: str
@@ -81,20 +72,7 @@ class Stage:
 
 
 def scratch(stage: Stage, lines: int, itemsize: int, cores: int) -> int:
-    """
-    Bytes that an operation takes beside its blocks.
-
-    Parameters
-    ----------
-    stage
-        The operation.
-    lines
-        How many lines are transformed.
-    itemsize
-        Of a complex element.
-    cores
-        Processors that take part.
-    """
+    """Return the bytes that a stage needs in addition to its blocks; `itemsize` is complex."""
     n = stage.length
     if stage.kind == "twiddle":
         return 64 * _TWIDDLED * _ROWS
@@ -105,8 +83,8 @@ def scratch(stage: Stage, lines: int, itemsize: int, cores: int) -> int:
     if stage.kind not in ("c2c", "r2c", "c2r", "product"):
         return 0
     lanes = min(lines, _LANES[itemsize] * cores) or 1
-    # Tables, and a copy of each line under way; three to four times as long if the length has a large
-    # prime factor (Bluestein).
+    # Tables, and a copy of each line in progress; three to four times as long if the length has a
+    # large prime factor (Bluestein).
     held = (2 + lanes) * (n if _is_smooth(n) else 4 * n)
     if stage.kind in ("r2c", "c2r") or _library() is None:
         held += min(max(_BATCH, n), n * lines)
@@ -115,7 +93,7 @@ def scratch(stage: Stage, lines: int, itemsize: int, cores: int) -> int:
 
 @cache
 def _is_smooth(n: int) -> bool:
-    """Whether no prime factor of `n` is so large that the length is transformed as another one."""
+    """Return whether all prime factors of `n` are small enough to transform the length itself."""
     rest, p = n, 2
     while p * p <= rest:
         while rest % p == 0:
@@ -136,19 +114,11 @@ def transform(
     blocks: Sequence[NDArray[Any]], stages: Sequence[Stage], starts: Sequence[int], cores: int
 ) -> None:
     """
-    The kernel.
+    Run stages on the blocks of a step.
 
-    Parameters
-    ----------
-    blocks
-        Of the step: what was loaded first, what is stored last; the rest between them. After these, the
-        factor of a ``product``.
-    stages
-        What is done.
-    starts
-        Per axis, where the first block begins in the array.
-    cores
-        Processors that take part.
+    The first block was loaded and the last one will be stored; results of stages are in the blocks
+    between them. The factor of a ``product`` is an additional last block. `starts` has the index of
+    the first block's begin along each axis of the array.
     """
     left = list(blocks)
     x = left.pop(0)
@@ -202,7 +172,7 @@ def _in_place(x: NDArray[Any], stage: Stage, cores: int) -> None:
 
 
 def _between(x: NDArray[Any], y: NDArray[Any], stage: Stage, cores: int) -> None:
-    """From real to complex, or back."""
+    """Transform from real to complex elements, or back."""
     library, axis = _library(), stage.axis
     name = "rfft" if stage.kind == "r2c" else "irfft"
     call = getattr(library or np.fft, name)
@@ -216,14 +186,14 @@ def _between(x: NDArray[Any], y: NDArray[Any], stage: Stage, cores: int) -> None
 
         return of
 
-    # Of all threads together, no more is under way than a batch.
+    # All threads together copy no more than a batch at a time.
     cores = min(cores, _BATCH // max(longer[axis], 1)) if max(x.nbytes, y.nbytes) > _ALONE else 1
     slabs = list(_slabs(longer, axis, cores))
     _side_by_side(lines(_BATCH // len(slabs)), slabs)
 
 
 def _slabs(shape: tuple[int, ...], axis: int, most: int) -> Iterator[Part]:
-    """At most so many slabs of whole lines, about equal, for a thread each."""
+    """Yield at most `most` slabs of whole lines, of about equal size, one for each thread."""
     others = [n if d != axis else 1 for d, n in enumerate(shape)]
     longest = max(range(len(shape)), key=others.__getitem__)
     number = max(min(most, others[longest]), 1)
@@ -237,10 +207,10 @@ def _slabs(shape: tuple[int, ...], axis: int, most: int) -> Iterator[Part]:
 
 def _side_by_side(work: Callable[[Part], None], slabs: Sequence[Part]) -> None:
     """
-    Work on each slab in a thread.
+    Run `work` on each slab in its own thread.
 
-    SciPy could do so (``workers=``). But its threads stay, and end before each fork of the process from
-    then on: one that is just about to sleep misses that, and the fork never returns.
+    SciPy's own threads (``workers=``) stay alive, and a later fork of the process ends them first:
+    a thread that is about to sleep at that moment misses the signal, and the fork never returns.
     """
     if len(slabs) == 1:
         work(slabs[0])
@@ -251,14 +221,14 @@ def _side_by_side(work: Callable[[Part], None], slabs: Sequence[Part]) -> None:
 
 
 def _parts(shape: tuple[int, ...], axis: int, batch: int = _BATCH) -> Iterator[Part]:
-    """Parts of whole lines, with few elements each."""
+    """Yield parts of whole lines with at most `batch` elements, if one line has no more."""
     todo = [tuple((0, n) for n in shape)] if math.prod(shape) else []
     while todo:
         box = todo.pop()
         sizes = [high - low for low, high in box]
         longest = max(range(len(box)), key=lambda k: sizes[k] if k != axis else 0)
         if math.prod(sizes) <= batch or longest == axis or sizes[longest] == 1:
-            # Along the transformed axis whatever is there: its length changes.
+            # The transformed axis is whole, since its length changes.
             yield tuple(slice(*ends) if k != axis else slice(None) for k, ends in enumerate(box))
             continue
         low, high = box[longest]
@@ -269,33 +239,24 @@ def _parts(shape: tuple[int, ...], axis: int, batch: int = _BATCH) -> Iterator[P
 
 def mirrored(length: int, low: int, high: int) -> tuple[int, int, int]:
     """
-    Where the Hermitian half of an axis has what belongs to a part of the whole axis.
+    Return how a Hermitian half stores the part ``low:high`` of a whole axis of `length` elements.
 
-    Parameters
-    ----------
-    length
-        Of the whole axis.
-    low, high
-        The part.
-
-    Returns
-    -------
-    tuple of int
-        First index of the part that is in the other half, and the section of the half that it mirrors.
+    The result is the first index of the part that is not stored, and the section of the half that
+    it mirrors.
     """
     middle = min(max(length // 2 + 1, low), high)
     return middle, length - high + 1, length - middle + 1
 
 
 def _mirror(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
-    """Complete a Hermitian axis; the mirrored part was loaded as it is in the half."""
+    """Complete a Hermitian axis; the mirrored part was loaded in the order of the half."""
     line, low = np.moveaxis(x, stage.axis, 0), starts[stage.axis]
     middle, first, _ = mirrored(stage.length, low, low + len(line))
     direct, other = line[: middle - low], line[middle - low :]
     direct[max(stage.other - low, 0) :] = 0
     other[max(stage.other - first, 0) :] = 0
     np.conjugate(other, out=other)
-    # From both ends, a few at a time: no copy of it all.
+    # From both ends, a few at a time, to avoid a copy of the whole axis.
     count = len(other)
     few = max(_FEW // max(math.prod(other.shape[1:]), 1), 1)
     for k in range(0, count // 2, few):
@@ -311,11 +272,11 @@ def _twiddle(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
     n, first = stage.length, starts[stage.other]
     tile = np.moveaxis(x, (stage.axis, stage.other), (-2, -1))
     rows, columns = tile.shape[-2:]
-    # Where rows are many, some of them at a time: the tables stay small.
+    # A limited number of rows at a time keeps the tables small.
     for low in range(0, rows, _ROWS):
         k = np.arange(low, min(low + _ROWS, rows))
         part = tile[..., low : low + _ROWS, :]
-        # Columns in groups: each factor is that of its group times that of its place in the group.
+        # A factor is the product of a factor for its group of columns and one for its place in it.
         small = _roots(k[:, None] * np.arange(min(_TWIDDLED, columns)), n, stage.forward, x.dtype)
         for j in range(0, columns, _TWIDDLED):
             group = part[..., j : j + _TWIDDLED]
@@ -326,14 +287,14 @@ def _twiddle(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
 def _roots(
     exponents: NDArray[np.int64], n: int, forward: bool, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """Powers of the primitive n-th root of unity; exponents are exact integers."""
+    """Return powers of the primitive n-th root of unity; exponents are exact integers."""
     angles = (exponents % n) * ((-2 if forward else 2) * math.pi / n)
     roots: NDArray[Any] = np.exp(1j * angles).astype(dtype, copy=False)
     return roots
 
 
 def _chirp(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
-    """Multiply element `j` of a line with ``exp(-pi i j^2 / n)``; what is beyond its end is 0."""
+    """Multiply element `j` of a line with ``exp(-pi i j^2 / n)``, and set elements past its end to 0."""
     factor = _factor(stage)
     for part, first, indices in _pieces(x, stage, starts):
         beyond = indices >= stage.count
@@ -348,9 +309,9 @@ def _chirp(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
 
 def _filter(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
     """
-    What a line is convolved with: ``exp(pi i d^2 / n)`` at distance `d`, in either direction.
+    Fill a line with the factor of the convolution: ``exp(pi i d^2 / n)`` at distance `d` both ways.
 
-    Distances to elements before are at the end, as in any circular convolution.
+    Negative distances are at the end, as in any circular convolution.
     """
     n, points = stage.length, x.shape[stage.axis] * stage.row
     for part, first, indices in _pieces(x, stage, starts):
@@ -366,7 +327,7 @@ def _filter(x: NDArray[Any], stage: Stage, starts: Sequence[int]) -> None:
 def _pieces(
     x: NDArray[Any], stage: Stage, starts: Sequence[int]
 ) -> Iterator[tuple[NDArray[Any], list[int], NDArray[np.int64]]]:
-    """Parts of a block; the indices in the line of the first column of each, and of all elements."""
+    """Yield parts of a block, with the line indices of their first column and of all elements."""
     tile = np.moveaxis(x, (stage.axis, stage.other), (-2, -1))
     rows, columns = tile.shape[-2:]
     origin = starts[stage.axis] * stage.row + starts[stage.other]
@@ -379,7 +340,7 @@ def _pieces(
 
 
 def _squares(first: Sequence[int], count: int, step: int, n: int) -> NDArray[np.int64]:
-    """``(k + step * d) ** 2`` modulo `2 n`, for `k` of `first` and `d` below `count`; none overflows."""
+    """Return ``(k + step * d) ** 2`` modulo `2 n`, for `k` of `first` and `d` below `count`, exactly."""
     base = np.array([k * k % (2 * n) for k in first])[:, None]
     twice = np.array([2 * k * step % (2 * n) for k in first])[:, None]
     d = np.arange(count)
@@ -388,7 +349,7 @@ def _squares(first: Sequence[int], count: int, step: int, n: int) -> NDArray[np.
 
 
 def _factor(stage: Stage) -> float:
-    """What `norm` divides the result by."""
+    """Return the factor of the norm."""
     if stage.norm == "ortho":
         return 1 / math.sqrt(stage.length)
     return 1.0 if (stage.norm == "backward") == stage.forward else 1 / stage.length

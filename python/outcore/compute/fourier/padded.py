@@ -1,23 +1,23 @@
 """
 Lines whose length cannot be divided: a transform as a convolution of another length.
 
-Problem. A line that does not fit in memory is transformed as a matrix of N1 rows and N2 columns; a prime
-length, or one with a large prime factor, has no such matrix that would fit.
+Problem. A line that does not fit in memory is transformed as a matrix of N1 rows and N2 columns. A
+prime length, or one with a large prime factor, has no such matrix that fits.
 Idea. Bluestein's: since ``2 j k = j^2 + k^2 - (k - j)^2``, a transform of length n is a convolution
-with a chirp, between two products with chirps. Convolutions may be longer than they have to: this one
-has a length N1 N2 whose factors are small. Its three passes are columns forward (with the chirp
-before), rows forward, times the transform of the other chirp, and back, and columns back (with the
-chirp after). Since the product is element by element, nobody has to put frequencies in order between
-the passes: what the second one makes is where the third one wants it. The rows are counted in the
-order of the line, so it is read and written where it is, as rows of which the last one is not whole.
-The chirp that it is convolved with is made by a kernel: its columns are transformed once, its rows
-beside those of the lines.
+with a chirp, between two products with chirps. A convolution may be longer than necessary; this one
+has a length N1 N2 with small factors. It has three passes: columns forward (after the product with
+the chirp); rows forward, times the transform of the other chirp, and back; columns back (before the
+product with the chirp). Since the product is element by element, frequencies need no reordering
+between the passes: the third pass reads what the second one wrote, in the same order. Rows are
+counted in the order of the line, so it is read and written in place, as rows of which the last one
+is incomplete. A kernel makes the chirp of the convolution: its columns are transformed once, its
+rows together with the rows of the lines.
 
-Invariants. Angles of chirps are reduced as integers, so that long lines lose no digits.
+Invariants. Angles of chirps are reduced as integers, so long lines lose no digits.
 
-References: Bluestein, "A linear filtering approach to the computation of discrete Fourier transform",
-IEEE Trans. Audio Electroacoustics 18 (1970); Bailey, "FFTs in external or hierarchical memory", J.
-Supercomputing 4 (1990).
+References: Bluestein, "A linear filtering approach to the computation of discrete Fourier
+transform", IEEE Trans. Audio Electroacoustics 18 (1970); Bailey, "FFTs in external or hierarchical
+memory", J. Supercomputing 4 (1990).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from outcore.compute.jobs import Terms, TooLittle
 __all__ = ["Works", "sizes", "works"]
 
 Shape = tuple[int, ...]
-# How uneven the two parts of a length may be.
+# Largest ratio of the two parts of a length to its square root.
 _UNEVEN = 64
 
 
 class Works(NamedTuple):
-    """What the passes do: over the chirp, then over the lines."""
+    """Work of the passes: one over the chirp, then three over the lines."""
 
     chirp: Transforms
     columns: Transforms
@@ -61,24 +61,11 @@ def works(
     count: int,
 ) -> Works:
     """
-    What is done with the blocks of each pass.
+    Return the work of each pass.
 
-    Parameters
-    ----------
-    line
-        The transform: its length, direction and norm.
-    conj
-        Whether the result is conjugated.
-    dtypes
-        Of what is read, of complex elements, and of the result.
-    parts
-        Rows of a line, and elements of a row.
-    axes
-        The two axes of a line that is divided.
-    made
-        Elements of the result.
-    count
-        Elements of the line that count; others are 0.
+    `parts` are the rows of a line and the elements of a row, along `axes`. `dtypes` are those of
+    the input, of complex elements, and of the result, which has `made` elements. `count` elements
+    of the input count; the others are 0. With `conj`, the result is conjugated.
     """
     (n1, n2), (down, along) = parts, axes
     read, between, written = dtypes
@@ -119,19 +106,10 @@ def sizes(
     line: Stage, conj: bool, dtypes: Sequence[np.dtype[Any]], made: int, terms: Terms
 ) -> Shape:
     """
-    Rows and columns of the longer line, of which one column and one row fit.
+    Return rows and columns of the longer line, such that one column and one row fit.
 
-    Parameters
-    ----------
-    line, conj, dtypes, made
-        As for `works`; as if all of the line were there.
-    terms
-        What it is planned with.
-
-    Raises
-    ------
-    TooLittle
-        With the bytes that would do.
+    Arguments are as for `works`, with the complete line as input. Raises `TooLittle` with a
+    sufficient number of bytes.
     """
     wanted = line.length + made - 1
     itemsize, cores = dtypes[1].itemsize, terms.cores
@@ -146,7 +124,7 @@ def sizes(
         busy = all(one.most(terms.room, cores, busy=True) for one in done)
         most = [one.most(terms.room, cores, busy=busy) for one in done]
         wide, high = min(most[0], most[1], most[3], n2), min(most[2], n1)
-        # The line is read and written in pieces of rows; between the passes are tiles, twice each.
+        # The line is read and written in pieces of rows; tiles between passes are written and read.
         requests = 2 * line.length / wide + 5 * n1 * n2 / (wide * high)
         seconds = terms.disk.seconds(int(requests), 5 * n1 * n2 * itemsize)
         fits.append((not busy, seconds, (n1, n2)))
@@ -156,7 +134,7 @@ def sizes(
 
 
 def _matrices(wanted: int) -> Iterator[Shape]:
-    """Pairs of smooth numbers whose product is as many or a few more."""
+    """Yield pairs of smooth numbers with the smallest products of at least `wanted`."""
     smooth = _smooth((math.isqrt(wanted) + 1) * 2 * _UNEVEN)
     low, high = math.isqrt(wanted) // _UNEVEN, math.isqrt(wanted) * _UNEVEN
     for n1 in smooth[bisect_left(smooth, max(low, 2)) : bisect_left(smooth, max(high, 3))]:
@@ -165,7 +143,7 @@ def _matrices(wanted: int) -> Iterator[Shape]:
 
 @cache
 def _smooth(most: int) -> list[int]:
-    """Numbers without a prime factor above 5: up to twice as many, so that one follows."""
+    """Return the numbers up to `2 * most`, so one above `most` too, whose prime factors are 2, 3, 5."""
     found = [1]
     for p in (2, 3, 5):
         for n in found:  # grows

@@ -1,27 +1,29 @@
 """
 Fourier transforms of arrays larger than memory: from transforms along axes to passes over disk.
 
-Problem. A transform needs whole lines. Lines of one axis are scattered over the lines of another one,
-and one line alone may be larger than memory.
-Idea. Each pass transforms the axes that fit together and reads and writes everything once; between two
-passes is a temporary array with the panels of the next one (`places`). A line of N = N1 N2 elements
-that does not fit is a matrix of N1 rows: its columns are transformed, multiplied with twiddle factors,
-then its rows, and what comes out is its transposed (the four-step transform). Input and result are seen
-with that axis divided, so that neither is copied for it, unless the input is longer or shorter than the
-line, or half of it, or in chunks: then one more pass puts it where it can be seen so. Where N has no
-such divisors, the line is transformed as a convolution of another length (`padded`).
+Problem. A transform needs whole lines. Lines of one axis are scattered over the lines of another
+one, and one line alone may be larger than memory.
+Idea. Each pass transforms the axes that fit together and reads and writes everything once. Between
+two passes is a temporary array with the panels of the next one (`places`). A line of N = N1 N2
+elements that does not fit is treated as a matrix of N1 rows: its columns are transformed and
+multiplied with twiddle factors, then its rows are transformed, and the result is the transposed
+matrix (the four-step transform). Input and result are viewed with that axis divided, so neither is
+copied. Exceptions: an input that is longer or shorter than the line, or has half of it, or is in
+chunks; then one more pass copies it to where it can be viewed so. If N has no such divisors, the
+line is transformed as a convolution of another length (`padded`).
 
-A line that fits is divided all the same where that is cheaper. The columns of a matrix in rows reach
-across all of it: held whole, a few at a time, they are short runs of every row, or are copied once more.
-Divided, the first pass takes every N2-th row, the second one every N1-th row of the result, and both
-move whole rows.
+A line that fits is divided too if that is cheaper. The columns of a matrix stored by rows reach
+across the whole file: whole columns, a few at a time, are short runs of every row, or are copied
+once more. With the axis divided, the first pass reads every N2-th row, the second one writes every
+N1-th row of the result, and both move whole rows.
 
-Invariants. What is done with a line that is not divided does not depend on memory. How lines are divided
-follows from memory and the figures of the disk, and the last bits of the result with it.
+Invariants. Memory does not change the computation of a line that is not divided. How lines are
+divided depends on memory and on the measured speed of the disk, and so do the last bits of the
+result.
 
-References: Bailey, "FFTs in external or hierarchical memory", J. Supercomputing 4 (1990); Hong and Kung,
-"I/O complexity: the red-blue pebble game" (1981), for the bound; PASSION, section 4.3.1, whose 2-D
-transform moves everything three times (transform, transpose, transform), this one twice.
+References: Bailey, "FFTs in external or hierarchical memory", J. Supercomputing 4 (1990); Hong and
+Kung, "I/O complexity: the red-blue pebble game" (1981), for the bound; PASSION, section 4.3.1,
+whose 2-D transform moves everything three times (transform, transpose, transform), this one twice.
 """
 
 from __future__ import annotations
@@ -48,29 +50,20 @@ from outcore.formats.layout import ArrayInfo, Strided
 __all__ = ["Transform", "planned"]
 
 Shape = tuple[int, ...]
-# Of the room, for operations on arrays, if there is much.
+# Bytes left for operations on arrays, at most a quarter of the memory.
 _LEFT = 1 << 18
-# A line that fits is divided if that takes less than this part of the time; and how many ways are tried.
+# A line that fits is divided if that takes less than this part of the time; divisions that are tried.
 _WORTH, _WAYS = 0.8, 3
 
 
 @dataclass(frozen=True)
 class Transform:
     """
-    A transform along one axis.
+    Transform along one axis.
 
-    Parameters
-    ----------
-    kind
-        ``c2c``, ``r2c`` (real input, half of the result) or ``c2r`` (back).
-    axis
-        Along which.
-    length
-        Of the (complex, or whole real) line: input is cropped or padded with zeros.
-    forward, norm
-        As for `numpy.fft`.
-    conj
-        What is complex is conjugated: before a ``c2r``, after an ``r2c``.
+    `kind` is ``c2c``, ``r2c`` (real input, half of the result) or ``c2r`` (back). `length` is the
+    length of the complex, or whole real, line; the input is cropped or padded with zeros. With
+    `conj`, the complex side is conjugated: before a ``c2r``, after an ``r2c``.
     """
 
     kind: str
@@ -82,17 +75,17 @@ class Transform:
 
     @property
     def wanted(self) -> int:
-        """Elements of the input along the axis that count."""
+        """Number of input elements along the axis that the transform uses."""
         return self.length // 2 + 1 if self.kind == "c2r" else self.length
 
     @property
     def made(self) -> int:
-        """Elements of the result along the axis."""
+        """Number of elements of the result along the axis."""
         return self.length // 2 + 1 if self.kind == "r2c" else self.length
 
     @property
     def stage(self) -> Stage:
-        """The same, with all elements complex."""
+        """Stage with all elements complex."""
         return Stage("c2c", self.axis, self.length, self.forward, self.norm)
 
 
@@ -104,25 +97,15 @@ def planned(
     rate: float,
 ) -> Callable[[Terms], Program]:
     """
-    How to plan transforms that follow each other.
+    Return the planner of one or more transforms that follow each other.
 
-    Parameters
-    ----------
-    name
-        Of the operation.
-    shape
-        Of the input.
-    dtypes
-        Of the input, of complex elements between, and of the result.
-    transforms
-        At least one.
-    rate
-        Floating-point operations that the kernels do in a second.
+    `dtypes` are those of the input, of complex elements in between, and of the result. `rate` is
+    the number of floating-point operations that the kernels do per second.
     """
 
     def plan(terms: Terms) -> Program:
-        # Operations on arrays that have very little memory of their own make tiny requests: they get
-        # what is left of the room, unless nothing fits then.
+        # Operations on arrays make tiny requests if they have little memory. Some is left for them,
+        # unless nothing fits then.
         less = replace(terms, room=terms.room - min(terms.room // 4, _LEFT))
         try:
             best = _Planning(name, shape, dtypes, tuple(transforms), rate, less)
@@ -131,7 +114,7 @@ def planned(
             return _Planning(name, shape, dtypes, tuple(transforms), rate, terms).program()
         if len(best.passes) < 2:
             return program
-        # Lines that fit may still be divided, so that all that is moved is in long runs.
+        # Dividing lines that fit may lead to longer runs.
         limit = best.seconds * _WORTH
         for divided in best.divisions():
             other = _Planning(name, shape, dtypes, tuple(transforms), rate, less, divided)
@@ -146,14 +129,14 @@ def planned(
 
 @dataclass
 class _Axes:
-    """The axes of the arrays as axes of the transforms: a long one is two."""
+    """Axes of the arrays as axes of the transforms: a long axis becomes two."""
 
     ndim: int
     long: dict[int, Shape]
 
     @property
     def parts(self) -> list[Shape]:
-        """For each axis of the arrays, which ones it is."""
+        """For each axis of the arrays, the axes that it becomes."""
         found, n = [], 0
         for axis in range(self.ndim):
             count = 2 if axis in self.long else 1
@@ -163,13 +146,13 @@ class _Axes:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of axes of the transforms."""
         return self.ndim + len(self.long)
 
 
 @dataclass
 class _State:
-    """An array with the axes of the transforms: input, result, or a temporary one."""
+    """Array between transforms, with their axes: input, result, or a temporary one."""
 
     number: int
     lengths: Shape
@@ -179,11 +162,11 @@ class _State:
 
     @property
     def strided(self) -> bool:
-        """Whether it can be seen with axes divided."""
+        """Whether its axes can be divided by a view."""
         return self.info is None or isinstance(self.info.layout, Strided)
 
     def place(self, *, written: bool = False) -> Plain:
-        """As it is."""
+        """Return the array as it is stored."""
         axes = tuple(range(len(self.lengths)))
         fast = axes if self.order == "F" else axes[::-1]
         place = Plain(self.number, self.lengths, axes, fast, self.dtype.itemsize)
@@ -196,7 +179,7 @@ class _State:
 
 @dataclass
 class _Chain:
-    """Passes from one array to another, what of these is seen otherwise, and what that costs."""
+    """Passes from one array to another, the views that they need, and their cost."""
 
     passes: list[Pass]
     views: list[tuple[Plain, View]]
@@ -211,12 +194,12 @@ class _Planning:
     transforms: tuple[Transform, ...]
     rate: float
     terms: Terms
-    #: Axes whose lines fit, and that are divided all the same.
+    #: Axes that are divided although their lines fit.
     divided: Mapping[int, Shape] = field(default_factory=dict)
     passes: list[Pass] = field(default_factory=list)
     temporaries: list[Result] = field(default_factory=list)
     views: list[tuple[Plain, View]] = field(default_factory=list)
-    #: How lines are divided that are transformed as longer ones.
+    #: Divisions of lines that are transformed as longer ones.
     longer: list[Shape] = field(default_factory=list)
 
     @property
@@ -256,11 +239,11 @@ class _Planning:
 
     @property
     def seconds(self) -> float:
-        """Of all passes, by the figures of the disk."""
+        """Predicted time of all passes."""
         return sum(one.cost(self.terms) for one in self.passes)
 
     def divisions(self) -> list[dict[int, Shape]]:
-        """Axes that fit and might be divided all the same, those with the most even parts first."""
+        """Return axes that fit but might be divided, those with the most even parts first."""
         given = [one.axis for one in self.transforms]
         fast = 0 if self.terms.order(0) == "F" else len(self.shape) - 1
         found: list[dict[int, Shape]] = []
@@ -272,10 +255,8 @@ class _Planning:
                 found += [{one.axis: (n, one.length // n)} for n in ways[:_WAYS]]
         return found
 
-    # What can be done together
-
     def segments(self) -> list[tuple[tuple[Transform, ...], dict[int, Shape]]]:
-        """Transforms that follow each other without a copy between, and the long axes among them."""
+        """Return the groups of transforms without a copy in between, each with its long axes."""
         segments: list[tuple[tuple[Transform, ...], dict[int, Shape]]] = []
         now: list[Transform] = []
         long: dict[int, Shape] = {}
@@ -301,7 +282,7 @@ class _Planning:
         return segments
 
     def ordered(self) -> Sequence[Transform]:
-        """Complex transforms of different axes in the order that suits the input: fastest axis first."""
+        """Return complex transforms of different axes in the order of the input: fastest axis first."""
         given = self.transforms
         axes = [one.axis for one in given]
         if len(set(axes)) < len(axes):
@@ -317,9 +298,9 @@ class _Planning:
 
     def split(self, one: Transform) -> Shape | None:
         """
-        How to divide an axis that does not fit, or is to be divided; None if it is not.
+        Return the two parts of an axis that is to be divided; None if it is not.
 
-        If it has no divisors that would do, the parts are those of a longer line.
+        If no divisors of its length fit, the parts are those of a longer line.
         """
         if one.axis in self.divided:
             return self.divided[one.axis]
@@ -327,7 +308,7 @@ class _Planning:
         alone = self.work((one,), (self.dtype_of(one), self.dtype_after(one)), None)
         if alone.least(cores) <= room:
             return None
-        # Its real input may have to be loaded beside it.
+        # Its real input may be loaded into another block.
         kind = self.dtypes[0].newbyteorder("=")
         fits: list[tuple[bool, float, int]] = []
         least = alone.least(cores)
@@ -342,7 +323,7 @@ class _Planning:
             if needed <= room:
                 busy = min(p.most(room, cores, busy=True) for p in parts) > 0
                 w, r = (p.most(room, cores, busy=busy) for p in parts)
-                # Runs that are read and written.
+                # Runs read and written, for each element.
                 requests = 1 / min(w, n2) + 1 / min(r, n1)
                 fits.append((not busy, requests, n1))
         if not fits:
@@ -355,14 +336,14 @@ class _Planning:
         return n1, one.length // n1
 
     def column(self, n: int, dtypes: Sequence[np.dtype[Any]]) -> Transforms:
-        """A pass over the columns, or the rows, of a line that is divided."""
+        """Return the work of a pass over the columns, or the rows, of a divided line."""
         kinds = [d for d in dtypes if d != self.complex]
         blocks = (self.complex, *kinds[:1])
         stages = (Stage("c2c", 0, n), Stage("twiddle", 0, n, other=1))
         return Transforms(blocks, ({0: n},) * len(blocks), stages=stages)
 
     def dtype_of(self, one: Transform) -> np.dtype[Any]:
-        """What a transform reads: the input's dtype if it is the first."""
+        """Return the dtype that a transform reads: the input's for the first one."""
         if one == self.ordered()[0]:
             return self.dtypes[0].newbyteorder("=")
         return self.complex
@@ -373,10 +354,8 @@ class _Planning:
     def between(
         self, one: Transform, read: np.dtype[Any]
     ) -> tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any]]:
-        """Of a line that is transformed as a longer one: what is read, is complex, and is stored."""
+        """Return the dtypes of a line that is transformed as a longer one: read, complex, stored."""
         return read, self.complex, self.dtype_after(one)
-
-    # Segments
 
     def do(
         self,
@@ -385,7 +364,7 @@ class _Planning:
         source: _State,
         target: _State | None,
     ) -> _State:
-        """Passes of a segment; `target` is the result if it is the last one. Where elements are then."""
+        """Add the passes of a segment; return the array of its result (`target` for the last one)."""
         if any(_is_padded(one, long.get(one.axis)) for one in segment):
             return self.padded(segment[0], long, source, target)
         lengths = list(source.lengths)
@@ -417,7 +396,7 @@ class _Planning:
     def padded(
         self, one: Transform, long: dict[int, Shape], source: _State, target: _State | None
     ) -> _State:
-        """Passes of a line that is transformed as a longer one."""
+        """Add the passes of a line that is transformed as a longer one."""
         axis, parts = one.axis, long[one.axis]
         lengths = list(source.lengths)
         lengths[axis] = one.made
@@ -441,7 +420,7 @@ class _Planning:
         chain = self.linked([done.columns, done.rows, done.back], here, there_, [*read, *written])
         assert not isinstance(chain, str)  # no side has chunks
         columns, rows, back = chain.passes
-        # The chirp is one line, whatever there is of others.
+        # The chirp is one line, however many lines the array has.
         only = tuple(n if v in axes.parts[axis] else 1 for v, n in enumerate(here.lengths))
         panels = Panels(-1, only, rows.reader, only, here.fast, self.complex.itemsize)
         chirp = Pass.fitted(done.chirp, Made(only, here.fast), panels, self.terms)
@@ -462,7 +441,7 @@ class _Planning:
     def rows(
         self, state: _State, axes: _Axes, axis: int, count: int
     ) -> tuple[Rows, list[tuple[Plain, View]]]:
-        """The first elements of an axis in rows, and the views that this needs."""
+        """Return the first `count` elements of an axis in rows, and the views that this needs."""
         _, row = axes.long[axis]
         views = []
         for rows, columns in ((count // row, row), (1, count)):
@@ -480,7 +459,7 @@ class _Planning:
     def made_divisible(
         self, segment: tuple[Transform, ...], long: dict[int, Shape], source: _State
     ) -> _State:
-        """The input of a segment with all of its long axes, in one piece."""
+        """Return the input of a segment with its long axes complete and divisible, maybe copied."""
         lengths = list(source.lengths)
         stages: list[Stage] = []
         place: Plain | None = None
@@ -514,7 +493,7 @@ class _Planning:
         stages: Sequence[Stage] = (),
         place: Plain | None = None,
     ) -> _State:
-        """One more pass: to where elements can be seen as they have to be."""
+        """Add a pass that copies an array to one whose axes can be viewed as needed."""
         target = self.temporary(lengths, dtype) if target is None else target
         dtypes: tuple[np.dtype[Any], ...] = (source.dtype,)
         if source.dtype != dtype:
@@ -532,7 +511,7 @@ class _Planning:
         return target
 
     def chunks(self, work: Transforms, source: Place, target: Place) -> int:
-        """Bytes with which a chunk fits."""
+        """Return the bytes with which a chunk fits."""
         chunks = target.chunks or source.chunks or ()
         return math.prod(chunks) * work.each((1,) * len(work.dtypes)) + work.scratch(
             math.prod(chunks), self.terms.cores
@@ -549,7 +528,7 @@ class _Planning:
         source: _State,
         target: _State,
     ) -> _Chain | str:
-        """Passes, each with panels for the next one; or the side whose chunks do not fit."""
+        """Return passes, each with panels for the next one; or the side whose chunks do not fit."""
         axes = _Axes(len(source.lengths), long)
         groups = self.grouped(segment, axes, source.dtype)
         works = []
@@ -561,7 +540,7 @@ class _Planning:
         for work in works:
             if work.least(self.terms.cores) > self.terms.room:
                 raise TooLittle(work.least(self.terms.cores))
-        # Where a pass would move short runs, one more that copies may be cheaper.
+        # Instead of moving short runs, an additional pass that copies may be cheaper.
         before, after_ = self.copying(source.dtype), self.copying(works[-1].dtypes[-1])
         tried: list[_Chain | str] = []
         for first in ((), (before,)):
@@ -574,7 +553,7 @@ class _Planning:
         return min(chains, key=lambda one: one.seconds) if chains else tried[0]
 
     def copying(self, dtype: np.dtype[Any]) -> Transforms:
-        """A pass that only copies."""
+        """Return the work of a pass that only copies."""
         return Transforms((dtype,), ({},), stages=())
 
     def linked(
@@ -584,7 +563,7 @@ class _Planning:
         there: Place,
         views: list[tuple[Plain, View]],
     ) -> _Chain | str:
-        """Passes with these tasks, one after the other."""
+        """Return passes with these tasks, one after the other; or the side whose chunks do not fit."""
         lengths = [here.lengths]
         for work in works:
             lengths.append(tuple(work.whole[-1].get(v, n) for v, n in enumerate(lengths[-1])))
@@ -598,13 +577,13 @@ class _Planning:
                 if known[axis] < length
             ]
             work = replace(work, stages=(*padded, *work.stages))
-            # Any panel will be one request.
+            # Each panel is one request.
             panels = Panels(-1, known, known, known, here.fast, work.dtypes[0].itemsize)
             fitted = Pass.fitted(work, panels if n else here, end, self.terms)
             if fitted is None:
                 return "target" if end.whole else "source"
             if isinstance(end, Panels):
-                # The tiles of both are known now.
+                # The tiles of both sides are known here.
                 joint = replace(end, writer=fitted.writer)
                 fitted = replace(fitted, target=joint)
                 passes[0] = replace(passes[0], source=joint)
@@ -614,7 +593,7 @@ class _Planning:
         return _Chain(passes, views, sum(one.cost(self.terms) for one in passes))
 
     def adopt(self, chain: _Chain) -> None:
-        """These are the next passes."""
+        """Append the passes of a chain to the plan."""
         for one in chain.passes[:-1]:
             assert isinstance(one.target, Panels)
             self.temporaries.append(Result(one.target.shape, one.work.dtypes[-1]))
@@ -625,7 +604,7 @@ class _Planning:
     def seen(
         self, state: _State, axes: _Axes, segment: tuple[Transform, ...], *, back: bool
     ) -> tuple[Plain, tuple[Plain, View] | None]:
-        """An array with its long axes divided, less what is cropped anyway."""
+        """Return an array with its long axes divided, without what the transforms crop."""
         place = state.place(written=back)
         if not axes.long:
             return (place if back else replace(place, lengths=_cropped(place, segment))), None
@@ -639,7 +618,7 @@ class _Planning:
                 lengths.append((n,))
                 shape[parts[0]] = n
                 continue
-            # The result counts the other way: its rows are the columns.
+            # The result is transposed: its rows are the columns.
             along, sizes = (
                 (parts[::-1], axes.long[axis][::-1]) if back else (parts, axes.long[axis])
             )
@@ -665,7 +644,7 @@ class _Planning:
     def grouped(
         self, segment: tuple[Transform, ...], axes: _Axes, dtype: np.dtype[Any]
     ) -> list[tuple[tuple[Transform, int], ...]]:
-        """Transforms that are done in one pass: as many as fit, and of different axes."""
+        """Group transforms of different axes into passes, as many as fit in each."""
         parts = [(t, part) for t in segment for part in range(len(axes.parts[t.axis]))]
         groups: list[tuple[tuple[Transform, int], ...]] = []
         for one in parts:
@@ -688,7 +667,7 @@ class _Planning:
         dtypes: tuple[np.dtype[Any], np.dtype[Any]],
         axes: _Axes | None,
     ) -> Transforms:
-        """What is done with a block in a pass."""
+        """Return the work of one pass."""
         stages: list[Stage] = []
         blocks = [dtypes[0]]
         pairs = [one if isinstance(one, tuple) else (one, 0) for one in group]
@@ -734,10 +713,8 @@ class _Planning:
             into(Stage("real"), self.real)
         return Transforms(tuple(blocks), tuple(whole), stages=tuple(stages))
 
-    # What is told
-
     def method(self) -> str:
-        """In one sentence."""
+        """Describe the passes in one sentence."""
         parts = []
         for one in self.passes:
             tile = " x ".join(
@@ -753,7 +730,7 @@ class _Planning:
         return f"{count} {'pass' if count == 1 else 'passes'}{divided}: " + ", then ".join(parts)
 
     def bound(self, made: Shape) -> Bound:
-        """Input and result; and what is known about how often they have to be moved."""
+        """Return the lower bound: input and result once, and the order of Hong and Kung."""
         wanted = list(self.shape)
         seen: set[int] = set()
         for one in self.transforms:
@@ -775,18 +752,18 @@ class _Planning:
 
 
 def _rows(view: View) -> str:
-    """What a divided axis is seen as."""
+    """Return the word for a divided axis in the name of a view."""
     single = any(len(parts) > 1 and parts[0] == 1 for parts in view.lengths)
     return "one row" if single else "rows"
 
 
 def _is_padded(one: Transform, parts: Shape | None) -> bool:
-    """Whether a line is transformed as a longer one."""
+    """Return whether a line is transformed as a longer one."""
     return parts is not None and math.prod(parts) != one.length
 
 
 def _cropped(place: Plain, transforms: Sequence[Transform]) -> Shape:
-    """Lengths of the axes without what the first transform along each drops."""
+    """Return the lengths of the axes without what the first transform along each axis drops."""
     lengths = list(place.lengths)
     for one in reversed(transforms):
         lengths[one.axis] = min(place.lengths[one.axis], one.wanted)
@@ -794,6 +771,6 @@ def _cropped(place: Plain, transforms: Sequence[Transform]) -> Shape:
 
 
 def _divisors(n: int) -> list[int]:
-    """Those that divide it in two parts, none of them 1."""
+    """Return the divisors of `n` except 1 and `n`, in ascending order."""
     small = [d for d in range(2, math.isqrt(n) + 1) if n % d == 0]
     return sorted({*small, *(n // d for d in small)})

@@ -1,4 +1,4 @@
-"""What the passes of a transform do with their blocks: a list of stages."""
+"""Work of a transform in one pass: a list of stages."""
 
 from __future__ import annotations
 
@@ -15,28 +15,21 @@ __all__ = ["Transforms"]
 
 @dataclass(frozen=True)
 class Transforms(Work):
-    """
-    Stages, one after the other, on blocks of whole lines.
-
-    Parameters
-    ----------
-    stages
-        In order. For a ``product`` there is a block `beside`.
-    """
+    """Stages, in order, on blocks of whole lines; a ``product`` needs a block `beside`."""
 
     stages: tuple[Stage, ...] = field(kw_only=True)
 
     @property
     def kernels(self) -> tuple[Callable[..., None], ...]:
-        """The kernel, if there is a stage."""
+        """Kernel functions: one, or none if there are no stages."""
         return (transform,) if self.stages else ()
 
     def arguments(self, origin: Shape, cores: int) -> tuple[Any, ...]:
-        """The stages, and where the block begins."""
+        """Return the arguments of the kernel for a block that begins at `origin`."""
         return (self.stages, origin, cores)
 
     def scratch(self, most: int, cores: int) -> int:
-        """Bytes that stages take besides, for so many elements of the axes that are cut."""
+        """Return the additional bytes of all stages, for `most` elements of the axes that are cut."""
         itemsize = max((dtype.itemsize for dtype in self.dtypes if dtype.kind == "c"), default=16)
         return max(
             (scratch(s, max(self._lines(s, most), 1), itemsize, cores) for s in self.stages),
@@ -44,7 +37,7 @@ class Transforms(Work):
         )
 
     def operations(self, cut: int) -> int:
-        """Floating-point operations, for so many elements of the axes that are cut."""
+        """Return the floating-point operations for `cut` elements of the axes that are cut."""
         total = 0.0
         for stage in self.stages:
             if stage.kind in ("c2c", "r2c", "c2r", "product"):
