@@ -113,16 +113,7 @@ def _option(action: argparse.Action, known: dict[str, Sequence[str]]) -> Option:
 
 
 def script(shell: str, found: Sequence[Command]) -> str:
-    """
-    Return the completion script for a shell.
-
-    Parameters
-    ----------
-    shell
-        ``"bash"``, ``"zsh"`` or ``"fish"``.
-    found
-        Commands, from `commands`.
-    """
+    """Return the completion script for a shell, from the result of `commands`."""
     made = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]
     head = f"# Completion of outcore {outcore.__version__}; made by `outcore completion {shell}`."
     lines = made(found)

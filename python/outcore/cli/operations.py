@@ -26,20 +26,8 @@ class Option:
     """
     Option of an operation.
 
-    Parameters
-    ----------
-    read
-        Function that converts the text of the option. None for a flag, which is true if given.
-    help
-        Help text.
-    default
-        Value if the option is not given.
-    choices
-        Allowed values.
-    required
-        Whether the option is required.
-    is_array
-        Whether the text is the path of an array, which is open while the operation runs.
+    `read` converts its text; None for a flag, which is true if given. `is_array`: the text is the path
+    of an array, which is open while the operation runs.
     """
 
     read: Callable[[str], Any] | None
@@ -53,35 +41,17 @@ class Option:
 @dataclass(frozen=True)
 class Operation:
     """
-    Operation of the command line.
+    Operation of the command line; without `results` it prints numbers, unless the user gives a path for
+    them.
 
-    Parameters
-    ----------
-    text
-        Help text.
-    inputs, results
-        Names of the paths that it reads and writes. Without results it prints numbers, unless the user
-        gives a path for them.
-    options
-        Its other options.
-    out
-        Whether an operation without results accepts ``--out``, which writes to a file instead of
-        printing.
-    names
-        Names of the printed values, if there are several.
-    required
-        Options of the new file that are required.
-    call
-        Function that converts the options and the number of axes of the first input to keyword
-        arguments. None passes the options as they are.
-    function
-        Function that returns the function name for the options, or None for the name of the operation.
-    positional
-        Function that returns the positional arguments for the inputs and the options. It removes the
-        options it uses.
-    is_array
-        Function that returns whether an operation without results yields an array for these inputs, so
-        that ``--out`` is required.
+    `inputs` and `results` name its paths, and `names` the printed values, if there are several. `out`:
+    an operation without results accepts ``--out``. `required` lists the options of the new file that are
+    required.
+
+    `call` converts the options and the number of axes of the first input to keyword arguments.
+    `function` returns the name of the function for the options, or None for the name of the operation.
+    `positional` returns the positional arguments, and removes the options it uses. `is_array` returns
+    whether an operation without results yields an array for these inputs, so that ``--out`` is required.
     """
 
     text: str

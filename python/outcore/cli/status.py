@@ -132,19 +132,11 @@ def each(
     paths: Sequence[str], look: Callable[[str], tuple[T, int]]
 ) -> tuple[list[T | dict[str, Any]], int]:
     """
-    Process several paths; an error in one does not stop the others.
+    Process several paths; an error in one does not stop the others, but the error of a single path is
+    raised.
 
-    Parameters
-    ----------
-    paths
-        Paths to process. If there is only one, its error is raised.
-    look
-        Function that returns the result for a path, and its exit status.
-
-    Returns
-    -------
-    list, int
-        Result of each path, or its error, and the exit status of all.
+    `look` returns the result for a path, and its exit status. Returns the result of each path, or its
+    error, and the exit status of all.
     """
     told: list[T | dict[str, Any]] = []
     statuses = []

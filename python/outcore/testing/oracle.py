@@ -39,16 +39,6 @@ def read_all(info: ArrayInfo) -> NDArray[Any]:
     """
     Return all elements of an array, read one at a time.
 
-    Parameters
-    ----------
-    info
-        Array description, as returned by a format's ``open``.
-
-    Returns
-    -------
-    numpy.ndarray
-        Array with the shape and dtype in `info`.
-
     Examples
     --------
     >>> import numpy as np

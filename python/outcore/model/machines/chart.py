@@ -114,19 +114,9 @@ def _spread(places: list[float], apart: float) -> list[float]:
 
 def chart(lines: Sequence[Line], *, title: str, x: str, y: str, note: str = "") -> str:
     """
-    Draw lines on logarithmic axes.
+    Draw lines on logarithmic axes, as an SVG document; each line has at least one point.
 
-    Parameters
-    ----------
-    lines
-        Lines with at least one point each; the 7 colours repeat.
-    title, x, y, note
-        Title, axis labels, and small text below the title.
-
-    Returns
-    -------
-    str
-        SVG document. Colours follow the reader's preference for light or dark.
+    Colours follow the reader's preference for light or dark. `note` is small text below the title.
     """
     points = [point for line in lines for point in line.points]
     across = _Axis([p[0] for p in points], _LEFT, _WIDTH - _RIGHT)

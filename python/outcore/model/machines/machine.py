@@ -32,14 +32,9 @@ class Figures(NamedTuple):
     """
     Results of ``outcore bench`` for a disk, which plans use.
 
-    Parameters
-    ----------
-    gap
-        Bytes that are cheaper to read than to skip.
-    request_ns
-        Cost of one more request while many are in progress.
-    device, stream
-        Bytes per second of a request, and of the fastest stream.
+    Gaps below `gap` bytes are cheaper to read than to skip. `request_ns` is the cost of one more request
+    while many are in progress. `device` and `stream` are bytes per second of a request, and of the
+    fastest stream.
     """
 
     gap: int
@@ -53,29 +48,17 @@ class Machine:
     """
     Modelled machine. Times in nanoseconds, sizes in bytes, rates in bytes per second.
 
-    Attributes
-    ----------
-    name, about
-        Name of the machine; description, with the source of its parameters.
-    servers
-        Number of servers that each file is striped over, with one disk each.
-    stripe, block
-        Consecutive bytes on one server; bytes that it reads and caches as a unit (divides `stripe`).
-    request_ns, memory_rate
-        Cost of any request for a server, and the rate for data in its memory.
-    block_ns, seek_ns, streams, disk_rate, write_rate
-        Time of a block from the disk; additional time if it follows none of the last `streams` positions
-        of the disk; rate of reads; rate of writes.
-    write_seek_ns
-        Additional time of a write that follows none of those positions; 0: servers sort writes first.
-    client_ns, depth, write_depth
-        Cost of a request for the rank that makes it, and number of requests that a rank has in progress,
-        reading and writing.
-    message_ns, message_rate, copy_rate, per_node
-        Cost of a message for both ranks; rate of a node's port in each direction; rate of copies in
-        memory; number of ranks that share a node.
-    call_ns
-        Cost of a call before any byte is transferred.
+    Each file is striped over all `servers`, with one disk each: `stripe` consecutive bytes on one
+    server, which reads and caches `block` bytes as a unit (a divisor of `stripe`). Any request costs a
+    server `request_ns`, and data in its memory are sent at `memory_rate`. A block from the disk costs
+    `block_ns`, and `seek_ns` more if it follows none of the last `streams` positions of the disk;
+    `write_seek_ns` is the same for writes, and 0 if servers sort writes first.
+
+    A request costs its rank `client_ns`; a rank has `depth` reads or `write_depth` writes in progress. A
+    message costs both ranks `message_ns`; `message_rate` is the rate of a node's port in each direction,
+    `copy_rate` the rate of copies in memory, `per_node` the number of ranks that share a node. `call_ns`
+    is the cost of a call before any byte is transferred. `about` describes the machine, with the source
+    of its parameters.
     """
 
     name: str

@@ -32,23 +32,12 @@ class Transfers:
     """
     Settings of the measurements of a figure.
 
-    Attributes
-    ----------
-    figure, machine
-        Number of the figure; ``"paragon"`` or ``"sp"``, whose name in the paper is in `named`.
-    named, storage
-        Name of the machine, and description of where the array is stored.
-    edge, section, itemsize
-        Edge of the square array on disk, edge of the section, bytes of an element.
-    stripe_rows
-        Rows of a stripe of the layout: columns of this length follow each other in a file.
-    buffers
-        Bytes of the buffer of each processor that does I/O; one or several values.
-    subsections
-        For each buffer for which the text counts them: its bytes, and the numbers of nonaligned and of
-        aligned blocks of a nonaligned section.
-    claims
-        Sentences of the text about the curves.
+    `named` is the name of the machine in the paper, and `storage` describes where the array is stored.
+    The array is a square of `edge` elements, the section one of `section`. Columns of `stripe_rows` rows
+    follow each other in a file. `buffers` lists the bytes of the buffer of each processor that does I/O.
+    `subsections` has, for each buffer for which the text counts them, its bytes, and the numbers of
+    nonaligned and of aligned blocks of a nonaligned section. `claims` are sentences of the text about
+    the curves.
     """
 
     figure: int
@@ -72,17 +61,10 @@ class Transfers:
 @dataclass(frozen=True)
 class Measured:
     """
-    Rate that the text states, in MB/s.
+    Rate that the text states, in MB/s, for `ranks` processors that do I/O through a `buffer` of these
+    bytes.
 
-    Attributes
-    ----------
-    operation, fit, ranks, buffer
-        ``"read"`` or ``"write"``; ``"aligned"`` or ``"nonaligned"``; number of processors that do I/O;
-        bytes of the buffer.
-    rate
-        Rate in the paper.
-    fitted
-        Whether the machine was calibrated with it.
+    `fitted`: the machine was calibrated with it.
     """
 
     operation: Operation

@@ -49,25 +49,11 @@ class Measurement:
     """
     Cell of tables 1 to 8 of the extended two-phase paper, or of the PASSION report.
 
-    Attributes
-    ----------
-    table, case
-        Number of the table, Roman number of the row.
-    operation, kind
-        ``"read"`` or ``"write"``; ``"common"``, ``"overlapping"``, ``"distinct"`` or ``"strided"``.
-    section
-        Sections as printed; `sections` parses them.
-    shape, itemsize, order
-        Properties of the array: column-major (``"F"``) single precision.
-    ranks
-        Number of processors.
-    method
-        ``"direct"`` (without two phases), ``"static"`` (fixed file domains) or ``"dynamic"`` (file
-        domains of the bounding section). For the report see `passion`.
-    seconds
-        Value in the paper; in table 11 a number of requests or elements.
-    note
-        Reason for doubt, or an empty string.
+    `case` is the Roman number of the row; `kind` is ``"common"``, ``"overlapping"``, ``"distinct"`` or
+    ``"strided"``. `section` is as printed; `sections` parses it. Arrays are column-major (``"F"``),
+    single precision. `method` is ``"direct"`` (without two phases), ``"static"`` (fixed file domains) or
+    ``"dynamic"`` (file domains of the bounding section); for the report see `passion`. In table 11
+    `seconds` is a number of requests or elements. `note` is the reason for doubt, or empty.
     """
 
     table: int
@@ -115,27 +101,11 @@ class Setting:
     The text of the paper does not contain the points of its figures. A curve is drawn `against` chunk
     sizes, which are not in the text either, or against groups of processors.
 
-    Attributes
-    ----------
-    figure
-        Number of the figure.
-    machine
-        ``"paragon"`` (16 I/O nodes with a disk of 9 MB/s each) or ``"red"`` (3 I/O nodes with RAID).
-    method, operation
-        ``"collective"`` or ``"pipelined"``; ``"read"`` or ``"write"``.
-    quantity, against
-        ``"bandwidth"``, or ``"breakdown"`` of the seconds; ``"chunk size"`` or ``"groups"``.
-    ranks
-        Number of compute nodes, each with `indirection` bytes of indices.
-    nbytes, indirection, itemsize
-        Bytes of the global array, of each rank's indices, and of an element.
-    stripe
-        Bytes of a stripe unit.
-    groups
-        Number of groups of processors; 0 if the curve is drawn against groups.
-    chunk
-        Bytes of the buffer of each rank; 0 if the curve is drawn against chunk sizes, or the text does
-        not state it.
+    The machine is ``"paragon"`` (16 I/O nodes with a disk of 9 MB/s each) or ``"red"`` (3 I/O nodes with
+    RAID). `quantity` is ``"bandwidth"``, or ``"breakdown"`` of the seconds. There are `ranks` compute
+    nodes, each with `indirection` bytes of indices; `nbytes` are those of the global array. `groups` is
+    0 if the curve is drawn against groups. `chunk`, the bytes of the buffer of each rank, is 0 if the
+    curve is drawn against chunk sizes, or the text does not state it.
     """
 
     figure: int
@@ -369,13 +339,8 @@ def sections(text: str, ranks: int) -> list[tuple[slice, ...]]:
     """
     Return the section of each rank as Python slices: from 0, without the upper bound.
 
-    Parameters
-    ----------
-    text
-        Sections in the papers' notation, ``(l1:u1:s1, l2:u2:s2)``, with ``p`` for the number of the
-        processor (from 0) and ``nprocs`` for the number of processors.
-    ranks
-        Number of processors.
+    The text is in the papers' notation, ``(l1:u1:s1, l2:u2:s2)``, with ``p`` for the number of the
+    processor (from 0) and ``nprocs`` for the number of processors.
 
     Examples
     --------

@@ -50,10 +50,8 @@ class File:
     """
     Order of an array's elements in its file.
 
-    Parameters
-    ----------
-    descriptor
-        Record of the array: ``item, encoded, ndim``, then order, shape and grain of each axis.
+    The descriptor is the record of the array: ``item, encoded, ndim``, then order, shape and grain of
+    each axis.
     """
 
     def __init__(self, descriptor: Sequence[int]) -> None:
@@ -187,16 +185,10 @@ def period(ranges: Sequence[Range]) -> int:
 
 def bars(axis_range: Range, low: int, merged: int) -> list[tuple[float, float]]:
     """
-    Return the intervals of indices to draw for a range.
+    Return the intervals of indices to draw for a range (start, count, step).
 
-    Parameters
-    ----------
-    axis_range
-        Start, count, step.
-    low
-        Begin of the periods, the same for all ranges of the picture.
-    merged
-        Number of periods that are drawn as one, which is wider by the same factor.
+    Periods begin at `low`, which is the same for all ranges of the picture. `merged` periods are drawn
+    as one, which is wider by the same factor.
 
     Examples
     --------

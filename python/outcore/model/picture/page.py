@@ -26,25 +26,11 @@ _LEFT, _MIDDLE = 30, 470
 
 def draw(seen: DryRun, what: str = "") -> str:
     """
-    Draw the plan of a collective call: the array and sections, the file and owners, rounds.
+    Draw the plan of a collective call, as an SVG document: array and sections, file and owners, rounds.
 
-    Parameters
-    ----------
-    seen
-        Plan for at most 64 ranks. Requests are counted for the state of its array: with
-        ``Hints(cache="bypass")``, as if nothing were in the page cache.
-    what
-        Description of the sections, for the title.
-
-    Returns
-    -------
-    str
-        SVG document. Equal plans give equal documents.
-
-    Raises
-    ------
-    UsageError
-        There are more than 64 ranks, or no rank requests any element.
+    Requests are counted for the state of the array: with ``Hints(cache="bypass")``, as if nothing were
+    in the page cache. `what` describes the sections, for the title. Raises `UsageError` if there are
+    more than 64 ranks, or no rank requests any element.
 
     Examples
     --------

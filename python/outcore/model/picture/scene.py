@@ -63,18 +63,9 @@ class Scene:
     """
     Collective call, as numbers.
 
-    Parameters
-    ----------
-    seen
-        Plan. Requests are counted for the state of its array: with ``Hints(cache="bypass")``, as if
-        nothing were in the page cache.
-    what
-        Description of the sections, in the user's terms.
-
-    Raises
-    ------
-    UsageError
-        There are more ranks than distinguishable colours, or nothing to draw.
+    Requests are counted for the state of the array: with ``Hints(cache="bypass")``, as if nothing were
+    in the page cache. `what` describes the sections in the user's terms. Raises `UsageError` if there
+    are more ranks than distinguishable colours, or nothing to draw.
     """
 
     def __init__(self, seen: DryRun, what: str) -> None:

@@ -80,18 +80,7 @@ CASES: dict[str, Callable[[int, int], Array]] = {
 
 def case(name: str, ranks: int, nbytes: int = 16 << 20, *, write: bool = False) -> Case:
     """
-    Make a case of the table above.
-
-    Parameters
-    ----------
-    name
-        Name of the case.
-    ranks
-        Number of ranks.
-    nbytes
-        Approximate bytes that each rank accesses.
-    write
-        Whether the ranks write.
+    Make a case of the table above, in which each rank accesses about `nbytes` bytes.
 
     Examples
     --------
@@ -110,11 +99,6 @@ def written_case(
 
     Indices start at 1 and upper bounds are included; `p` is the number of the rank from 0, `nprocs` the
     number of ranks. Sections end at the end of the array.
-
-    Raises
-    ------
-    UsageError
-        ``bad-option``: the text is not in that notation, or does not match the axes of the array.
     """
     try:
         sections = list(enumerate(tables.sections(text, ranks)))

@@ -21,16 +21,8 @@ TIE = 1.01
 @dataclass(frozen=True)
 class Claim:
     """
-    Sentence of the text about a figure.
-
-    Attributes
-    ----------
-    figure, said
-        Number of the figure; the words.
-    holds
-        Whether the sentence is true of the simulation.
-    ours
-        Values that were checked.
+    Sentence of the text about a figure, whether it is true of the simulation, and the values that were
+    checked.
     """
 
     figure: int
@@ -43,12 +35,7 @@ def looked_up(claims: Iterable[Claim], left: str = "the points") -> list[str]:
     """
     Return the last lines of a figure: each sentence, and whether it is true of the simulation.
 
-    Parameters
-    ----------
-    claims
-        Sentences of the text.
-    left
-        Parts of the figure that are not in the text.
+    `left` names the parts of the figure that are not in the text.
     """
     found = []
     for claim in claims:

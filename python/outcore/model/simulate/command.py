@@ -135,26 +135,9 @@ def run(
     words: Any, print_json: Callable[[Any], None], write_picture: Callable[[str, str], None]
 ) -> int:
     """
-    Run the command.
+    Run the command; return its exit status, 0.
 
-    Parameters
-    ----------
-    words
-        Parsed options.
-    print_json
-        Function that prints one JSON document.
-    write_picture
-        Function that writes a picture to a path, for ``--svg``.
-
-    Returns
-    -------
-    int
-        Exit status: 0.
-
-    Raises
-    ------
-    UsageError
-        An option is invalid.
+    `write_picture` writes a picture to a path, for ``--svg``.
     """
     return _paper(words, print_json) if words.paper else _scale(words, print_json, write_picture)
 

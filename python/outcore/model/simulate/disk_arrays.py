@@ -57,16 +57,9 @@ class Point:
     """
     One simulated point of a curve.
 
-    Attributes
-    ----------
-    figure, operation, fit
-        5 or 6; ``read`` or ``write``; ``aligned`` or ``nonaligned``.
-    buffer, ranks
-        Bytes of the buffer of a rank that does I/O, and the number of such ranks.
-    nbytes, seconds
-        Bytes of the section; seconds of the whole access.
-    requests, moved
-        Number of requests, and bytes that disks transferred for them.
+    `buffer` and `ranks` are the bytes of the buffer of a rank that does I/O, and the number of such
+    ranks; `nbytes` are the bytes of the section, and `moved` those that disks transferred for the
+    requests.
     """
 
     figure: int
@@ -90,14 +83,7 @@ class Compared:
     """
     Rate stated in the text, and the simulated rate, in MB/s.
 
-    Attributes
-    ----------
-    where
-        Operation, alignment, ranks.
-    theirs, ours
-        Rate in the text, and simulated rate.
-    fitted
-        Whether the machine was calibrated with it.
+    `where` names operation, alignment and ranks. `fitted`: the machine was calibrated with it.
     """
 
     where: str
@@ -138,18 +124,8 @@ def accesses(
     """
     Return the blocks of a section, each assigned to the rank that reads or writes it.
 
-    Parameters
-    ----------
-    figure, operation, fit, buffer, ranks
-        See `Point`.
-    local
-        Whether each rank has a file. Default: as in the figure.
-
-    Returns
-    -------
-    Case
-        Case whose arrays are files. Simulate it with ``sieve``; other methods would not transfer whole
-        blocks.
+    The arrays of the case are files: by default as in the figure, or one for each rank if `local`.
+    Simulate it with ``sieve``; other methods would not transfer whole blocks.
 
     Examples
     --------
@@ -211,10 +187,7 @@ def compared(figure: int, model: Machine | None = None) -> list[Compared]:
     """
     Return the rates in the text and the simulated ones: four of figure 5, and PIOFS for figure 6.
 
-    Parameters
-    ----------
-    figure, model
-        As for `PaperFigures.points`; PIOFS is the paper's.
+    The machine of PIOFS is always the paper's.
     """
     model = model or machine(_machine_of(figure))
     found = [

@@ -59,12 +59,8 @@ class Times:
     """
     Seconds of the repeated steps of a program.
 
-    Attributes
-    ----------
-    multiply
-        Product of a section of A and a section of B, in memory.
-    read_a, read_b, write_c
-        Transfer of a section from or to the disks, without other requests.
+    `multiply` is the product of a section of A and a section of B, in memory; the others are transfers
+    of a section from or to the disks, without other requests.
     """
 
     multiply: float
@@ -78,16 +74,8 @@ class Point:
     """
     One simulated bar of the figure.
 
-    Attributes
-    ----------
-    figure, program
-        8; ``"as in the paper"`` or ``"C behind"``.
-    ranks, section
-        Number of processors; rows of a section of A, equal to the columns of a section of B.
-    times
-        Seconds of the steps.
-    in_core, seconds
-        Seconds of all products in memory, and of the whole program.
+    `section` is the number of rows of a section of A, equal to the columns of a section of B. `in_core`
+    and `seconds` are those of all products in memory, and of the whole program.
     """
 
     figure: int
@@ -126,17 +114,9 @@ class Point:
 
 def timeline(times: Times, chunks: int, *, behind: bool) -> float:
     """
-    Return the seconds of a program.
+    Return the seconds of a program with this many sections of A, and of B.
 
-    Parameters
-    ----------
-    times
-        Seconds of its steps.
-    chunks
-        Number of sections of A, and of B.
-    behind
-        Whether a section of C is written while the next one is computed; then there are two sections of
-        C.
+    `behind`: a section of C is written while the next one is computed; then there are two sections of C.
 
     Examples
     --------

@@ -42,19 +42,9 @@ class Point:
     """
     One simulated point of a curve.
 
-    Attributes
-    ----------
-    figure, method, operation
-        Number of the figure; ``collective`` or ``pipelined``; ``read`` or ``write``.
-    ranks, stripe, groups, chunk
-        Number of compute nodes, bytes of a stripe unit, number of groups, bytes of a chunk.
-    nbytes
-        Bytes of the array.
-    seconds
-        Seconds of the whole access.
-    io, communication, computation
-        Seconds in which all wait for the disks, of messages, and of reordering elements. The rest is
-        agreements.
+    `io`, `communication` and `computation` are the seconds in which all wait for the disks, of messages,
+    and of reordering elements. The rest of `seconds` is agreements. `stripe`, `chunk` and `nbytes` (of
+    the array) are bytes.
     """
 
     figure: int

@@ -116,17 +116,10 @@ class Scattered:
 
 def case(name: str, ranks: int, nbytes: int = 16 << 20, *, write: bool = False) -> Scattered:
     """
-    Make a case of `outcore simulate` with double precision numbers.
+    Make a case of `outcore simulate` with double precision numbers, about `nbytes` bytes for each rank.
 
-    Parameters
-    ----------
-    name
-        ``"random"``: single elements, mixed with those of all ranks. ``"clustered"``: 64 consecutive
-        elements, mixed with those of 16 ranks, as after partitioning.
-    ranks, nbytes
-        Number of ranks; approximate bytes of each rank.
-    write
-        Whether the ranks write.
+    ``"random"``: single elements, mixed with those of all ranks. ``"clustered"``: 64 consecutive
+    elements, mixed with those of 16 ranks, as after partitioning.
     """
     run, spread = (1, ranks) if name == "random" else (_RUN, min(_SPREAD, ranks))
     blocks = max(nbytes // (_ITEM * run), 1)

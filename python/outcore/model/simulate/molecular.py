@@ -43,16 +43,7 @@ NUMBERS = (6, 7, 8, 9)
 
 
 def molecular(number: int, model: Machine | None = None) -> list[Cell]:
-    """
-    Return table 6, 7, 8 or 9 of the PASSION report.
-
-    Parameters
-    ----------
-    number
-        Number of the table.
-    model
-        Machine. Default: ``ipsc``.
-    """
+    """Return table 6, 7, 8 or 9 of the PASSION report; the default machine is ``ipsc``."""
     model = model or machine("ipsc")
     return [
         Cell(

@@ -30,20 +30,11 @@ _TIE = 1.05
 @dataclass(frozen=True)
 class Cell:
     """
-    Value in a paper, and the simulated value.
+    Value in a paper (`theirs`), and the simulated value (`ours`).
 
-    Attributes
-    ----------
-    paper
-        ``"extended"``, ``"multi"`` or ``"passion"``.
-    table, row, ranks, column
-        Position in the table.
-    unit
-        ``"s"`` or ``"%"`` (of the time saved).
-    theirs, ours
-        Value in the paper, and simulated value.
-    fitted
-        Whether the machine was calibrated with it.
+    The paper is ``"extended"``, ``"multi"`` or ``"passion"``; the unit is ``"s"`` or ``"%"`` (of the
+    time saved), or the counted objects of PASSION's table 11. `fitted`: the machine was calibrated with
+    it.
     """
 
     paper: str
@@ -69,16 +60,9 @@ class Summary:
     """
     Accuracy of one table.
 
-    Attributes
-    ----------
-    cells
-        Number of cells.
-    median, worst
-        Median and maximum of the factor between simulated value and paper, in either direction: 1 is
-        exact.
-    alike, rows
-        Number of rows (for a number of ranks) in which the methods have the same order as in the paper,
-        and number of rows; methods within 5 % in the paper may have any order.
+    `median` and `worst` are the median and the maximum of the factor between simulated value and paper,
+    in either direction: 1 is exact. In `alike` of `rows` rows (for a number of ranks) the methods have
+    the same order as in the paper; methods within 5 % in the paper may have any order.
     """
 
     paper: str
@@ -112,14 +96,7 @@ def case_of(cell: tables.Measurement) -> Case:
 
 
 def extended(model: Machine | None = None, *, table: int | None = None) -> list[Cell]:
-    """
-    Return tables 1 to 8 of the extended two-phase paper, or one of them.
-
-    Parameters
-    ----------
-    model
-        Machine. Default: ``delta``.
-    """
+    """Return tables 1 to 8 of the extended two-phase paper, or one; default machine ``delta``."""
     model = model or machine("delta")
     return [
         Cell(
@@ -192,14 +169,7 @@ def _at_once(arrays: tuple[Array, ...], ranks: int, model: Machine) -> Outcome:
 
 
 def multi(model: Machine | None = None) -> list[Cell]:
-    """
-    Return tables 4 to 6 of the multi-collective paper.
-
-    Parameters
-    ----------
-    model
-        Machine. Default: ``sp2``.
-    """
+    """Return tables 4 to 6 of the multi-collective paper; the default machine is ``sp2``."""
     model = model or machine("sp2")
     cells = []
     for cell in tables.improvements():
@@ -242,11 +212,8 @@ def summaries(cells: Iterable[Cell], *, fitted: bool | None = None) -> list[Summ
     """
     Return the accuracy of each table.
 
-    Parameters
-    ----------
-    fitted
-        Whether to include only cells that were used (True) or not used (False) for calibration. None
-        includes all. Orders always use all cells.
+    `fitted` includes only cells that were used (True) or not used (False) for calibration. Orders always
+    use all cells.
     """
     found = []
     for table in _grouped(cells, lambda cell: (cell.paper, cell.table)):

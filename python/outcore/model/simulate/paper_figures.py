@@ -29,24 +29,11 @@ Check = Callable[[Sequence[P]], Found]
 @dataclass(frozen=True)
 class PaperFigures(Generic[P]):
     """
-    Figures of a paper that are simulated in the same way.
+    Figures of a paper that are simulated in the same way; its fields are functions of a figure's number.
 
-    Attributes
-    ----------
-    title
-        Function that returns the heading of a figure, by its number.
-    machine_of
-        Function that returns the name of the machine of a figure.
-    simulate
-        Function that returns the points of a figure on a machine.
-    sentences
-        Function that returns the sentences of the text about a figure, each with its check.
-    table
-        Function that returns the lines of a figure below its heading, from its points.
-    note
-        Text after the name of the machine in the heading.
-    named_points
-        Function that returns the points of a figure that the text states.
+    They return the heading, the name of the machine, the points on a machine, the sentences of the text,
+    each with its check, and the lines of the table from the points. `note` follows the name of the
+    machine in the heading. `named_points` returns the points that the text states.
     """
 
     title: Callable[[int], str]
@@ -58,40 +45,17 @@ class PaperFigures(Generic[P]):
     named_points: Callable[[int], Sequence[object]] = lambda _figure: ()
 
     def points(self, figure: int, model: Machine | None = None) -> list[P]:
-        """
-        Return the points of a figure.
-
-        Parameters
-        ----------
-        figure
-            Number of the figure.
-        model
-            Machine. Default: the machine of the paper.
-        """
+        """Return the points of a figure, by default on the machine of the paper."""
         return self.simulate(figure, self._machine(figure, model))
 
     def claims(self, figure: int, model: Machine | None = None) -> list[Claim]:
-        """
-        Check the sentences of the text about a figure against the simulation.
-
-        Parameters
-        ----------
-        figure, model
-            As for `points`.
-        """
+        """Check the sentences of the text about a figure against the simulation."""
         model = self._machine(figure, model)
         some = self.simulate(figure, model)
         return [Claim(figure, said, *check(some)) for said, check in self.sentences(figure, model)]
 
     def lines(self, figure: int, model: Machine | None = None) -> list[str]:
-        """
-        Return a figure as lines of text: a table of simulated points, then the claims of the text.
-
-        Parameters
-        ----------
-        figure, model
-            As for `points`.
-        """
+        """Return a figure as lines of text: a table of simulated points, then the claims of the text."""
         model = self._machine(figure, model)
         heading = f"{self.title(figure)} (model: {model.name}{self.note})"
         table = self.table(figure, model, self.simulate(figure, model))
@@ -114,19 +78,10 @@ def compute_rate(nbytes: int, seconds: float) -> float:
 
 def simulate_buffered(case: Case, model: Machine, buffer: int) -> Outcome:
     """
-    Simulate accesses of ranks that do I/O for all ranks, each through a buffer.
+    Simulate accesses of ranks that do I/O for all ranks, each through a buffer of `buffer` bytes.
 
     The bytes of a block are sent from the buffer to the memories of all ranks after a read, and received
     from there before a write; this time is added to the cost of a request for the rank.
-
-    Parameters
-    ----------
-    case
-        Blocks, each with the rank that reads or writes it.
-    model
-        Machine.
-    buffer
-        Bytes of the buffer of a rank.
     """
     put = buffer * 1_000_000_000 // model.message_rate
     model = replace(model, client_ns=model.client_ns + put)

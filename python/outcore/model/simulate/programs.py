@@ -94,14 +94,7 @@ def laplace_blocks(n: int, ranks: int) -> Iterator[Access]:
 
 
 def programs(model: Machine | None = None) -> list[Cell]:
-    """
-    Return tables 9 and 10 of the extended two-phase paper: I/O seconds of whole programs.
-
-    Parameters
-    ----------
-    model
-        Machine. Default: ``delta``.
-    """
+    """Return tables 9 and 10 of the extended two-phase paper: I/O seconds of whole programs."""
     model = model or machine("delta")
     kinds: dict[str, Callable[[int, int], Iterator[Access]]] = {
         "matmul": product,

@@ -97,18 +97,8 @@ class Manifest:
     """
     Manifest of the files of a local placement.
 
-    Parameters
-    ----------
-    path
-        Folder that has the name of the array.
-    distribution
-        Distribution of the elements over the ranks.
-    ghosts
-        Widths of the overlap areas: a pair (before, behind) per axis.
-    dtype, order
-        Type of the elements, and order of each file (``"C"`` or ``"F"``).
-    files
-        File of each rank, relative to `path` or absolute.
+    `path` is the folder that has the name of the array. `ghosts` is a pair (before, behind) per axis.
+    `files` lists the file of each rank, relative to `path` or absolute.
     """
 
     path: str
@@ -160,13 +150,8 @@ class Manifest:
         """
         Read and check the manifest of an array; `where` lists other folders that it may name.
 
-        Raises
-        ------
-        StorageError
-            The manifest cannot be read.
-        FormatError
-            ``bad-metadata``: the manifest is invalid, or a later version wrote it; ``names-outside``: it
-            names files in other folders.
+        `FormatError`: ``bad-metadata`` if the manifest is invalid, or a later version wrote it;
+        ``names-outside`` if it names files in other folders.
         """
         folder = one_name(path)
         name = os.path.join(folder, MANIFEST)

@@ -28,10 +28,7 @@ class Rows:
     """
     Section that is read row by row: a key, cut along the first axis with a slice.
 
-    Parameters
-    ----------
-    words
-        One integer or range for each axis of the array; None for a new axis.
+    `words` has one integer or range for each axis of the array, and None for a new axis.
     """
 
     words: tuple[range | int | None, ...]
@@ -102,11 +99,7 @@ def straight(key: Any, shape: tuple[int, ...]) -> tuple[Key, tuple[Any, ...]]:
     """
     Convert a key to a section with positive steps, and a key for the array of that section.
 
-    Returns
-    -------
-    (tuple of slice, tuple)
-        The section, with slices of plain integers, whose steps are positive if given; and the key that
-        indexes the array of the section, always a view except for a single element.
+    The section has slices of plain integers. The second key gives a view, except for a single element.
 
     Examples
     --------
@@ -138,12 +131,7 @@ def as_walked(out: NDArray[Any] | None, within: tuple[Any, ...]) -> NDArray[Any]
     """
     Return the view of a result in the order of its section, or None if they have different axes.
 
-    Parameters
-    ----------
-    out
-        Array with the shape that the key gives, or None.
-    within
-        Key from `straight`.
+    `within` is the second key from `straight`.
 
     Examples
     --------

@@ -35,14 +35,7 @@ __all__ = ["LocalArray"]
 
 
 class LocalArray(StaysInProcess):
-    """
-    One rank's part of an array on disk; base class of `PlacedArray`.
-
-    Parameters
-    ----------
-    handle
-        State of the rank.
-    """
+    """One rank's part of an array on disk; base class of `PlacedArray`."""
 
     _elsewhere = "send its path, and open it there with outcore.open_placed"
 

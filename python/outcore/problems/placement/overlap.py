@@ -28,15 +28,10 @@ Widths = list[tuple[int, int]]
 @dataclass(frozen=True, slots=True)
 class Overlap:
     """
-    Elements that are ghosts of one rank and belong to another.
+    Elements that are ghosts of one rank and belong to another, the `owner`.
 
-    Parameters
-    ----------
-    owner
-        Rank that owns the elements.
-    there, here
-        Sections of the elements in the local array of the owner, and in the local array of the rank with
-        the ghosts, both with overlap areas. Slices of plain integers without a step.
+    `there` and `here` are their sections in the local arrays of the owner and of the rank with the
+    ghosts, both with overlap areas, as slices of plain integers without a step.
     """
 
     owner: int
@@ -46,21 +41,9 @@ class Overlap:
 
 def overlaps(distribution: Distribution, rank: int, widths: Widths) -> list[Overlap]:
     """
-    Return the overlap area of a rank, as one part for each owner.
+    Return the overlap area of a rank, as one part for each owner, in the order of owners.
 
-    Parameters
-    ----------
-    distribution
-        Distribution, with BLOCK or general blocks along axes with ghosts.
-    rank
-        Rank that has the ghosts.
-    widths
-        Pair (before, behind) per axis; empty if there are no ghosts.
-
-    Returns
-    -------
-    list of Overlap
-        Parts in the order of owners. Empty if `rank` has no elements.
+    It is empty if `rank` has no elements. `widths` may be empty, too.
 
     Examples
     --------

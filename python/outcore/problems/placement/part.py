@@ -33,18 +33,8 @@ class LocalPart:
     """
     Elements of one rank in the file of the whole array.
 
-    Parameters
-    ----------
-    disk
-        Whole array.
-    distribution, rank
-        Distribution and rank that determine the elements.
-    widths
-        Widths of the ghosts: a pair (before, behind) per axis; empty without ghosts.
-
-    Notes
-    -----
-    It has the interface that a schedule needs of an array (`outcore.arrays.schedule.OnDisk`).
+    It has the interface that a schedule needs of an array (`outcore.arrays.schedule.OnDisk`). `widths`
+    is empty without ghosts.
     """
 
     info = None

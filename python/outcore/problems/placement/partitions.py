@@ -81,21 +81,10 @@ class _Together:
 @dataclass(frozen=True)
 class _Cut:
     """
-    Division of an array into partitions.
+    Division of an array into partitions, which follow each other along `axis`.
 
-    Parameters
-    ----------
-    axis
-        Axis along which partitions follow each other.
-    halo
-        Widths around the own elements of a slab: a pair (before, behind) per axis.
-    whole
-        Distribution in which every rank has all of that axis, so that a halo there is just a longer
-        range.
-    others
-        Halo along the other axes.
-    part
-        Part of `whole` of this rank, with `others`.
+    In `whole` every rank has all of that axis, so that a halo there is just a longer range. `part` is
+    this rank's part of `whole`, with the halo `others` along the other axes.
     """
 
     axis: int

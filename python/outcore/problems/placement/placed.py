@@ -44,35 +44,10 @@ class Placed:
     """
     State of one rank of an array that is divided over ranks on disk.
 
-    Parameters
-    ----------
-    group
-        Ranks that have the array.
-    distribution
-        Distribution of the elements over the ranks.
-    widths
-        Widths of the overlap area: a pair (before, behind) per axis; empty without one.
-    disk
-        File of the whole array, or under local placement the file of this rank.
-    placement
-        Where the elements are stored.
-    path
-        Path of the file, or of the folder with the manifest.
-    manifest
-        Manifest of an array with local placement.
-
-    Attributes
-    ----------
-    own_shape, whole_shape
-        Shape of the local array of this rank, without and with its overlap area.
-    lead
-        First own element in the local array with its overlap area, per axis.
-    pieces
-        Own elements: sections of the whole array, and of the local array.
-    part
-        The local array with its overlap area, as a schedule reads it.
-    requests
-        Requests that were started and have not ended.
+    `disk` is the file of the whole array, or under local placement the file of this rank. `own_shape`
+    and `whole_shape` are the shapes of the local array without and with its overlap area, and `lead` is
+    the first own element in the latter. `pieces` has the own elements as sections of the whole array and
+    of the local array, and `part` is the local array with its overlap area, as a schedule reads it.
     """
 
     def __init__(
@@ -138,14 +113,7 @@ class Placed:
         """
         Run a step on all ranks with the same array; all ranks return, or all raise. Collective.
 
-        Parameters
-        ----------
-        name, arguments
-            Method of `PlacedArray`, and its arguments, for messages.
-        work, same
-            As for `together`.
-        meaning
-            Arguments that must be equal on all ranks.
+        `name` and `arguments` describe the call in messages; `meaning` must be equal on all ranks.
         """
         array = (self.path, self.placement, self.shape, self.dtype, str(self.distribution))
         return together(
@@ -164,14 +132,7 @@ class Placed:
         return DistArray(self.distribution, memory, transport=self.group, ghosts=list(self.ghosts))
 
     def slab_axis(self, axis: int | None) -> int:
-        """
-        Return the axis along which slabs follow each other.
-
-        Parameters
-        ----------
-        axis
-            Requested axis; None for the slowest axis in the file.
-        """
+        """Return the axis along which slabs follow each other: by default the slowest in the file."""
         ndim = len(self.shape)
         slow = 0 if self.order == "C" else ndim - 1
         found = slow if axis is None else axis

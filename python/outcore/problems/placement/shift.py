@@ -131,17 +131,7 @@ def choose(slowest: dict[str, int], method: str) -> tuple[str, str]:
     """
     Return the method to use, and the reason.
 
-    Parameters
-    ----------
-    slowest
-        Nanoseconds of each possible method on the slowest rank.
-    method
-        Requested method.
-
-    Raises
-    ------
-    UsageError
-        ``bad-option``: the requested method is not possible.
+    `slowest` has the nanoseconds of each possible method on the slowest rank.
 
     Examples
     --------

@@ -40,16 +40,7 @@ _LARGEST = 16 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """
-    Section that one step of a loop reads.
-
-    Parameters
-    ----------
-    section
-        Section of the index space of the placement, halo included; slices of plain integers.
-    inner
-        Position of the own elements in the section.
-    """
+    """Section that one step of a loop reads, with its halo, and the position of the own elements."""
 
     section: Key
     inner: Key
@@ -126,16 +117,9 @@ class Slab:
 
 def rows_of(room: int, other: int, halo: int) -> int:
     """
-    Return the number of rows of a slab, halo included in its memory.
+    Return the number of rows of `other` bytes that a slab has if `room` bytes hold all slabs of a loop.
 
-    Parameters
-    ----------
-    room
-        Bytes for all slabs of the loop.
-    other
-        Bytes of one row.
-    halo
-        Number of halo rows, on both sides together.
+    `halo` is the number of halo rows, on both sides together; they are not counted in the result.
 
     Examples
     --------
@@ -150,16 +134,6 @@ def check_rows(rows: int | None) -> int:
     """
     Return the requested number of rows of a slab, or 0 if the loop chooses it.
 
-    Parameters
-    ----------
-    rows
-        Argument of `PlacedArray.slabs`.
-
-    Raises
-    ------
-    UsageError
-        ``bad-blocks``: less than one row.
-
     Examples
     --------
     >>> check_rows(None), check_rows(7)
@@ -173,14 +147,7 @@ def check_rows(rows: int | None) -> int:
 
 
 def only_slab(disk: DiskArray) -> Iterator[Slab]:
-    """
-    Yield the only slab of an array without axes.
-
-    Parameters
-    ----------
-    disk
-        Array without axes.
-    """
+    """Yield the only slab of an array without axes."""
     yield Slab(0, np.asarray(disk.read()), (), [((), ())], ())
 
 
@@ -196,22 +163,8 @@ def loop(
     """
     Yield the slabs of some windows, reading ahead.
 
-    Parameters
-    ----------
-    name
-        Name of the array, for display.
-    array
-        Index space of the placement.
-    windows
-        Window of each step. A window may begin within the previous one, along `axis`.
-    axis
-        Axis along which windows follow each other.
-    order
-        Order of the slabs in memory.
-    made
-        Function that makes a slab from its number and the data.
-    take
-        Function that allocates the memory of all blocks when the loop begins.
+    A window may begin within the previous one, along `axis`. `array` is the index space of the
+    placement, and `take` allocates the memory of all blocks when the loop begins.
     """
     if not windows:
         return

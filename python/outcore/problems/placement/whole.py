@@ -46,14 +46,7 @@ _COPY = "copy_placed"
 
 
 class Files:
-    """
-    Files that contain the elements of a placed array, opened on demand.
-
-    Parameters
-    ----------
-    array
-        Placed array.
-    """
+    """Files that contain the elements of a placed array, opened on demand."""
 
     def __init__(self, array: Placed) -> None:
         self._array = array

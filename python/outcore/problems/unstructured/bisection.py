@@ -39,21 +39,11 @@ _SORTED = 72
 
 def bisect(points: Points, parts: int, within: int, table: Table, memory: int) -> None:
     """
-    Divide points into parts of equal weight.
+    Divide points into parts of equal weight, and store the part of each in `table` (int32 zeros).
 
-    Parameters
-    ----------
-    points
-        Points, with the ranks that have them.
-    parts
-        Number of parts.
-    within
-        Number of parts that stay together; it divides `parts`. A set is first divided into sets of this
-        many parts, before any of these is divided. 1 halves down to single parts.
-    table
-        Table for the part of each point: int32 zeros of shape (n,).
-    memory
-        Bytes for sets, counters and points in memory, in addition to the slabs of a pass.
+    A set is first divided into sets of `within` parts, before any of these is divided; `within` divides
+    `parts`, and 1 halves down to single parts. `memory` is the number of bytes for sets, counters and
+    points in memory, in addition to the slabs of a pass.
     """
     # Sets and their halves, and one number for each part.
     held = 16 * (2 * points.axes + 8) * min(parts, points.count) + 8 * parts

@@ -31,14 +31,7 @@ Places = NDArray[np.int64]
 
 
 def ordered_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """
-    Return integers that compare as finite numbers do.
-
-    Parameters
-    ----------
-    values
-        Finite float64 numbers of any shape.
-    """
+    """Return integers that compare as finite numbers do."""
     bits = (values + 0.0).view(np.uint64)  # -0.0 + 0.0 is 0.0
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
@@ -47,15 +40,10 @@ def hilbert_keys(
     points: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> NDArray[np.uint64]:
     """
-    Return the positions of points along Hilbert's curve through a cube.
+    Return the positions of points (n, d) along Hilbert's curve through a cube; d is at most 62.
 
-    Parameters
-    ----------
-    points
-        Points: float64 of shape (n, d), d at most 62.
-    low, high
-        Smallest and largest coordinates of all points. The cube begins at `low` and has the longest
-        extent. Its grid has 2^(62/d) cells per side, rounded down, and at most 2^31.
+    The cube begins at `low` and has the longest extent from `low` to `high`. Its grid has 2^(62/d) cells
+    per side, rounded down, and at most 2^31.
     """
     axes = points.shape[1]
     if axes == 1:
@@ -100,18 +88,10 @@ def _places(x: list[NDArray[np.uint64]], bits: int) -> NDArray[np.uint64]:
 
 def along_curve(points: Points, parts: int, table: Table, memory: int) -> None:
     """
-    Cut points into parts of equal weight along Hilbert's curve.
+    Cut points into parts of equal weight along Hilbert's curve, and store the parts in `table`.
 
-    Parameters
-    ----------
-    points
-        Points, with the ranks that have them.
-    parts
-        Number of parts.
-    table
-        Table for the part of each point: int32 zeros of shape (n,).
-    memory
-        Bytes for keys or counters, in addition to the slabs of a pass; equal on all ranks.
+    `memory` is the number of bytes for keys or counters, in addition to the slabs of a pass; equal on
+    all ranks.
     """
     if parts == 1:
         return

@@ -59,16 +59,8 @@ class Cuts:
     """
     Cuts, in the order of their nodes, then of their weights.
 
-    Parameters
-    ----------
-    node
-        Number of the node of each cut. Either each node has one cut, or there is only one node.
-    twice
-        2 T of each cut, rounded down: twice the weight before it.
-    key
-        Key at the cut, once it is found.
-    below
-        Weight of the node's elements with smaller keys.
+    Either each node has one cut, or there is only one node. `twice` is 2 T, rounded down: twice the
+    weight before the cut. `below` is the weight of the node's elements with smaller keys than `key`.
     """
 
     node: NDArray[np.int64]
@@ -90,29 +82,10 @@ def find_cuts(
     weighted: bool,
 ) -> Cuts:
     """
-    Find cuts.
+    Find the keys of cuts.
 
-    Parameters
-    ----------
-    passes
-        Function that starts a pass over all elements.
-    node, twice
-        As in `Cuts`.
-    low, high
-        Smallest and largest key of the node of each cut.
-    total
-        Weight of the node of each cut.
-    memory
-        Bytes for counters and collected elements; equal on all ranks.
-    share
-        Ranks that have the elements.
-    weighted
-        Whether weights are not all 1.
-
-    Returns
-    -------
-    Cuts
-        Cuts with their keys.
+    `low`, `high` and `total` are the smallest key, the largest key and the weight of the node of each
+    cut. `memory` is the number of bytes for counters and collected elements; equal on all ranks.
     """
     search = _Search(node, twice, low.copy(), high.copy(), memory, share, weighted)
     nothing = total <= 0
@@ -254,14 +227,8 @@ class Ties:
     """
     Middles of elements whose key equals the key of a cut, in the order of their indices.
 
-    Parameters
-    ----------
-    below
-        Weight of the node before each set of equal elements.
-    equal
-        Function that yields the elements of this rank that have such a key, as sets and weights.
-    share
-        Ranks that have the elements; elements of lower ranks come first.
+    `below` is the weight of the node before each set of equal elements. `equal` yields the elements of
+    this rank; elements of lower ranks come first.
     """
 
     def __init__(self, below: NDArray[np.int64], equal: Callable[[], Equal], share: Share) -> None:
@@ -275,16 +242,7 @@ class Ties:
     def middles(
         self, group: NDArray[np.int64], weight: NDArray[np.int64] | None
     ) -> NDArray[np.int64]:
-        """
-        Return 2 P + w of the next elements of this rank.
-
-        Parameters
-        ----------
-        group
-            Set of each element.
-        weight
-            Weight of each element; None for 1.
-        """
+        """Return 2 P + w of the next elements of this rank; without weights, each w is 1."""
         heavy = np.ones(group.size, np.int64) if weight is None else weight
         order = np.argsort(group, kind="stable")
         sets, each = group[order], heavy[order]
@@ -304,14 +262,7 @@ def behind(
     """
     Return the number of cuts before each element; the elements are a whole node, in its order.
 
-    Parameters
-    ----------
-    weight
-        Weight of each element; None for 1.
-    size
-        Number of elements.
-    twice
-        2 T of the cuts, ascending.
+    `twice` has 2 T of the cuts, ascending. Without weights, each is 1.
     """
     if weight is None:
         middles = 2 * np.arange(size, dtype=np.int64) + 1

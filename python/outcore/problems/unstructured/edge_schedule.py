@@ -109,16 +109,9 @@ class EdgeTables(NamedTuple):
     """
     Arrays of an edge schedule, in memory or on disk.
 
-    Parameters
-    ----------
-    local
-        Edges by block, in local node numbers: int32.
-    numbers
-        Numbers of these edges.
-    index
-        Nodes that each block reads, its own nodes first.
-    blocks
-        Edges, own nodes, nodes of other blocks, space in `index` and rank of each block.
+    `local` has the edges by block, in local node numbers (int32), and `numbers` their numbers. `index`
+    has the nodes that each block reads, its own nodes first. Columns of `blocks`: edges, own nodes,
+    nodes of other blocks, space in `index`, and rank.
     """
 
     local: Table

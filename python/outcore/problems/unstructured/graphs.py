@@ -53,21 +53,9 @@ def by_metis(
     edges: Table, nodes: int, weights: Weights | None, parts: int, within: int
 ) -> NDArray[np.int32]:
     """
-    Return the part of each node.
+    Return the part of each node; the nodes of an edge or cell, a row of `edges`, are neighbours.
 
-    Parameters
-    ----------
-    edges
-        Integers of shape (m, k); the nodes of an edge or cell are neighbours.
-    nodes
-        Number of nodes.
-    weights
-        Weights of the nodes.
-    parts
-        Number of parts.
-    within
-        Number of parts of the second level: `parts` / `within` parts are made first, then `within` in
-        each.
+    METIS makes `parts` / `within` parts first, then `within` parts in each.
     """
     library = pymetis()
     pairs = edges.shape[0] * (edges.shape[1] * (edges.shape[1] - 1) // 2)

@@ -34,14 +34,7 @@ Choose = Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], NDArray[np.int64
 
 
 def most_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """
-    Assign each edge to the group that owns most of its elements; ties go to the lowest group.
-
-    Parameters
-    ----------
-    owners
-        Owner of each element of some edges: shape (r, k).
-    """
+    """Assign each edge to the group that owns most of its elements; ties go to the lowest group."""
     times = np.zeros(owners.shape, np.int64)
     for column in range(owners.shape[1]):
         times += owners == owners[:, column, None]
@@ -50,14 +43,7 @@ def most_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def all_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """
-    Assign each edge once to every group that owns one of its elements.
-
-    Parameters
-    ----------
-    owners
-        Owner of each element of some edges: shape (r, k).
-    """
+    """Assign each edge once to every group that owns one of its elements."""
     if owners.shape[1] == 1:
         return np.arange(len(owners)), owners[:, 0]
     if owners.shape[1] == 2:  # most meshes: no sort needed
@@ -77,27 +63,12 @@ def all_owners(owners: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np
 
 class Groups:
     """
-    Edges by group.
+    Edges, integers of shape (m, k), by group.
 
-    Parameters
-    ----------
-    edges
-        Integers of shape (m, k).
-    elements
-        Number of elements; larger indices raise an error.
-    values
-        Function, applied to each slab, that returns the values to store for elements: their numbers or
-        their positions.
-    owner
-        Function that returns the group that owns each of these values.
-    choose
-        Function that returns the groups that process an edge.
-    share
-        Ranks that read the edges together.
-
-    Notes
-    -----
-    The caller has reserved `Share.room` bytes; a slab and the results computed from it use half of them.
+    `values` converts a slab of edges to the values to store for its elements: their numbers or
+    positions. `owner` returns the group of each of these values, and `choose` the groups that process an
+    edge. The caller has reserved `Share.room` bytes; a slab and the results computed from it use half of
+    them.
     """
 
     def __init__(
@@ -122,11 +93,6 @@ class Groups:
         Count the edges of each group, and their references to elements of other groups, over all ranks.
 
         This reads the edges once.
-
-        Parameters
-        ----------
-        groups
-            Number of groups.
         """
         counts, others = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
         for low, _, slab in slabs(self._edges, self._slab, self._begin, self._end):
@@ -145,16 +111,7 @@ class Groups:
         return self._placing.begins
 
     def distribute(self, values: Table, numbers: Table) -> None:
-        """
-        Write the edges of each group together; this reads the edges once.
-
-        Parameters
-        ----------
-        values
-            Table that receives the values of each edge: shape (begins[-1], k).
-        numbers
-            Table that receives the number of each edge: shape (begins[-1],).
-        """
+        """Write values and numbers of the edges of each group together; this reads the edges once."""
         for low, _, slab in slabs(self._edges, self._slab, self._begin, self._end):
             kept = self._values(slab)
             rows, group = self._choose(self._owner(kept))

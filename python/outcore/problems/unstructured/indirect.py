@@ -47,18 +47,7 @@ def in_pieces(rows: int, each: int = 0) -> Iterator[slice]:
 
 
 def gather(array: Table, indices: NDArray[Any], out: NDArray[Any]) -> None:
-    """
-    Read rows: ``out[...] = array[indices]``.
-
-    Parameters
-    ----------
-    array
-        `DiskArray` or `InMemory`.
-    indices
-        Row numbers of shape (r,), in range, in any order.
-    out
-        Array of shape (r, ...) with the dtype of `array`.
-    """
+    """Read rows: ``out[...] = array[indices]``; indices are in range, in any order."""
     if isinstance(array, InMemory):
         out[...] = array.data[indices]
     else:
@@ -66,18 +55,7 @@ def gather(array: Table, indices: NDArray[Any], out: NDArray[Any]) -> None:
 
 
 def scatter(array: Table, indices: NDArray[Any], values: NDArray[Any]) -> None:
-    """
-    Write rows: ``array[indices] = values``.
-
-    Parameters
-    ----------
-    array
-        `DiskArray` or `InMemory`.
-    indices
-        Row numbers of shape (r,), in range, in any order.
-    values
-        Rows to write, of shape (r, ...).
-    """
+    """Write rows: ``array[indices] = values``; indices are in range, in any order."""
     if isinstance(array, InMemory):
         array.data[indices] = values
     else:
@@ -88,15 +66,6 @@ class Indirect:
     """
     Array whose row `i` is row ``index[i]`` of another array.
 
-    Parameters
-    ----------
-    base
-        `DiskArray` or `InMemory`.
-    index
-        Table of integers; only the requested parts of it are read.
-
-    Notes
-    -----
     It has the interface that a schedule needs of an array (`outcore.arrays.schedule.OnDisk`): sections
     are read and written in the background. The caller of the schedule reserves `scratch` for each of the
     `THREADS` threads. If each request reserved its own memory, it could fail while others wait for

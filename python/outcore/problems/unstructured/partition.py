@@ -328,14 +328,7 @@ class Partition(Released):
         self.describe_in(folder)
 
     def describe_in(self, folder: str | os.PathLike[str]) -> None:
-        """
-        Write the manifest of a saved partition, after its parts.
-
-        Parameters
-        ----------
-        folder
-            Folder of the partition.
-        """
+        """Write the manifest of a saved partition, after its parts."""
         _say(folder, self.elements, self._parts, self._method, self._levels)
 
     @classmethod

@@ -22,16 +22,7 @@ __all__ = ["Placing"]
 
 
 class Placing:
-    """
-    Positions of all entries.
-
-    Parameters
-    ----------
-    counts
-        Number of entries of this rank in each group.
-    share
-        Ranks that have entries.
-    """
+    """Positions of all entries; `counts` is the number of entries of this rank in each group."""
 
     def __init__(self, counts: NDArray[np.int64], share: Share) -> None:
         before, total = share.sums(counts)
@@ -41,17 +32,9 @@ class Placing:
 
     def places(self, group: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
         """
-        Return the positions of the next entries.
+        Return `order` and `place` of the next entries, for the group of each.
 
-        Parameters
-        ----------
-        group
-            Group of each entry.
-
-        Returns
-        -------
-        order, place : numpy.ndarray
-            Entry ``order[i]`` belongs at ``place[i]``; positions ascend.
+        Entry ``order[i]`` belongs at ``place[i]``; positions ascend.
         """
         # NumPy sorts 16-bit integers in linear time.
         few = group.astype(np.uint16) if self._filled.size <= 1 << 16 else group

@@ -33,24 +33,11 @@ _BITS = 60
 
 class Points:
     """
-    Coordinates and weights.
+    Coordinates of shape (n, d) or (n,), and weights (None: all 1).
 
-    Parameters
-    ----------
-    coordinates
-        Real numbers of shape (n, d), or (n,) for points on a line.
-    weights
-        Weights of shape (n,), at least 0; None for all 1.
-    memory
-        Bytes for the slabs of a pass and the results computed from them.
-    share
-        Ranks that share the points.
-
-    Raises
-    ------
-    UsageError
-        Wrong shapes or dtypes, coordinates that are not finite, negative weights, or weights whose sum
-        is 0.
+    `memory` is the number of bytes for the slabs of a pass and the results computed from them. Raises
+    `UsageError` for wrong shapes or dtypes, coordinates that are not finite, negative weights, or
+    weights whose sum is 0.
     """
 
     def __init__(
@@ -119,18 +106,7 @@ class Weights:
     Weights as integers whose sum is below 2^61.
 
     Integers are kept unless n times the largest exceeds 2^60. Other weights become multiples of the
-    largest weight divided by 2^60 / n, rounded to the nearest.
-
-    Parameters
-    ----------
-    weights
-        Weights of shape (count,), finite and at least 0.
-    count
-        Number of elements.
-    rows
-        Number of rows of a slab.
-    share
-        Ranks that share the weights.
+    largest weight divided by 2^60 / n, rounded to the nearest. They must be finite and at least 0.
     """
 
     def __init__(self, weights: Table, count: int, rows: int, share: Share) -> None:

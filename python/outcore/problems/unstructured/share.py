@@ -41,16 +41,10 @@ _MESSAGE = 1 << 14
 
 class Share:
     """
-    Ranks of one inspection.
+    Ranks of one inspection, which make the same calls.
 
-    Parameters
-    ----------
-    ranks
-        Ranks, which make the same calls.
-    budget
-        Smallest memory budget of any process with some of the ranks.
-    near
-        Paths; temporary tables are created next to the first whose folder is writable.
+    `budget` is the smallest memory budget of any process with some of the ranks. Temporary tables are
+    created next to the first path in `near` whose folder is writable.
     """
 
     def __init__(self, ranks: Ranks, budget: int, near: Sequence[str] = ()) -> None:
@@ -169,12 +163,7 @@ class Share:
         """
         Make a table of zeros that all ranks read and write. Collective.
 
-        Parameters
-        ----------
-        shape, dtype, counted
-            As in `new_table`; with several ranks, the table is a file.
-        path
-            Path of a permanent table. By default, it is deleted with the share.
+        With several ranks, it is a file. A table without `path` is deleted with the share.
         """
         if self.size == 1:
             return new_table(shape, dtype, self.near, path, counted=counted)

@@ -115,18 +115,8 @@ class Kept:
     """
     Rows and journal of a loop that can be resumed after a kill. Collective over the ranks.
 
-    Parameters
-    ----------
-    ranks
-        Ranks that share the blocks.
-    updates
-        Updated arrays, on disk.
-    inputs
-        Other arrays that the loop reads.
-    words
-        Other values that identify the loop.
-    blocks
-        Number of steps of the loop.
+    `updates` are on disk; `inputs` are the other arrays that the loop reads. `words` are other values
+    that identify the loop, and `blocks` is its number of steps.
     """
 
     def __init__(
@@ -162,11 +152,8 @@ class Kept:
         """
         Compute the missing rows.
 
-        Parameters
-        ----------
-        work
-            Function that runs this rank's steps, except the given completed ones, and calls its second
-            argument with each step that was stored.
+        `work` runs this rank's steps, except the given completed ones, and calls its second argument
+        with each step that was stored.
         """
         journal = self._journal
         assert journal is not None

@@ -82,18 +82,7 @@ def room() -> int:
 
 
 def too_small(what: str, needed: int, advice: str) -> BudgetError:
-    """
-    Return the error for work that does not fit in memory.
-
-    Parameters
-    ----------
-    what
-        What needs the memory, for the message.
-    needed
-        Bytes of buffers that are enough; the budget must be twice as large.
-    advice
-        Other ways to avoid the error.
-    """
+    """Return the error for work that needs this many bytes of buffers, which are half of the budget."""
     return BudgetError(
         f"{what}: {needed} bytes of buffers are needed, and half of the memory budget of "
         f"{int(outcore.memory())} is {room()}. Raise outcore.memory() to {2 * needed} bytes{advice}",
@@ -134,20 +123,10 @@ def new_table(
     counted: bool = False,
 ) -> Table:
     """
-    Make a table of zeros.
+    Make a table of zeros: at `path`, or in memory if it fits an eighth of the budget, or temporary.
 
-    Parameters
-    ----------
-    shape, dtype
-        Shape and dtype of the table.
-    near
-        Paths of inputs; a temporary array is created next to the first whose folder is writable.
-    path
-        Path of a permanent table. None: in memory if it fits an eighth of the budget, otherwise a
-        temporary array.
-    counted
-        Whether the table is used only within an operation; in memory it is then counted in the budget,
-        and smaller.
+    A temporary array is created next to the first path in `near` whose folder is writable. `counted`:
+    the table is used only within an operation; in memory it is then counted in the budget, and smaller.
     """
     dtype = np.dtype(dtype)
     if path is not None:
@@ -198,23 +177,7 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def slabs(table: Table, rows: int, begin: int = 0, end: int | None = None) -> Iterator[Any]:
-    """
-    Yield some rows of a table, slab by slab.
-
-    Parameters
-    ----------
-    table
-        Table in memory or on disk.
-    rows
-        Number of rows of a slab. Two slabs are in memory at a time.
-    begin, end
-        First row, and end of the rows. Default: all rows.
-
-    Yields
-    ------
-    tuple
-        First row, end, and the rows.
-    """
+    """Yield first row, end and rows of some rows of a table, slab by slab; two slabs are in memory."""
     end = table.shape[0] if end is None else end
     dtype = native(table.dtype)
     if isinstance(table, InMemory):  # a view, because slabs are never changed
@@ -243,16 +206,7 @@ def check_indices(indices: NDArray[Any], length: int, first: int, name: str) -> 
     """
     Raise `SectionError` unless all indices are in ``0..length-1``.
 
-    Parameters
-    ----------
-    indices
-        Slab of indices, of any shape.
-    length
-        Number of elements.
-    first
-        Row of the array at which the slab begins, for the message.
-    name
-        Name of the array, for the message.
+    The message gives the position in the array `name`, in which this slab begins at row `first`.
     """
     if not indices.size or (int(indices.min()) >= 0 and int(indices.max()) < length):
         return
@@ -283,18 +237,7 @@ def in_folder(folder: str | os.PathLike[str], name: str) -> str:
 
 
 def write_manifest(folder: str | os.PathLike[str], kind: str, words: Mapping[str, Any]) -> None:
-    """
-    Write the manifest of a folder whose arrays are complete.
-
-    Parameters
-    ----------
-    folder
-        Folder of the arrays.
-    kind
-        Kind of content, such as ``"partition"``.
-    words
-        Other entries, as JSON values.
-    """
+    """Write the manifest of a folder whose arrays are complete; `words` are its other entries."""
     text = json.dumps({"outcore": kind, "version": 1, **words}, indent=1) + "\n"
 
     def fill(fd: int) -> None:
@@ -311,14 +254,7 @@ def forget_manifest(folder: str | os.PathLike[str], kind: str) -> None:
 
 
 def read_manifest(folder: str | os.PathLike[str], kind: str) -> dict[str, Any]:
-    """
-    Return the entries written by `write_manifest`.
-
-    Parameters
-    ----------
-    folder, kind
-        As in `write_manifest`.
-    """
+    """Return the entries written by `write_manifest`."""
     path = os.path.join(one_name(folder), f"{kind}.json")
     words = read_document(path, Judge(path, "outcore", f"the {kind}"))
     if words is None:
@@ -354,20 +290,7 @@ def promised(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
 def open_table(
     folder: str | os.PathLike[str], name: str, shape: tuple[int, ...], kinds: str, mode: str = "r"
 ) -> Table:
-    """
-    Open a saved table.
-
-    Parameters
-    ----------
-    folder, name
-        Folder and name of the table.
-    shape
-        Shape in the manifest.
-    kinds
-        Allowed kinds of dtype: ``"i"``, ``"iu"``.
-    mode
-        ``"r"`` or ``"r+"``.
-    """
+    """Open a saved table; raise `FormatError` unless it has this shape and a dtype of these `kinds`."""
     array = open(in_folder(folder, name), "r" if mode == "r" else "r+")
     if array.shape != shape or array.dtype.kind not in kinds:
         array.close()
@@ -386,18 +309,7 @@ def open_table(
 
 
 def refuse_dtype(array: Table, kinds: str, name: str, wanted: str) -> None:
-    """
-    Raise `UsageError` unless the dtype of an array has one of these kinds.
-
-    Parameters
-    ----------
-    array
-        Table.
-    kinds
-        Letters of `numpy.dtype.kind`.
-    name, wanted
-        Words for the message.
-    """
+    """Raise `UsageError` unless the dtype of an array has one of these `kinds`."""
     if array.dtype.kind not in kinds:
         raise UsageError(
             f"{name} has dtype {array.dtype}; {wanted}", code="bad-dtype", path=_path(array)

@@ -47,13 +47,8 @@ class PartOrder(Released):
     """
     Order of elements by part, then by number: a permutation and its inverse.
 
-    Parameters
-    ----------
-    partition
-        `Partition`, which is read once.
-    share
-        Ranks that make the order together; it lives as long as their inspection. Default: this process
-        alone, without such a limit.
+    The partition is read once. The order lives as long as the inspection of `share`; without it, this
+    process makes the order alone, without such a limit.
     """
 
     def __init__(self, partition: Partition, share: Share | None = None) -> None:
