@@ -1,10 +1,10 @@
 """
 HDF5.
 
-| file | holds |
+| file | content |
 |---|---|
 | `format.py`, `groups.py` | the format: datasets; groups of a file |
-| `access.py`, `guard.py` | sessions of the library; trials in a process of their own |
+| `access.py`, `guard.py` | sessions of the library; trials in a separate process |
 | `describe.py`, `create.py`, `growing.py` | from a dataset to an `ArrayInfo`; new datasets; growth |
 | `types.py`, `attrs.py`, `strings.py`, `heaps.py` | element types, attributes, text of variable length |
 | `links.py`, `elsewhere.py`, `virtual.py` | links; other files; virtual datasets |

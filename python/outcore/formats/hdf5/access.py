@@ -1,12 +1,12 @@
 """
-The one door to h5py: import, opening with patience, and one kind of error.
+The only entry point to h5py: import, opening with a timeout, and translation of errors.
 
-Problem. h5py is optional; another process may hold the file for a moment; and a damaged file makes the
-HDF5 library raise anything from `OSError` to `SystemError`.
-Idea. A context manager that opens, waits for a lock as long as it is told, translates what goes wrong,
-and always closes.
-Invariants. No handle outlives a ``with`` block, and there is one at a time in a process, so other
-processes can always get in between. Errors of outcore pass through unchanged; everything else becomes a
+Problem: h5py is optional; another process may lock the file temporarily; and for a damaged file the
+HDF5 library raises anything from `OSError` to `SystemError`.
+Approach: a context manager opens the file, waits for a lock up to a time limit, translates errors, and
+always closes the file.
+Invariants: no handle outlives a ``with`` block, and a process has one at a time, so other processes
+can always open the file in between. Errors of outcore pass through unchanged; all others become a
 `FormatError` or a `StorageError`.
 """
 
@@ -60,12 +60,12 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 def turn() -> contextlib.AbstractContextManager[object]:
-    """The turn of a thread at the library."""
+    """Return the lock that lets one thread at a time use the library."""
     return _turn
 
 
 def library(path: str) -> Any:
-    """The module h5py, or an error that says how to get it."""
+    """Return the module h5py; raise an error that explains how to install it."""
     try:
         import h5py
     except ImportError as error:
@@ -82,7 +82,7 @@ SUPERBLOCK = 32
 
 
 def has_signature(path: str) -> bool:
-    """Whether HDF5's signature is at byte 0, 512, 1024, 2048, ... (after a user block)."""
+    """Return whether HDF5's signature is at byte 0, 512, 1024, 2048, ... (after a user block)."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -99,18 +99,10 @@ def has_signature(path: str) -> bool:
 @contextlib.contextmanager
 def session(path: str, mode: str, *, locked: bool = False, **settings: Any) -> Iterator[Any]:
     """
-    An open `h5py.File` for the length of the block.
+    Open an `h5py.File` for the length of the block, in mode ``"r"``, ``"r+"`` or ``"w"``.
 
-    Parameters
-    ----------
-    path
-        The file.
-    mode
-        ``"r"`` or ``"w"``.
-    locked
-        The caller holds the lock for reading: a writer who waits for it must not be waited for.
-    settings
-        For `h5py.File`.
+    With `locked` the caller holds the lock for reading, so the session does not wait for a writer that
+    waits for this lock. `settings` go to `h5py.File`.
     """
     h5py = library(path)
     if mode != "w":
@@ -135,17 +127,10 @@ def session(path: str, mode: str, *, locked: bool = False, **settings: Any) -> I
 @contextlib.contextmanager
 def changing(path: str, name: str | None, *, sync: bool = True) -> Iterator[Any]:
     """
-    An `h5py.File` open for changes that happen whole or not at all (`hdf5_redo`).
+    Open an `h5py.File` for changes that happen completely or not at all (`redo`).
 
-    Parameters
-    ----------
-    path
-        The file.
-    name
-        The object that is changed. If an external link leads to it, its file is changed without that
-        promise. None: there is none.
-    sync
-        Wait for the disk, so that the promise holds for a power cut too.
+    `name` is the object that changes, or None. If an external link leads to it, its file changes
+    without this guarantee. `sync` waits for the disk, so that the guarantee covers a power cut too.
     """
     h5py = library(path)
     with contextlib.ExitStack() as stack:
@@ -173,9 +158,9 @@ def changing(path: str, name: str | None, *, sync: bool = True) -> Iterator[Any]
 
 class Change:
     """
-    A file that is open for changes that happen whole, when the context is left, or not at all.
+    A file that is open for changes, which happen completely when the context ends, or not at all.
 
-    The caller has the lock for writing (`exclusive`), and a turn at the library whenever it works.
+    The caller holds the lock for writing (`exclusive`), and its turn at the library while it works.
     """
 
     def __init__(self, path: str, fd: int, *, sync: bool = True) -> None:
@@ -235,21 +220,21 @@ class Change:
                     raise
 
     def _forget(self, error: BaseException) -> None:
-        """Leave the file as it was."""
+        """Restore the state of the file before the change."""
         with contextlib.suppress(Exception):
             self.file.close()
         self.overlay.discard()
         self._blame_the_disk(error)
 
     def _blame_the_disk(self, error: BaseException) -> None:
-        """If the disk is why the library failed, raise what it said."""
+        """Raise the error of the disk if that is why the library failed."""
         if self.overlay.failure is not None and isinstance(error, Exception):
             with durable.os_errors("changing", self.path):
                 raise self.overlay.failure from error
 
 
 def _refuse_between(path: str, found: os.stat_result) -> tuple[int, int]:
-    """Refuse a call that was made while this thread changes the file."""
+    """Raise an error if this thread is changing the file; return device and inode."""
     key = (found.st_dev, found.st_ino)
     if _changed.get(key) == threading.get_ident():
         _core.refuse_nested(path, "the file is being changed")
@@ -262,26 +247,26 @@ _names: dict[str, str] = {}
 
 def filename(item: Any) -> str:
     """
-    Path of an open `h5py.File`, or of that of an object in one.
+    Return the path of an open `h5py.File`, or of the file of an object.
 
-    The library is asked: what `item.file` makes takes as long as opening the object.
+    This asks the library directly: creating `item.file` takes as long as opening the object.
     """
     name = os.fsdecode(library("").h5f.get_name(item.id))
     return _names.get(name, name)
 
 
 def userblock(dset: Any) -> int:
-    """Bytes before the first byte that the addresses of a dataset's file count."""
+    """Return the byte of a dataset's file at which its addresses start."""
     file = library("").h5i.get_file_id(dset.id)
     return int(file.get_create_plist().get_userblock())
 
 
 def _held_by_a_library(fd: int) -> bool:
     """
-    Whether an HDF5 library in this process (h5py's, netCDF4's) has this file open.
+    Return whether an HDF5 library in this process (h5py's, netCDF4's) has this file open.
 
-    They are recognised by descriptors that a new program would inherit, which neither Python's nor ours
-    are. The library is not asked: it crashes over files that it could not close.
+    Their descriptors are inherited by a new program; those of Python and of outcore are not. The
+    library itself is not asked, because it crashes over files that it could not close.
     """
     this = os.fstat(fd)
     for name in os.listdir("/dev/fd"):
@@ -294,7 +279,7 @@ def _held_by_a_library(fd: int) -> bool:
 
 
 class _Hold:
-    """The lock for writing, held by this process for so many users at once; or of one thread `only`."""
+    """The lock for writing, shared by users in this process, or owned by the one thread `only`."""
 
     def __init__(self, fd: int, only: int | None) -> None:
         self.fd = fd
@@ -302,11 +287,11 @@ class _Hold:
         self.only = only
 
     def admits(self, alone: bool) -> bool:
-        """Whether the calling thread may use it, too."""
+        """Return whether the calling thread may use the lock, too."""
         return not alone and self.only in (None, threading.get_ident())
 
     def close(self) -> None:
-        """Give it back. Doing so twice, as a handler in between may, does nothing."""
+        """Release the lock. A second call, as a signal handler may make, does nothing."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -322,10 +307,11 @@ _holds_change = threading.RLock()
 @contextlib.contextmanager
 def exclusive(path: str, *, alone: bool = False) -> Iterator[int]:
     """
-    A descriptor of the file with the lock that HDF5 takes for writing.
+    Return a descriptor of the file with the lock that HDF5 takes for writing.
 
-    Threads of this process share the lock, and take turns at the library, unless one wants it `alone`.
-    It is taken before a turn: readers that hold it for reading may want a turn before they release it.
+    Threads of this process share the lock and take turns at the library, unless one sets `alone`. The
+    lock is taken before a turn: a reader that holds the lock for reading may want a turn before it
+    releases the lock.
     """
     key, hold = _take(path, alone)
     try:
@@ -421,9 +407,9 @@ def _read_by_us(fd: int) -> bool:
 
 def _let_writers_end(path: str, mode: str, *, wait: bool) -> None:
     """
-    Say in the system's words why a file cannot be opened, if it cannot.
+    Raise the system's error if a file cannot be opened; with `wait`, then wait for a writer.
 
-    Then, if asked, `wait` for a writer of outcore's in another process, without a turn at the library.
+    The writer is an outcore program in another process. The wait does not block the library.
     """
     with durable.os_errors("opening", path):
         fd = os.open(path, (os.O_RDONLY if mode == "r" else os.O_RDWR) | os.O_CLOEXEC)
@@ -440,7 +426,7 @@ def _let_writers_end(path: str, mode: str, *, wait: bool) -> None:
 
 
 def guard(path: str) -> TableGuard:
-    """What readers and writers of chunks keep others out with."""
+    """Return the object with which readers and writers of chunks lock the file."""
 
     def recover() -> None:
         with _turn:
@@ -455,7 +441,7 @@ def guard(path: str) -> TableGuard:
 
 
 def leads_elsewhere(h5py: Any, file: Any, name: str, depth: int = 0) -> bool:
-    """Whether a part of a path is an external link, directly or through soft links."""
+    """Return whether a part of a path is an external link, directly or through soft links."""
     at = file
     for part in name.split("/"):
         if part in ("", "."):  # the group itself
@@ -513,7 +499,7 @@ def _lacks_locks(path: str) -> bool:
 
 @contextlib.contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Turn what the library raises into an error of ours."""
+    """Translate errors of the library into errors of outcore."""
     try:
         yield
     except OutcoreError:

@@ -1,11 +1,11 @@
 """
-Attributes and axis names of HDF5 datasets, in plain Python and NumPy values.
+Attributes and axis names of HDF5 datasets, as plain Python and NumPy values.
 
-Problem. HDF5 and NetCDF4 keep bookkeeping (dimension scales, identifiers, references) among the user's
-attributes, text in three encodings, and single values as arrays.
-Idea. Bookkeeping names are known and left alone; what remains becomes `str`, NumPy scalars, arrays, or
-lists of `str`, and goes back the same way.
-Invariants. `write_attrs` after `read_attrs` changes nothing.
+Problem: HDF5 and NetCDF4 mix their own attributes (dimension scales, identifiers, references) with the
+user's. Text has three encodings, and single values are stored as arrays.
+Approach: attributes with reserved names are ignored. All others become `str`, NumPy scalars, arrays,
+or lists of `str`, and are written from the same types.
+Invariants: `write_attrs` after `read_attrs` changes nothing.
 
 References: HDF5 dimension scales specification; NetCDF4's appendix "File Format".
 """
@@ -51,10 +51,10 @@ _LONGEST_CLASS = 64
 
 class Attributes(Mapping[str, Any]):
     """
-    The user attributes of a dataset, read when first asked for.
+    The user attributes of a dataset, which are read on first use.
 
-    Reading a section needs none of them; a climate file has dozens, and in a damaged file they are
-    what the HDF5 library trips over most easily.
+    Reading a section needs none of them. A climate file has dozens, and in a damaged file they are the
+    most likely cause of a crash in the HDF5 library.
     """
 
     def __init__(self, path: str, name: str, *, netcdf: bool) -> None:
@@ -64,7 +64,7 @@ class Attributes(Mapping[str, Any]):
         self._declared: Any = None
 
     def missing(self, dtype: np.dtype[Any]) -> Any:
-        """The value that ``_FillValue`` declares for elements of a dtype, or None."""
+        """Return the value that ``_FillValue`` declares for elements of a dtype, or None."""
         self._read()
         return None if self._declared is None else of_attribute(self._declared, dtype)
 
@@ -96,7 +96,7 @@ class Attributes(Mapping[str, Any]):
 
 
 def read_attrs(h5py: Any, dset: Any, *, netcdf: bool) -> dict[str, Any]:
-    """User attributes; those without a plain value (references, empty) are left out."""
+    """Return the user attributes that have a plain value (not references, not empty)."""
     result: dict[str, Any] = {}
     own = _bookkeeping(dset)
     for name in dset.attrs:
@@ -120,7 +120,7 @@ def write_attrs(
     netcdf: bool,
     drop: Collection[str] | None = None,
 ) -> None:
-    """Set user attributes of a dataset and drop others; None: all others."""
+    """Set user attributes of a dataset and remove those in `drop`; None: all others."""
     own = _bookkeeping(dset)
     for name in attrs:
         if name in own or not isinstance(name, str) or not name:
@@ -165,7 +165,7 @@ class Scales:
     """
     Dimension scales of the datasets of one file.
 
-    The library searches all of a file for the name of a scale, so it is asked once for each of them.
+    The library searches the whole file for the name of a scale, so each name is requested once.
     """
 
     def __init__(self, path: str) -> None:
@@ -178,7 +178,7 @@ class Scales:
         self._checker.check(name, ["DIMENSION_LIST"])
 
     def name(self, scale: Any) -> str:
-        """The path of a scale; empty if it has none."""
+        """Return the path of a scale; an empty string if it has none."""
         at = hdf5_origin.address(access.library(""), scale)
         if at not in self._names:
             self._names[at] = str(scale.name or "")
@@ -186,7 +186,7 @@ class Scales:
 
 
 def describe_axes(dset: Any, scales: Scales | None = None) -> tuple[str | None, ...] | None:
-    """Names of the axes: of their dimension scales, else their labels."""
+    """Return the names of the axes, from their dimension scales or else their labels."""
     if scales is None:
         with contextlib.closing(Scales(dset.file.filename)) as alone:
             return describe_axes(dset, alone)
@@ -213,10 +213,10 @@ def describe_axes(dset: Any, scales: Scales | None = None) -> tuple[str | None, 
 
 def _by_numbers(dset: Any) -> list[str | None]:
     """
-    Names of the axes of a NetCDF4 variable of several axes that has the name of a dimension.
+    Return names of the axes of a multidimensional NetCDF4 variable with the name of a dimension.
 
-    It is the scale of that dimension, and no scales can be attached to a scale: it lists the numbers of
-    its dimensions instead, which those of its group and of the groups above have.
+    The variable is the scale of that dimension, and a scale cannot have scales. It lists the numbers
+    of its dimensions instead, which are defined in its group and in the groups above.
     """
     known: dict[int, str] = {}
     group = dset.parent
@@ -234,15 +234,15 @@ def _by_numbers(dset: Any) -> list[str | None]:
 
 
 def _has(item: Any, name: bytes) -> bool:
-    """Whether an object has an attribute: `item.attrs` takes longer to make than the library to look."""
+    """Return whether an object has an attribute; faster than creating `item.attrs`."""
     return bool(access.library("").h5a.exists(item.id, name))
 
 
 def is_scale(item: Any) -> bool:
     """
-    Whether an object is a dimension scale.
+    Return whether an object is a dimension scale.
 
-    As the library's `H5DSis_scale` tells, which frees memory twice over a damaged type.
+    The result is that of the library's `H5DSis_scale`, which frees memory twice if a type is damaged.
     """
     if not _has(item, b"CLASS") or not hasattr(item, "dims"):
         return False
@@ -256,7 +256,7 @@ def is_scale(item: Any) -> bool:
 
 
 def find_scale(file: Any, group: str, dim: str) -> Any:
-    """Return the scale of a name in a group or the nearest group above; None if there is none."""
+    """Return the scale with a name in a group or the nearest group above; None if there is none."""
     while True:
         where = posixpath.join(group, dim)
         if where in file and is_scale(file[where]):
@@ -267,7 +267,7 @@ def find_scale(file: Any, group: str, dim: str) -> Any:
 
 
 def is_bare_dimension(item: Any) -> bool:
-    """Whether a dataset is a NetCDF4 dimension without a variable."""
+    """Return whether a dataset is a NetCDF4 dimension without a variable."""
     if not is_scale(item):
         return False
     name = item.attrs.get("NAME", b"")
@@ -308,7 +308,7 @@ def _text(value: bytes) -> str | bytes:
 
 
 def storable(name: str, value: Any, path: str, netcdf: bool) -> Any:
-    """What h5py shall store for a value; refuses what would not come back."""
+    """Return the value to pass to h5py; raise an error if it would not read back as it was."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "U":
         value = value.tolist()
     if isinstance(value, (list, tuple)) and value and all(isinstance(v, str) for v in value):
@@ -339,7 +339,7 @@ def storable(name: str, value: Any, path: str, netcdf: bool) -> Any:
 
 
 def _bytes(name: str, value: bytes, path: str) -> Any:
-    """Bytes that are no UTF-8 have a fixed size: the library would make text of others."""
+    """Return bytes with a fixed size if they are not UTF-8: the library would convert others to text."""
     try:
         value.decode("utf-8")
     except UnicodeDecodeError:
@@ -351,7 +351,7 @@ def _bytes(name: str, value: bytes, path: str) -> Any:
 
 
 def _is_exact(value: Any, plain: Any) -> bool:
-    """Whether numbers of a list are still equal to what they were before NumPy gave them one dtype."""
+    """Return whether NumPy kept the value of each number of a list when it chose one dtype."""
     given, made = np.asarray(value, object), plain.astype(object)
     same = (given == made) | (made != made)
     return given.shape == made.shape and bool(same.all())

@@ -1,18 +1,19 @@
 """
 The chunk table of one HDF5 dataset: where chunks are, and how encoded ones are stored.
 
-Problem. HDF5 keeps the addresses of chunks in a B-tree (or one of four other indices) that only its
-library should read, at a microsecond or so per chunk; compressed chunks change their size and place with
-every write; and other processes may write between our accesses.
-Idea. Of a large table we read the part that an access touches ourselves (`hdf5_lookup`). A small one,
-one of which all is asked for, and any that we do not understand, is read once, when first needed, into
-sorted NumPy arrays (32 bytes per stored chunk, counted in the memory budget), and looked up by binary
-search. Encoded chunks are handed to HDF5 ready
-made (``write_direct_chunk``). The file's time stamp tells whether somebody else wrote meanwhile: if it
-was old enough when it was taken that a later change must have another (decision 0011), and anew if not.
-The library (2.0) lists chunks in wrong places, although it reads them right, if they are in an
-extensible array whose axis without a limit is not the first. Such a table we read ourselves, or refuse.
-Invariants. Every address handed out lies inside the file as it was when the table was read; no two
+Problem: HDF5 keeps the addresses of chunks in a B-tree (or one of four other indices) that only its
+library should read, at about a microsecond per chunk. Compressed chunks change their size and place
+with every write, and other processes may write between our accesses.
+Approach: of a large table, outcore reads only the part that an access needs (`lookup`). A table is
+read completely, on first use, if it is small, if all of it is requested, or if outcore does not know
+its index. It is stored in sorted NumPy arrays (32 bytes per stored chunk, counted in the memory
+budget) and searched by bisection. HDF5 stores encoded chunks as they are (``write_direct_chunk``). The
+file's time stamp shows whether another program has written, if the stamp was old enough when it was
+taken that a later change must have another (decision 0011); otherwise the table is read again.
+The library (2.0) lists chunks in wrong places, although it reads them correctly, if they are in an
+extensible array whose axis without a limit is not the first. Outcore reads such a table itself, or
+raises an error.
+Invariants: every returned address lies inside the file as it was when the table was read; no two
 chunks of one answer share a byte; a chunk that is not encoded has exactly the size of a chunk.
 """
 
@@ -75,7 +76,7 @@ class Loaded(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Where chunks of a dataset can be."""
+    """The bytes of a file where chunks of a dataset can be."""
 
     path: str
     name: str
@@ -85,7 +86,7 @@ class Limits(NamedTuple):
     low: int
 
     def check(self, rows: NDArray[np.int64]) -> None:
-        """Refuse addresses outside the file's data, wrong sizes, and chunks that overlap."""
+        """Raise `FormatError` for addresses outside the file's data, wrong sizes, or overlaps."""
         size = os.stat(self.path).st_size
         offset, stored = rows[:, 0], rows[:, 1]
         wrong = (stored < 0) | (offset > size - stored)
@@ -123,7 +124,7 @@ class Limits(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What was read of an index at `stamp`."""
+    """The parts of an index that were read at `stamp`."""
 
     found: hdf5_lookup.Index
     stamp: Stamp
@@ -134,22 +135,11 @@ class Parts(NamedTuple):
 
 class ChunkTable:
     """
-    The chunk table of a dataset, loaded when needed.
+    The chunk table of a dataset, read on first use.
 
-    Parameters
-    ----------
-    path, name
-        File and dataset.
-    grid
-        Number of chunks along each axis.
-    chunks
-        Shape of a chunk as HDF5 counts it (without the axes of an array type).
-    chunk_bytes
-        Bytes of a decoded chunk.
-    encoded
-        Whether the dataset has filters.
-    meaning
-        What `hdf5_origin.meaning` said of the dataset; None: whoever made the table knows it.
+    `grid` is the number of chunks along each axis and `chunks` the shape of a chunk, both without the
+    axes of an array type. `chunk_bytes` is the size of a decoded chunk. `meaning` is the result of
+    `origin.meaning` for the dataset; None if the dataset is not compared.
     """
 
     def __init__(
@@ -181,7 +171,9 @@ class ChunkTable:
     def fetch(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
     ) -> NDArray[np.int64]:
-        """Offset (-1: never written), stored bytes and filter mask of the cells of a box, C order."""
+        """
+        Return offset (-1: never written), stored bytes and filter mask of cells in a box, C order.
+        """
         rank = len(self.grid)
         lo, count = lo[:rank], count[:rank]  # further axes are an array type's: one cell
         cells = math.prod(count)
@@ -214,7 +206,7 @@ class ChunkTable:
     def stored(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
     ) -> NDArray[np.int64]:
-        """Places in a box, in C order, of the chunks that are stored."""
+        """Return the places in a box, in C order, of the chunks that are stored."""
         rank, table = len(self.grid), self._current(locked)
         with _core.Reservation("chunk table", (rank + 2) * 8 * len(table.keys), self._promised):
             places = np.zeros(len(table.keys), np.int64)
@@ -228,9 +220,10 @@ class ChunkTable:
 
     def check(self) -> None:
         """
-        Refuse a table with chunks outside the dataset, which reads pass over as the HDF5 library does.
+        Raise `FormatError` if chunks lie outside the dataset; reads ignore them, like the HDF5
+        library.
 
-        The library leaves none when a dataset becomes smaller: the place of such a chunk was damaged,
+        The library leaves none when a dataset becomes smaller. The place of such a chunk was damaged,
         and the chunk is missing where it belongs.
         """
         table = self._current()
@@ -245,14 +238,15 @@ class ChunkTable:
             )
 
     def nbytes(self) -> int:
-        """Bytes of the chunks that are stored."""
+        """Return the total bytes of all stored chunks."""
         return int(self._current().rows[:, 1].sum())
 
     def load(self, new: int) -> int:
         """
-        Read the table if need be.
+        Read the table if necessary.
 
-        Returns the bytes that reading it again takes beside it, at most `new` chunks later.
+        Return the bytes needed to read it again while it is in memory, when it has up to `new` more
+        chunks.
         """
         table = self._current()
         self._promised = True  # by the loop that asks: no loop runs short when it is read again
@@ -270,7 +264,7 @@ class ChunkTable:
         """
         Store encoded chunks ``(grid coordinates, filter mask, bytes)`` through HDF5; not synced.
 
-        The bytes of a chunk are there until the next one is asked for.
+        The bytes of a chunk remain valid only until the next chunk is requested.
         """
         with access.changing(self.path, None, sync=False) as file:
             self._store(self._found(file), chunks)
@@ -284,7 +278,7 @@ class ChunkTable:
             dset.id.write_direct_chunk(place, data, mask)
 
     def stretch(self, axes: tuple[int, ...]) -> None:
-        """Make the dataset at least as long as the array is, so that all readers see what is written."""
+        """Extend the dataset to the length of the array, so that all readers see new elements."""
         with access.changing(self.path, None) as file:
             dset = self._found(file)
             full = tuple(map(max, dset.shape, axes))
@@ -293,12 +287,12 @@ class ChunkTable:
         self.forget()
 
     def forget(self) -> None:
-        """Release the table; it is read again when it is needed."""
+        """Release the table; it is read again on next use."""
         self._loaded, self._parts, self._looked_up, self._odd = None, None, 0, False
 
     @contextlib.contextmanager
     def _dataset(self, locked: bool) -> Iterator[Any]:
-        """The dataset, open in the library; `locked` as for `fetch`."""
+        """Open the dataset in the library; `locked` as for `session`."""
         h5py = access.library(self.path)
         with access.session(self.path, "r", locked=locked) as file:
             dset = self._found(file)
@@ -307,7 +301,7 @@ class ChunkTable:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Read]:
-        """What reads the bytes of the file."""
+        """Yield a function that reads bytes of the file."""
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             yield lambda offset, length: durable.read_at(fd, length, offset)
@@ -315,7 +309,7 @@ class ChunkTable:
             os.close(fd)
 
     def _is_misread(self, dset: Any) -> bool:
-        """Whether the library lists the chunks in wrong places."""
+        """Return whether the library lists the chunks in wrong places."""
         limits = dset.maxshape
         if limits[0] is None or sum(most is None for most in limits) != 1:
             return False
@@ -326,7 +320,7 @@ class ChunkTable:
     def _some(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool
     ) -> NDArray[np.int64] | None:
-        """Rows of a box from the part of the index that it touches; None if we cannot read that."""
+        """Return rows of a box from the part of the index that it needs; None if not possible."""
         with _core.Reservation("chunk table", 2 * _ROW_BYTES * math.prod(count), False):
             rows = self._some_known(lo, count)
             if rows is not None:
@@ -342,7 +336,7 @@ class ChunkTable:
             return rows
 
     def _some_known(self, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64] | None:
-        """The same without the library, if what was read before is still so."""
+        """Return rows of a box without the library, if the parts in memory are up to date."""
         parts = self._parts
         if parts is None:
             return None
@@ -361,7 +355,7 @@ class ChunkTable:
         return None
 
     def _begin(self, dset: Any, quiet: float) -> Parts | None:
-        """An index of which nothing was read yet."""
+        """Return an index of which nothing was read yet."""
         stamp = self._stamp_now()
         settled = time.time_ns() - stamp[1] > quiet * 1e9
         found = hdf5_lookup.index_of(*self._message, len(self.grid))
@@ -389,7 +383,7 @@ class ChunkTable:
         return rows
 
     def _found(self, file: Any) -> Any:
-        """The dataset, in an open file; refuses another one that took its name."""
+        """Return the dataset in an open file; raise an error if another one has its name."""
         dset = hdf5_origin.dataset(access.library(self.path), file, self.name)
         if dset is None or self.meaning not in (None, hdf5_origin.meaning(dset)):
             raise StorageError(
@@ -405,7 +399,7 @@ class ChunkTable:
             return self._read(dset, QUIET_IF_LOCKED if locked else QUIET)
 
     def _read(self, dset: Any, quiet: float) -> Loaded:
-        """Read the whole table, check it and keep it."""
+        """Read the whole table, check it and store it."""
         stamp = self._stamp_now()
         # By the change time alone, which nobody can set.
         settled = time.time_ns() - stamp[1] > quiet * 1e9
@@ -428,7 +422,7 @@ class ChunkTable:
         return table
 
     def _held(self, nbytes: int) -> tuple[_core.Reservation, bool]:
-        """Counts a table; and whether it may stay, or others were promised its memory."""
+        """Reserve memory for a table; return False too if the memory was promised to others."""
         with contextlib.suppress(BudgetError):
             return _core.Reservation("chunk table", nbytes, self._promised), True
         return _core.Reservation("chunk table", nbytes, True), False
@@ -441,7 +435,10 @@ class ChunkTable:
         return hdf5_origin.seen(access.library(self.path), self.path, dset)
 
     def _visit(self, dset: Any, add: Callable[[NDArray[np.int64]], None]) -> None:
-        """Have the library go through all chunks: first elements, offset, stored bytes, filter mask."""
+        """
+        Pass the chunks to `add` through the library: first elements, offset, stored bytes, filter
+        mask.
+        """
         numbers = array("q")
         rank = len(self.grid)
 
@@ -461,7 +458,7 @@ class ChunkTable:
         close_block()
 
     def _walk(self, dset: Any, add: Callable[[NDArray[np.int64]], None]) -> None:
-        """The same without the library."""
+        """Pass the chunks to `add` without the library."""
         parts = self._begin(dset, QUIET)
         if parts is None or not isinstance(parts.found, hdf5_lookup.Extensible):
             return
@@ -481,9 +478,9 @@ class ChunkTable:
         self, dset: Any, visit: Callable[[Any, Callable[[NDArray[np.int64]], None]], None]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], int, tuple[int, ...] | None]:
         """
-        Places in the grid and rows of all stored chunks, in the order of HDF5's index.
+        Return places in the grid and rows of all stored chunks, in the order of HDF5's index.
 
-        Besides, how many chunks lie outside the dataset, and the place of one.
+        Also return the number of chunks outside the dataset, and the place of one.
         """
         keys, rows = [np.empty(0, np.int64)], [np.empty((0, 3), np.int64)]
         rank = len(self.grid)
@@ -513,7 +510,7 @@ class ChunkTable:
         return np.concatenate(keys), np.concatenate(rows), strays, stray
 
     def _refuse_twins(self, keys: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-        """Refuse two chunks in one place of the grid: nobody knows which of them holds the elements."""
+        """Raise `FormatError` if two chunks claim one place: either may have the elements."""
         twins = np.flatnonzero(keys[1:] == keys[:-1])
         if len(twins):
             first = int(twins[0])
@@ -541,7 +538,7 @@ class ChunkTable:
         return table
 
     def _still_valid(self, table: Loaded) -> bool:
-        """Addresses of chunks that are not encoded never change once all are there."""
+        """Return whether a table is up to date: a complete, unencoded table never changes."""
         if self.encoded or len(table.rows) != math.prod(self.grid):
             return table.settled and self._stamp_now() == table.stamp
         return table.seen is None or hdf5_origin.still(self.path, *table.seen)
@@ -559,12 +556,12 @@ def _nothing(at: int, length: int) -> bytes:
 def nothing_stored(
     lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
 ) -> NDArray[np.int64]:
-    """The `fetch` of a dataset that has no storage yet: every chunk is missing."""
+    """Return the result of `fetch` for a dataset without storage: every chunk is missing."""
     return np.full((math.prod(count), 3), (-1, 0, 0), np.int64)
 
 
 def no_places(
     lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
 ) -> NDArray[np.int64]:
-    """The `stored` of such a dataset."""
+    """Return the result of `stored` for a dataset without storage."""
     return np.empty(0, np.int64)

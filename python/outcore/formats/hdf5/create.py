@@ -1,12 +1,13 @@
 """
 New HDF5 datasets: all their space at once, or chunks to be stored later.
 
-Problem. Elements are written without HDF5, so their space must exist beforehand and must read as the
-fill value; and HDF5 would write that value over the whole space, once for nothing.
-Idea. Early allocation. HDF5 fills if the fill value is not zero; otherwise it is told not to, provided
-that the space lies beyond the old end of the file, where it is a hole of zeros.
-Invariants. A dataset gets its name when it is complete, and only then is one of that name removed. What
-is filled for hours (`partial_name`) has no part in the file's dimensions until then.
+Problem: elements are written without HDF5, so their space must exist in advance and must read as the
+fill value. HDF5 would write that value over the whole space first.
+Approach: early allocation. HDF5 fills the space if the fill value is not zero. Otherwise outcore turns
+filling off, provided that the space lies past the old end of the file, where it is a hole of zeros.
+Invariants: a dataset gets its name when it is complete, and only then is an older dataset with that
+name removed. A dataset whose filling takes hours (`partial_name`) does not belong to the file's
+dimensions before.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ def add_dataset(
     stage: Finish,
 ) -> None:
     """
-    Make the dataset under a name of its own, complete it, then give it its name.
+    Create the dataset under a temporary name, complete it, then give it its name.
 
-    If that is a `partial_name`, `stage` is called instead of `finish`, which is left to `name_dataset`.
+    If the name is a `partial_name`, `stage` is called instead of `finish`, which `name_dataset` calls.
     """
     if final := final_name(name):
         _taken(h5py, file, path, final, spec.exclusive)
@@ -91,7 +92,9 @@ def _describe(dset: Any, spec: Spec, path: str) -> None:
 
 
 def check_name(path: str, name: str) -> None:
-    """Refuse a new name with a part of only dots: the library takes ``.`` for the group itself."""
+    """
+    Raise `UsageError` if a part of a name is only dots: in the library ``.`` is the group itself.
+    """
     whole = final_name(name) or name
     if any(part and not part.strip(".") for part in whole.split("/")):
         raise UsageError(
@@ -105,7 +108,7 @@ def check_name(path: str, name: str) -> None:
 def name_dataset(
     h5py: Any, file: Any, path: str, names: tuple[str, str], exclusive: bool, finish: Finish
 ) -> None:
-    """Complete a dataset that grew under the first name, and give it the second one."""
+    """Complete a dataset that has the first name, and give it the second one."""
     partial, name = names
     taken = _taken(h5py, file, path, name, exclusive)
     finish(file, file[partial], name)
@@ -116,7 +119,7 @@ def name_dataset(
 
 def partial_name(name: str) -> str:
     """
-    What a dataset is called while it is filled, until it is whole.
+    Return the name of a dataset while it is being filled.
 
     >>> partial_name("/g/v")
     '/g/.v.outcore-partial'
@@ -127,7 +130,7 @@ def partial_name(name: str) -> str:
 
 def final_name(name: str) -> str | None:
     """
-    The name that a dataset will have which has a `partial_name`; None if it has not.
+    Return the later name of a dataset with a `partial_name`; None for all other names.
 
     >>> final_name("/g/.v.outcore-partial")
     '/g/v'
@@ -139,7 +142,7 @@ def final_name(name: str) -> str | None:
 
 
 def remove_partial(file: Any, partial: str) -> None:
-    """Remove what a conversion left that did not come to its end."""
+    """Remove the dataset of an interrupted conversion."""
     if partial in file:
         del file[partial]
 
@@ -157,7 +160,7 @@ def _remove(file: Any, path: str, name: str) -> None:
 
 
 def check_removable(file: Any, path: str, name: str) -> None:
-    """Refuse to replace a dataset that gives others their dimension."""
+    """Raise `UsageError` if a dataset is the dimension scale of others."""
     if "REFERENCE_LIST" in file[name].attrs:
         raise UsageError(
             f"{path!r}: {name!r} is the dimension scale of other datasets; choose another name",
@@ -167,7 +170,7 @@ def check_removable(file: Any, path: str, name: str) -> None:
 
 
 def _taken(h5py: Any, file: Any, path: str, name: str, exclusive: bool) -> bool:
-    """Whether a dataset of that name is there and may be replaced."""
+    """Return whether a dataset with that name exists and may be replaced."""
     if name not in file:
         parent = name.strip("/").split("/")[:-1]
         for depth in range(1, len(parent) + 1):
@@ -200,10 +203,10 @@ def _make(
     h5py: Any, file: Any, path: str, name: str, spec: Spec, limits: tuple[int | None, ...] | None
 ) -> Any:
     """
-    A dataset whose elements read as the fill value.
+    Create a dataset whose elements read as the fill value.
 
-    Without filters all space is allocated at once. HDF5 would write zeros into all of it; it is told
-    not to where the space lies beyond the old end of the file, which reads as zeros anyway.
+    Without filters, all space is allocated at once. HDF5 would write zeros into all of it. It does not
+    where the space lies past the old end of the file, which reads as zeros anyway.
     """
     h5d = h5py.h5d
     old_end = file.id.get_filesize()
@@ -270,7 +273,7 @@ def _make_with(
 
 
 def _chunk_shape(spec: Spec, limits: tuple[int | None, ...] | None) -> tuple[int, ...] | None:
-    """HDF5 wants chunks no longer than an axis that cannot grow, and none on empty ones."""
+    """Return a chunk shape that HDF5 accepts: no longer than fixed axes; None if an axis is empty."""
     wanted = spec.chunks
     if wanted is None and (spec.compression or limits is not None):
         wanted = default_chunks(spec.shape, spec.dtype.itemsize)
@@ -308,7 +311,7 @@ def _extents(dset: Any, chunks: tuple[int, ...] | None) -> list[tuple[int, int]]
 
 
 def _check_room(path: str, nbytes: int) -> None:
-    """Meet a full disk before HDF5 begins to change the file."""
+    """Raise `StorageError` for a full disk before HDF5 begins to change the file."""
     with durable.os_errors("creating a dataset in", path):
         disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
         if nbytes > disk.f_bavail * disk.f_frsize:
@@ -318,7 +321,7 @@ def _check_room(path: str, nbytes: int) -> None:
 
 
 def _allocate(path: str, extents: list[tuple[int, int]]) -> None:
-    """Give the new space its blocks, so that a full disk is met now."""
+    """Allocate disk blocks for the new space, so that a full disk is detected now."""
     with durable.os_errors("allocating in", path):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -331,7 +334,7 @@ def _allocate(path: str, extents: list[tuple[int, int]]) -> None:
 def check_limits(
     path: str, spec: Spec, resizable: bool, maxshape: bool | int | Sequence[int | None] | None
 ) -> tuple[int | None, ...] | None:
-    """The maximal shape that is asked for; None if the shape is fixed."""
+    """Return the requested maximal shape; None if the shape is fixed."""
     if maxshape is None or maxshape is False:
         return (None,) * len(spec.shape) if resizable and spec.shape else None
     limits = (None,) * len(spec.shape) if maxshape is True else _lengths(maxshape)
@@ -348,7 +351,7 @@ def check_limits(
 
 
 def _lengths(maxshape: Any) -> tuple[int | None, ...]:
-    """As integers and None; what is neither becomes a length that no shape fits."""
+    """Convert to integers and None; an invalid length becomes -1, which fits no shape."""
     axes = maxshape if isinstance(maxshape, Sequence | np.ndarray) else (maxshape,)
     found: list[int | None] = []
     for length in axes:

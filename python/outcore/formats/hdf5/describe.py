@@ -1,13 +1,13 @@
 """
 From an open HDF5 dataset to an `ArrayInfo`: type, shape, and where the bytes are.
 
-Problem. HDF5 stores a dataset in one of five ways, some of them in other files, and may not have stored
-it at all yet.
-Idea. h5py's answers (offset, chunk shape, filters, space status) are turned into a `Strided` or a
-`Chunked`; a dataset without space becomes one chunk that was never written. The chunk table itself is
-not read here.
-Invariants. What is returned lies inside the file, or raises. Nothing in the file changes, except in
-`give_space`.
+Problem: HDF5 stores a dataset in one of five ways, some of them in other files, and may not have
+stored it at all yet.
+Approach: h5py's answers (offset, chunk shape, filters, space status) become a `Strided` or a
+`Chunked`. A dataset without space becomes one chunk that was never written. The chunk table is not
+read here.
+Invariants: the result lies inside the file, otherwise an error is raised. Nothing in the file changes,
+except in `give_space`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,11 @@ _STORAGE = {0: "compact", 2: "chunked", 3: "virtual"}
 
 
 def choose(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, Any]:
-    """Name and dataset that are meant; with no name, the only one (dimension scales do not count)."""
+    """
+    Return the name of the requested dataset, and the dataset.
+
+    Without a name, this is the only dataset of the file, not counting dimension scales.
+    """
     top = file
     if inner is not None and inner != "/":
         dset = follow(file, inner)
@@ -111,10 +115,10 @@ def visit_objects(
     lost: Callable[[str, str], None] | None = None,
 ) -> None:
     """
-    Call `visit` with the name of each object below a group, and the object, each once.
+    Call `visit` once for each object below a group, with its name and the object.
 
-    As h5py's `visititems`, for which the library goes through all chunks of each dataset to count the
-    bytes of their index. `lost` is called with the names of links that lead nowhere, and why.
+    Unlike h5py's `visititems`, this does not go through all chunks of each dataset to count the bytes
+    of their index. `lost` is called with the name of each broken link and the reason.
     """
     names: list[bytes] = []
     links = top.id.links
@@ -132,16 +136,9 @@ def visit_objects(
 
 class Home:
     """
-    A file whose datasets are described, open for their object headers.
+    A file whose datasets are described, open for reading their object headers.
 
-    Parameters
-    ----------
-    h5py
-        The library.
-    path
-        Absolute path of the file.
-    dset
-        A dataset of it, open.
+    `path` is absolute, and `dset` is any open dataset of the file.
     """
 
     def __init__(self, h5py: Any, path: str, dset: Any) -> None:
@@ -159,13 +156,13 @@ class Home:
             self.close = held.pop_all().close
 
     def seen(self, dset: Any) -> hdf5_origin.Seen:
-        """Which file it is, and the object header of a dataset, as `hdf5_origin.seen` tells them."""
+        """Return the identity of the file and the object header of a dataset, as in `origin.seen`."""
         at = self.userblock + hdf5_origin.address(self.h5py, dset)
         with durable.os_errors("reading", self.path):
             return self._id, hdf5_origin.header(self._fd, at)
 
     def refuse_plain_edges(self, dset: Any) -> None:
-        """Refuse chunks at the edges of a dataset that have not its filters."""
+        """Raise `UnsupportedError` if chunks at the edges of a dataset do not have its filters."""
         with durable.os_errors("reading", self.path):
             refuse_plain_edges(self.path, dset, layout_of(self.h5py, dset, self._read)[0])
 
@@ -173,7 +170,10 @@ class Home:
         return durable.read_at(self._fd, length, offset)
 
     def compact(self, dset: Any, nbytes: int) -> tuple[Part, hdf5_origin.Seen]:
-        """Where the elements of a compact dataset are, in its object header, and what `seen` tells."""
+        """
+        Return where the elements of a compact dataset are in its object header, and the result of
+        `seen`.
+        """
         with durable.os_errors("reading", self.path):
             start, first, stored = compact_data(self.h5py, dset, self._read) or (0, 0, -1)
             file, (at, header) = self.seen(dset)
@@ -190,18 +190,7 @@ class Home:
 
 
 class Visit:
-    """
-    What datasets of one file have in common, found out once while the file is open in the library.
-
-    Parameters
-    ----------
-    h5py
-        The library.
-    format
-        The name of the format.
-    path
-        The file.
-    """
+    """Values that datasets of one file share, computed once while the file is open in the library."""
 
     def __init__(self, h5py: Any, format: str, path: str) -> None:
         self.h5py = h5py
@@ -222,11 +211,11 @@ class Visit:
             self._home[1].close()
 
     def where(self, name: str) -> str:
-        """What opens a dataset, by its name in the file."""
+        """Return the path that opens a dataset, from its name in the file."""
         return f"{self.named}::{netcdf_names.shown(name) if self.format == 'netcdf4' else name}"
 
     def home(self, dset: Any) -> Home:
-        """The file of a dataset: another one, if an external link led to it."""
+        """Return the file of a dataset, which is another one if an external link led to it."""
         name = access.filename(dset)
         if self._home is None or self._home[0] != name:
             own = os.path.abspath(name)
@@ -260,7 +249,7 @@ def _refuse_compact(path: str, name: str) -> None:
 
 
 def _offer(h5py: Any, file: Any, path: str, names: list[str]) -> str:
-    """Those that can be opened, as the end of a message."""
+    """Return the end of a message: the datasets that can be opened."""
     if not names:
         return "; there is nothing in it to open"
     looked = names[:_OFFERED]
@@ -285,7 +274,7 @@ def _opens(visit: Visit, file: Any, name: str) -> bool:
 
 
 def refusal(visit: Visit, dset: Any) -> FormatError | StorageError | None:
-    """Why a dataset cannot be opened; None if it can."""
+    """Return the reason why a dataset cannot be opened; None if it can."""
     name = str(dset.name)
     where = visit.where(name)
     try:
@@ -301,14 +290,14 @@ def refusal(visit: Visit, dset: Any) -> FormatError | StorageError | None:
 
 
 def told(dset: Any, what: str) -> Any:
-    """What the library says of a dataset, or None: it may refuse, for a damaged one or its sources."""
+    """Return an attribute of a dataset, or None if the library raises, as for a damaged dataset."""
     with contextlib.suppress(Exception):
         return getattr(dset, what)
     return None
 
 
 def refuse_null(dset: Any, where: str) -> None:
-    """Some datasets have a type and no shape (`h5py.Empty`)."""
+    """Raise `UnsupportedError` if a dataset has a type but no shape (`h5py.Empty`)."""
     if dset.shape is None:
         raise UnsupportedError(
             f"{where!r} has no elements (an HDF5 null dataspace); there is nothing to read",
@@ -318,7 +307,7 @@ def refuse_null(dset: Any, where: str) -> None:
 
 
 def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
-    """All about one dataset; refuses what outcore cannot read by its bytes."""
+    """Describe one dataset; raise an error if outcore cannot read it by its bytes."""
     h5py, path, netcdf = visit.h5py, visit.path, visit.format == "netcdf4"
     where = visit.where(name)
     refuse_special_source(h5py, dset)
@@ -360,7 +349,7 @@ def describe(visit: Visit, name: str, dset: Any, writable: bool) -> ArrayInfo:
 
 
 def describe_source(path: str, inner: str) -> ArrayInfo:
-    """Describe a dataset that a virtual dataset is made of."""
+    """Describe a source of a virtual dataset."""
     h5py = access.library(path)
     rehearse(path, inner, "open")
     with access.session(path, "r") as file, Visit(h5py, "hdf5", path) as visit:
@@ -369,7 +358,7 @@ def describe_source(path: str, inner: str) -> ArrayInfo:
 
 
 def stored_dtype(h5py: Any, dset: Any, where: str) -> np.dtype[Any]:
-    """The dtype of what is stored for each element: of text of variable length, references."""
+    """Return the dtype of stored elements: references for text of variable length."""
     virtual = dset.id.get_create_plist().get_layout() == h5py.h5d.VIRTUAL
     if not virtual and hdf5_strings.encoding_of(h5py, dset) is not None:
         return hdf5_strings.REFERENCE
@@ -377,7 +366,7 @@ def stored_dtype(h5py: Any, dset: Any, where: str) -> np.dtype[Any]:
 
 
 def _strings(h5py: Any, dset: Any, where: str, writable: bool) -> tuple[Strings, ...]:
-    """Strings of an element that end in another way than NumPy's; refuses to write some of them."""
+    """Return the strings of an element that do not end as NumPy's; raise if some cannot be written."""
     kind = dset.id.get_type()
     while isinstance(kind, h5py.h5t.TypeArrayID):
         kind = kind.get_super()
@@ -393,7 +382,7 @@ def _strings(h5py: Any, dset: Any, where: str, writable: bool) -> tuple[Strings,
 
 
 def _texts(visit: Visit, name: str, dset: Any, plist: Any, info: ArrayInfo) -> ArrayInfo:
-    """The same of text of variable length; other arrays as they are."""
+    """Return the description of text of variable length; return others unchanged."""
     encoding = hdf5_strings.encoding_of(visit.h5py, dset)
     if info.dtype is not hdf5_strings.REFERENCE or encoding is None:
         return info
@@ -411,7 +400,7 @@ def _texts(visit: Visit, name: str, dset: Any, plist: Any, info: ArrayInfo) -> A
 
 
 def _unlimited(most: tuple[int | None, ...], dims: tuple[str | None, ...] | None) -> dict[str, Any]:
-    """Names of the dimensions that grow with this variable, and with all others that use them."""
+    """Return names of dimensions that grow with this variable and with all others that use them."""
     axes = zip(dims or (), most, strict=False)
     names = tuple(name for name, length in axes if name is not None and length is None)
     return {"unlimited": names} if names else {}
@@ -447,10 +436,9 @@ def storage(
     axes: tuple[int, ...],
 ) -> Strided | Chunked:
     """
-    Where the elements are. Reads no chunk table.
+    Return where the elements are, without reading a chunk table.
 
-    `plist` is how it was created; `axes` the shape, which may be longer than the dataset's along axes
-    that can grow.
+    `axes` is the shape, which may be longer than the dataset along axes that can grow.
     """
     h5py, h5d = visit.h5py, visit.h5py.h5d
     base, below = dtype.subdtype or (dtype, ())
@@ -518,7 +506,7 @@ def _contiguous(home: Home, name: str, dset: Any, nbytes: int) -> Part:
 
 
 def _external(plist: Any, name: str, nbytes: int) -> tuple[Part, ...]:
-    """Raw files beside the HDF5 file; HDF5 looks for them from the working directory."""
+    """Return the raw files with the elements; HDF5 searches for them from the working directory."""
     parts: list[Part] = []
     left = nbytes
     for number in range(plist.get_external_count()):
@@ -594,9 +582,9 @@ def table_source(
     meaning: tuple[object, ...] | None = None,
 ) -> TableSource:
     """
-    Where the chunks of a dataset are; for the arguments see `ChunkTable`.
+    Return the source of the chunks of a dataset; for the arguments see `ChunkTable`.
 
-    `axes` is the shape to which it is stretched before the first write, if it is shorter.
+    `axes` is the shape to which the dataset is extended before the first write, if it is shorter.
     """
     table = ChunkTable(path, name, grid, chunks, chunk_bytes, encoded, meaning)
     commit = table.commit if writable else None
@@ -614,7 +602,7 @@ def table_source(
 
 
 def lacks_space(h5py: Any, dset: Any) -> bool:
-    """Whether elements of a contiguous dataset have no place in the file yet."""
+    """Return whether a contiguous dataset has no space in the file yet."""
     h5d, plist = h5py.h5d, dset.id.get_create_plist()
     return bool(
         plist.get_layout() == h5d.CONTIGUOUS  # asked first: others have no offset
@@ -626,7 +614,11 @@ def lacks_space(h5py: Any, dset: Any) -> bool:
 
 
 def give_space(h5py: Any, dset: Any) -> None:
-    """Let HDF5 allocate (and fill, if there is a fill value): it does so at the first write."""
+    """
+    Let HDF5 allocate the space of a dataset, and fill it if it has a fill value.
+
+    HDF5 does this at the first write.
+    """
     before = os.stat(access.filename(dset)).st_size
     dset[(0,) * len(dset.shape)] = dset.fillvalue
     dset.file.flush()

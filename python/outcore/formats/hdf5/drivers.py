@@ -1,11 +1,11 @@
 """
-Members of HDF5 files that are kept in several files.
+Members of HDF5 files that are stored in several files.
 
-Problem. The drivers ``family``, ``split`` and ``multi`` of the HDF5 library cut a file into members.
-Opened by itself, a member looks like a file that was cut off, or like none at all.
-Idea. The first member tells the driver, in its superblock or beside it. A member without a superblock
-has the name of that one but for a number (family) or a letter (multi).
-Invariants. Nothing but the beginning of files is read.
+Problem: the drivers ``family``, ``split`` and ``multi`` of the HDF5 library cut a file into members. A
+member alone looks like a truncated file, or not like HDF5 at all.
+Approach: the first member names the driver, in its superblock or next to it. A member without a
+superblock has the same name as the first except for a number (family) or a letter (multi).
+Invariants: only the beginning of files is read.
 
 Reference: HDF5 File Format Specification 3.0, II.B "Driver Information" and IV.A.2.u.
 """
@@ -30,7 +30,7 @@ _LETTERS = re.compile(r"-[msbrglo]\.(?=[^.]*$)")
 
 
 def refusal_of_member(path: str) -> UnsupportedError | None:
-    """The error for a file that is a member of one in several files; None for all others."""
+    """Return the error for a member of a file that is stored in several files; None for all others."""
     driver = _driver(path)
     if driver is None:
         for first, name in _first_members(path):
@@ -51,7 +51,7 @@ def refusal_of_member(path: str) -> UnsupportedError | None:
 
 
 def _driver(path: str) -> str | None:
-    """The driver that the superblock of a file tells; None if it tells none."""
+    """Return the driver named in the superblock of a file; None if there is none."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -68,7 +68,7 @@ def _driver(path: str) -> str | None:
 
 
 def _told(fd: int, base: int, block: bytes) -> bytes:
-    """The bytes that name the driver: a block of its own, or a message behind the superblock."""
+    """Return the bytes that name the driver: a separate block, or a message after the superblock."""
     old = block[8] < 2
     width = block[13 if old else 9]
     first = {0: 24 + 3 * width, 1: 28 + 3 * width}.get(block[8], 12 + width)
@@ -79,7 +79,7 @@ def _told(fd: int, base: int, block: bytes) -> bytes:
 
 
 def _first_members(path: str) -> list[tuple[str, str]]:
-    """Files that may tell the driver of one without a superblock, and that driver."""
+    """Return files that may name the driver of a file without a superblock, each with that driver."""
     folder, name = os.path.split(path)
     found = []
     for number in re.finditer("[0-9]+", name):

@@ -1,12 +1,12 @@
 """
 Files that an HDF5 file names: targets of external links, sources of virtual datasets, raw files.
 
-Problem. The library opens what a file names, whatever that is: opening a pipe waits for a writer who
-may never come, and opening a device may do anything. Some names it follows as soon as a link is looked
-at, or the shape of a dataset is asked for.
-Idea. Before the library meets a name, all paths that it may try are looked at. One that leads to
-something that is neither a regular file nor a folder is told, and the name is not followed.
-Invariants. Nothing is opened here but regular files, and these for reading only.
+Problem: the library opens any file that another one names. Opening a pipe waits for a writer that may
+never come, and opening a device may have any effect. The library follows some names as soon as a link
+is inspected, or the shape of a dataset is requested.
+Approach: before the library gets a name, all paths that it may try are checked. If one leads to
+anything but a regular file or a folder, the name is not followed, and an error names the path.
+Invariants: only regular files are opened here, and only for reading.
 
 References: HDF5 2.0, ``H5F_prefix_open_file`` and ``H5L__extern_traverse``; HDF5 Reference Manual,
 H5Pset_virtual, H5Pset_elink_prefix.
@@ -31,19 +31,11 @@ _LINK_PREFIX, _VIRTUAL_PREFIX = "HDF5_EXT_PREFIX", "HDF5_VDS_PREFIX"
 
 def candidates(path: str, file: str, prefix: str = _VIRTUAL_PREFIX) -> list[str]:
     """
-    Where the library looks for a file, in this order.
+    Return the paths where the library searches for a file that `path` names, in this order.
 
-    An absolute name as it is; else, and by its last part if that is not there: in the folders of an
-    environment variable, beside the file that names it, and from the working directory.
-
-    Parameters
-    ----------
-    path
-        The file that names it.
-    file
-        Its name there.
-    prefix
-        The name of the environment variable.
+    An absolute name is used as it is. A relative name, and the last part of an absolute one, is
+    searched in the folders of the environment variable `prefix`, next to `path`, and from the working
+    directory.
     """
     tried = []
     if os.path.isabs(file):
@@ -58,18 +50,9 @@ def candidates(path: str, file: str, prefix: str = _VIRTUAL_PREFIX) -> list[str]
 
 def find_special(h5py: Any, top: Any, name: str, depth: int = 0) -> str | None:
     """
-    The special file that the library would open on its way to an object; None if there is none.
+    Return the special file that the library would open on its way to an object; None if there is none.
 
-    Parameters
-    ----------
-    h5py
-        The library.
-    top
-        An open group.
-    name
-        Path of the object in it, or from the root.
-    depth
-        So many links have led here.
+    `name` starts at the open group `top`, or at the root. `depth` counts the links followed so far.
     """
     links, above = top.id.links, "/" if name.startswith("/") else ""
     parts = [part for part in name.split("/") if part]
@@ -96,7 +79,7 @@ def find_special(h5py: Any, top: Any, name: str, depth: int = 0) -> str | None:
 def _beyond(
     h5py: Any, top: Any, link: tuple[bytes, bytes], rest: list[str], depth: int
 ) -> str | None:
-    """The same behind an external link."""
+    """Return the special file behind an external link; None if there is none."""
     file, inner = map(os.fsdecode, link)
     path = os.fsdecode(h5py.h5f.get_name(top.id))
     for found in candidates(path, file, _LINK_PREFIX):
@@ -114,7 +97,7 @@ def _beyond(
 
 
 def special_source(h5py: Any, dset: Any) -> str | None:
-    """The special file in which the library would look for elements; None if there is none."""
+    """Return the special file where the library would search for elements; None if there is none."""
     h5d, plist, tried = h5py.h5d, dset.id.get_create_plist(), []
     if plist.get_layout() == h5d.VIRTUAL:
         path = os.fsdecode(h5py.h5f.get_name(dset.id))
@@ -130,9 +113,9 @@ def special_source(h5py: Any, dset: Any) -> str | None:
 
 def refuse_special_source(h5py: Any, dset: Any) -> None:
     """
-    Refuse a dataset whose elements the library would look for in a special file.
+    Raise `FormatError` if elements of a dataset would be read from a special file.
 
-    Asked before its shape: to tell that of a virtual dataset, the library opens the sources.
+    Call this before asking for the shape of a virtual dataset: the library opens the sources for it.
     """
     if special := special_source(h5py, dset):
         path = os.fsdecode(h5py.h5f.get_name(dset.id))
@@ -145,7 +128,7 @@ def refuse_special_source(h5py: Any, dset: Any) -> None:
 
 
 def _numbered(path: str) -> list[str]:
-    """All files that are there whose name has a number for ``%b``; ``%%`` is a percent sign."""
+    """Return all existing files whose name has a number for ``%b``; ``%%`` is a percent sign."""
     folder, name = os.path.split(path)
     parts = (re.escape(part).replace("%b", "[0-9]+") for part in name.split("%%"))
     pattern = re.compile("%".join(parts))

@@ -1,12 +1,12 @@
 """
-The end of an HDF5 file as its superblock tells it, checked before the file is changed.
+The end of an HDF5 file according to its superblock, checked before the file is changed.
 
-Problem. The library gives new space from that end on, and cuts the file there when it closes it. If the
-end was damaged, data that lies behind it is overwritten, and nobody is told.
-Idea. A file whose size is that end is right. One that goes on behind it was left so by a program that
-was killed (nothing refers to what is there), or it is damaged: then something does refer to it, and the
-file is refused.
-Invariants. Files of the right size cost one look. Of others every chunk is asked for, once: a change
+Problem: the library allocates new space from that end on, and cuts the file there when it closes it.
+If the end was damaged, data past it is overwritten silently.
+Approach: a file whose size equals that end is valid. A longer file was left by a program that was
+killed (nothing refers to the rest), or it is damaged: then an object refers to the rest, and an error
+is raised.
+Invariants: files of the right size cost one check. For others every chunk is requested, once: a change
 makes the size right.
 
 Reference: HDF5 File Format Specification 3.0, II "Disk Format: Level 0".
@@ -24,16 +24,7 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 def check_end(h5py: Any, path: str, fd: int, file: Any) -> None:
-    """
-    Raise `FormatError` if data lies behind the end that the superblock tells.
-
-    Parameters
-    ----------
-    path, fd
-        The file, and an open descriptor of it.
-    file
-        The same, open in the library.
-    """
+    """Raise `FormatError` if the open `file` has data past the end in its superblock."""
     size, end = os.fstat(fd).st_size, _end(fd)
     if end is None or end >= size:
         return
@@ -53,7 +44,7 @@ def check_end(h5py: Any, path: str, fd: int, file: Any) -> None:
 
 
 def _end(fd: int) -> int | None:
-    """The end of the file as the superblock says; None if there is none that we know."""
+    """Return the end of the file according to the superblock; None if there is none that is known."""
     at, size = 0, os.fstat(fd).st_size
     while at < size:
         block = durable.read_at(fd, 64, at)
@@ -69,7 +60,7 @@ def _end(fd: int) -> int | None:
 
 
 def _last(h5py: Any, dset: Any) -> int:
-    """The byte behind the last of a dataset; 0 if its elements are not in this file."""
+    """Return the byte after the last of a dataset; 0 if its elements are not in this file."""
     ends = [0]
     plist = dset.id.get_create_plist()
     kind = plist.get_layout()

@@ -1,20 +1,21 @@
 """
 Filters that only the HDF5 library and its plugins have: one chunk at a time, in memory.
 
-Problem. szip, n-bit, scale-offset and most plugins exist nowhere but behind HDF5's filter pipeline,
-which is reached by reading a dataset of a file.
-Idea. A filter knows nothing of a dataset but its parameters, which the library computed from type and
-chunk when the dataset was created. So a file in memory does, with one chunk of bytes and this filter
-alone: the chunk goes in as it is stored, and what the library reads is decoded. The library would not
-create such a dataset (it would compute the parameters anew, and wants an encoder of szip), but it opens
-it: the file is made with deflate in the filter's place, whose number is then replaced in its bytes.
-N-bit stores types that NumPy does not have (integers of 12 bits, say); what it gives is converted from
-the type of the dataset to NumPy's, by the library, which extends signs.
-Invariants. No file on disk is touched. The library (2.0) trusts parameters and streams of szip, n-bit
-and scale-offset: those that would lead it out of its memory are refused before it sees them. What a
-plugin makes of a damaged stream is the plugin's own matter: it is as safe as h5py is.
+Problem: szip, n-bit, scale-offset and most plugins exist only in HDF5's filter pipeline, which runs
+only when a dataset of a file is read.
+Approach: a filter depends only on its parameters, which the library computed from type and chunk when
+the dataset was created. So a file in memory is sufficient, with one chunk of bytes and this filter
+alone: the chunk is stored as it is, and the library returns it decoded. The library would not create
+such a dataset (it would compute the parameters again, and needs an encoder for szip), but it opens it.
+Therefore the file is created with deflate, and the number of the filter is then replaced in its bytes.
+N-bit stores types that NumPy does not have (integers of 12 bits, for example). The library converts
+its output from the type of the dataset to NumPy's, and extends signs.
+Invariants: no file on disk is touched. The library (2.0) trusts parameters and streams of szip, n-bit
+and scale-offset: values with which it would access other memory are rejected first. For a damaged
+stream of a plugin outcore is as safe as h5py is.
 
-References: HDF5 2.0, ``H5Znbit.c``, ``H5Zscaleoffset.c``, ``H5Zszip.c``; the registry of filter plugins.
+References: HDF5 2.0, ``H5Znbit.c``, ``H5Zscaleoffset.c``, ``H5Zszip.c``; the registry of filter
+plugins.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _registered: set[int] = set()
 
 
 def register(h5py: Any, number: int) -> bool:
-    """Whether the library has a filter, with that of hdf5plugin if there is one."""
+    """Return whether the library has a filter; first register hdf5plugin's, if there is one."""
     if number >= _PLUGINS and number not in _registered:
         # HDF5 looks for plugins in a folder that netCDF4 names, once that is imported: those call
         # the HDF5 of netCDF4, and fail. So what may be there already is replaced; not while a dataset
@@ -76,7 +77,7 @@ def register(h5py: Any, number: int) -> bool:
 
 
 def codec_of(h5py: Any, number: int, values: Sequence[int], name: bytes, path: str) -> Codec:
-    """The codec of a filter that the library decodes; refuses what it cannot."""
+    """Return the codec of a filter that the library decodes; raise `UnsupportedError` if it cannot."""
     h5z = h5py.h5z
     word = NAMES.get(number) or name.decode("utf-8", "replace").strip("\0") or "unknown"
     if register(h5py, number) and h5z.get_filter_info(number) & h5z.FILTER_CONFIG_DECODE_ENABLED:
@@ -97,7 +98,7 @@ def codec_of(h5py: Any, number: int, values: Sequence[int], name: bytes, path: s
 
 
 def refuse_writing(codecs: Sequence[Codec], path: str) -> None:
-    """Filters of the library are for reading."""
+    """Raise `UnsupportedError` if a codec is a filter of the library, which can only be read."""
     for codec in codecs:
         if codec.name == "hdf5":
             raise UnsupportedError(
@@ -109,34 +110,24 @@ def refuse_writing(codecs: Sequence[Codec], path: str) -> None:
 
 
 def converts(h5py: Any, plist: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether chunks are decoded to `dtype`, though HDF5 type `kind` has other bytes: those of n-bit."""
+    """Return whether n-bit decodes chunks to `dtype` although HDF5 type `kind` has other bytes."""
     if plist.get_layout() != h5py.h5d.CHUNKED or not plist.get_nfilters():
         return False
     return bool(plist.get_filter(0)[0] == NBIT and kind.get_size() == dtype.itemsize)
 
 
 def with_type(codec: Codec, kind: Any) -> Codec:
-    """The codec that also converts from an HDF5 type to what h5py takes for it."""
+    """Return the codec with a conversion from an HDF5 type to the NumPy type of h5py."""
     return Codec(codec.name, {**codec.options, "type": kind.encode().hex()})
 
 
 def decode(options: Mapping[str, int | str], stored: bytes, nbytes: int) -> NDArray[np.uint8]:
     """
-    Decode what one filter made of a chunk.
+    Decode the output of one filter, to `nbytes` bytes.
 
-    Parameters
-    ----------
-    options
-        Of the codec: ``filter``, its ``name``, its parameters (``values``), perhaps a ``type``.
-    stored
-        What the filter wrote.
-    nbytes
-        Bytes that come out.
-
-    Raises
-    ------
-    ValueError, OSError
-        What is stored is not what this filter writes for so many bytes.
+    `options` are those of the codec: ``filter``, ``name``, its parameters (``values``), and optionally
+    ``type``. `ValueError` or `OSError` means that `stored` is not valid output of this filter for that
+    number of bytes.
     """
     number, word = int(options["filter"]), options["name"]
     values = tuple(int(text) for text in str(options["values"]).split())
@@ -155,7 +146,7 @@ def decode(options: Mapping[str, int | str], stored: bytes, nbytes: int) -> NDAr
 
 
 def _read(image: bytes, stored: bytes, nbytes: int) -> NDArray[np.uint8]:
-    """What the library reads when `stored` is the only chunk of the file."""
+    """Return what the library reads if `stored` is the only chunk of the file."""
     h5py = access.library("")
     out = np.empty(nbytes, np.uint8)
     file = h5py.h5f.open_file_image(image, h5py.h5f.FILE_IMAGE_OPEN_RW)
@@ -178,11 +169,12 @@ _USUALLY = 3
 
 def _unhurt(image: bytes, stored: bytes, nbytes: int) -> NDArray[np.uint8]:
     """
-    What szip decodes, if what is stored is all of it.
+    Decode szip; raise `ValueError` if `stored` is not complete.
 
-    Where its input ends too soon, the decoder succeeds and leaves its output as the memory was. So it
-    is asked with different ends, which make no difference to a whole stream. It also looks at what
-    follows the last block, and refuses some of that: then all ends that it takes have to agree.
+    If its input ends too soon, the decoder succeeds and does not change the rest of its output.
+    Therefore it is called with different bytes after the input, which make no difference to a complete
+    stream. The decoder also checks what follows the last block, and rejects some of these bytes: then
+    the results for all accepted ones must be equal.
     """
     out, agreeing, refusal = None, 0, None
     for number, end in enumerate(_BEHIND):
@@ -203,7 +195,7 @@ def _unhurt(image: bytes, stored: bytes, nbytes: int) -> NDArray[np.uint8]:
 
 
 def _convert(elements: NDArray[np.uint8], encoded: bytes) -> None:
-    """Convert elements of an HDF5 type, in place, to what h5py takes for it."""
+    """Convert elements of an HDF5 type, in place, to the NumPy type of h5py."""
     h5t = access.library("").h5t
     kind = h5t.decode(encoded)
     numpys = h5t.py_create(kind.dtype, logical=True)
@@ -217,7 +209,7 @@ _DEFLATE, _DEFLATES_NAME = 1, b"deflate\0"
 
 @functools.lru_cache(maxsize=64)
 def _file_with_one_chunk(number: int, values: tuple[int, ...], nbytes: int) -> bytes:
-    """A file with a dataset of one chunk, which is not there yet, and of one filter."""
+    """Return the bytes of a file with a dataset of one filter and one chunk, which is not stored yet."""
     h5py = access.library("")
     h5f, h5p = h5py.h5f, h5py.h5p
     if not 0 < nbytes <= _LARGEST:
@@ -253,7 +245,7 @@ def _file_with_one_chunk(number: int, values: tuple[int, ...], nbytes: int) -> b
 
 
 def _check(number: int, values: tuple[int, ...], stored: bytes, nbytes: int) -> None:
-    """Refuse what would lead the library out of its memory."""
+    """Raise `ValueError` for parameters or bytes with which the library would access other memory."""
     if number not in _CHECKS:
         return
     try:
@@ -325,7 +317,7 @@ def _check_nbit(values: tuple[int, ...], stored: bytes, nbytes: int) -> None:
 
 
 def _packed(values: tuple[int, ...], at: int) -> tuple[int, int, int]:
-    """Bits that are stored, bytes, and where the next type is, of the type that is described at `at`."""
+    """Return stored bits, bytes and the position of the next type, for the type described at `at`."""
     kind, size = values[at], values[at + 1]
     if kind == _AS_IS:
         return 8 * size, size, at + 2

@@ -1,23 +1,24 @@
 """
-HDF5: addresses from h5py, elements by our own reads and writes.
+HDF5: addresses from h5py, elements through outcore's own reads and writes.
 
-Problem. HDF5's own data path is single-threaded, copies through a chunk cache, and cannot be planned or
-bounded in memory; but only its library should interpret and change the file's metadata.
-Idea. h5py opens the file, tells type, shape, filters, attributes and *where the bytes are* (contiguous
-storage, chunk table), and closes it. Elements of contiguous and unencoded datasets are read and
-written in place; encoded chunks are stored ready made (`hdf5_chunks`). New unencoded datasets get all
-their space at creation, so that writing them never needs HDF5 again.
-Invariants. No handle stays open between calls. Addresses lie inside the file. Elements never written
-read as the fill value: by HDF5's filling, or because the space is new and therefore a hole of zeros.
+Problem: HDF5's own data path is single-threaded, copies through a chunk cache, and can neither be
+planned nor bounded in memory; but only its library should interpret and change the file's metadata.
+Approach: h5py opens the file, returns type, shape, filters, attributes and *where the bytes are*
+(contiguous storage, chunk table), and closes it. Elements of contiguous and unencoded datasets are
+read and written in place; encoded chunks are stored as they are (`chunks`). New unencoded datasets get
+all their space at creation, so that writing them never needs HDF5 again.
+Invariants: no handle stays open between calls. Addresses lie inside the file. Elements never written
+read as the fill value: because HDF5 fills them, or because the space is new and therefore a hole of
+zeros.
 
-Limits. A change that HDF5 itself makes (adding a dataset to a file, resizing, storing encoded chunks) is
-there whole or not at all after a kill (`hdf5_redo`); new files too. Virtual datasets are read
-(`hdf5_virtual`), and text of variable length (`hdf5_strings`), and compact datasets; other types of
-variable length are refused with the reason. What a file names is only opened if it is a regular file
-(`hdf5_elsewhere`).
-The HDF5 library (2.0) trusts what it reads. Heaps of variable-length data, where NetCDF4 keeps the
-names of axes, are checked before it reads them (`hdf5_heaps`); what else may damage it is met by a
-process of its own when ``OUTCORE_HDF5_GUARD`` is set (`hdf5_guard`).
+Limits: after a kill, a change that HDF5 makes (adding a dataset to a file, resizing, storing encoded
+chunks) is complete or absent (`redo`); so are new files. Virtual datasets (`virtual`), text of
+variable length (`strings`) and compact datasets are read. Other types of variable length raise an
+error with the reason. A file that another file names is only opened if it is a regular file
+(`elsewhere`).
+The HDF5 library (2.0) trusts what it reads. Heaps of variable-length data, where NetCDF4 stores the
+names of axes, are checked before it reads them (`heaps`). With ``OUTCORE_HDF5_GUARD``, a separate
+process first meets any other damage that could crash the library (`guard`).
 
 Reference: HDF5 File Format Specification 3.0.
 """
@@ -87,26 +88,15 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
     suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5", ".he5", ".hdf")
 
     def recognise(self, path: str) -> bool:
-        """Whether HDF5's signature is found."""
+        """Return whether the file has HDF5's signature."""
         return access.has_signature(path)
 
     def describe(self, path: str, inner: str | None, writable: bool) -> ArrayInfo:
         """
-        Describe one dataset of an HDF5 file.
+        Describe one dataset; `inner` is None if the file has only one.
 
-        Parameters
-        ----------
-        path
-            The file.
-        inner
-            Path of the dataset; None if there is only one.
-        writable
-            A contiguous dataset that has no space yet gets it now.
-
-        Raises
-        ------
-        UnsupportedError
-            The dataset uses a feature whose bytes outcore cannot interpret; the message names it.
+        If `writable`, a contiguous dataset without space in the file gets it now. `UnsupportedError`
+        names the feature whose bytes outcore cannot interpret.
         """
         return self.describe_each(path, [inner], writable)[0]
 
@@ -135,7 +125,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         ]
 
     def _with_space(self, h5py: Any, path: str, name: str) -> ArrayInfo:
-        """Describe a dataset that has no space yet, and gets it now."""
+        """Allocate space for a dataset that has none, and describe it."""
         with access.changing(path, name) as file:
             give_space(h5py, file[name])
         return self.describe(path, name, False)
@@ -150,18 +140,11 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         maxshape: bool | int | Sequence[int | None] | None = None,
     ) -> ArrayInfo:
         """
-        Make a dataset: contiguous without chunks and compression, chunked otherwise.
+        Create a dataset: contiguous without chunks and compression, chunked otherwise.
 
-        Parameters
-        ----------
-        path, inner
-            Without `inner` a new file with the dataset ``/data``, which replaces an existing file; with
-            `inner` the dataset is added to the file, and only a dataset of that name is replaced.
-        resizable
-            All axes may grow without limit later (chunked).
-        maxshape
-            Greatest length per axis, None for no limit (chunked). True is no limit on any axis, as in
-            h5py.
+        Without `inner`, a new file with the dataset ``/data`` replaces an existing file. With `inner`
+        the dataset is added to the file, and only a dataset with that name is replaced. `resizable`
+        and `maxshape` (True or None: no limit, as in h5py) make it chunked.
         """
 
         def label(file: Any, dset: Any, name: str) -> None:
@@ -183,11 +166,10 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         **settings: Any,
     ) -> ArrayInfo:
         """
-        Create a dataset, with what `create` of this format adds.
+        Create a dataset within the maximal shape `limits` (None: fixed).
 
-        `limits` is the maximal shape (None: fixed); `finish` completes the dataset;
-        `stage` is for a dataset that gets its name later (`publish_dataset`), by default `finish` too;
-        `settings` go to `h5py.File` when the file is new.
+        `finish` completes the dataset; `stage` (by default `finish`) does so for a dataset that gets
+        its name later (`publish_dataset`). `settings` go to `h5py.File` if the file is new.
         """
         stage = stage or finish
         h5py = access.library(path)
@@ -227,11 +209,11 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         return self.describe(path, name, True)
 
     def staged(self, path: str, inner: str) -> str:
-        """Where a dataset of an existing file grows that gets its name when it is whole."""
+        """Return the path of a dataset of an existing file until it gets its name."""
         return f"{path}::{partial_name(inner)}"
 
     def publish(self, path: str, inner: str, exclusive: bool) -> None:
-        """Give a dataset that was made at `staged` its name, in place of an older one, in one step."""
+        """Give the dataset at `staged` its name, in place of an older one, in one step."""
         self.publish_dataset(path, inner, exclusive, lambda file, dset, name: None)
 
     def publish_dataset(
@@ -243,9 +225,9 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         name_of: Callable[[Any, Any], str] | None = None,
     ) -> None:
         """
-        Give a dataset its name, after `finish` has completed it.
+        Give a dataset its name after `finish` has completed it.
 
-        `name_of` gives its name from the open file and the dataset; by default it is `inner`.
+        `name_of` returns the name, from the open file and the dataset; by default it is `inner`.
         """
         h5py = access.library(path)
         with access.session(path, "r") as file:
@@ -257,7 +239,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
             name_dataset(h5py, file, path, (partial, name), exclusive, finish)
 
     def discard(self, path: str, inner: str) -> None:
-        """Remove what was made at `staged`, if it is there."""
+        """Remove the dataset at `staged`, if there is one."""
         partial = partial_name(inner)
         with access.session(path, "r") as file:
             if partial not in file:
@@ -270,7 +252,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         return True
 
     def ls(self, path: str, inner: str | None) -> list[Entry]:
-        """Groups, datasets and broken links, depth first; what cannot be opened says why in its note."""
+        """Return groups, datasets and broken links, depth first, with a note if unreadable."""
         h5py = self.library(path)
         entries: list[Entry] = []
         rehearse(path, inner, "ls")
@@ -316,7 +298,7 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         return self.describe(path, name, True)
 
     def growing(self, info: ArrayInfo) -> contextlib.AbstractContextManager[Growing]:
-        """Keep all others from changing the file; see `outcore.formats.growing`."""
+        """Prevent all other changes of the file; see `outcore.formats.growing`."""
 
         def longer(now: ArrayInfo, dset: Any, shape: tuple[int, ...]) -> None:
             extend(now, dset, shape, self.shape_change(now, shape))
@@ -326,14 +308,14 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
     def set_attrs(
         self, info: ArrayInfo, attrs: Mapping[str, Any], drop: Collection[str] | None = None
     ) -> ArrayInfo:
-        """Set user attributes and drop others (None: all); HDF5's and NetCDF4's own stay."""
+        """Set user attributes and remove others (None: all); HDF5's and NetCDF4's own remain."""
         path, name = _split(info)
         with access.changing(path, name) as file:
             write_attrs(file[name], attrs, path, netcdf=self.is_netcdf, drop=drop)
         return self.describe(path, name, False)
 
     def can_encode(self, codec: Codec, dtype: np.dtype[Any]) -> bool:
-        """Whether a new dataset can have a codec: some need a plugin that may not be installed."""
+        """Return whether a new dataset can have a codec: some need a plugin, maybe not installed."""
         h5py = access.library("")
         try:
             add_filter(h5py, h5py.h5p.create(h5py.h5p.DATASET_CREATE), codec, dtype.itemsize, "")
@@ -342,14 +324,14 @@ class Hdf5(GroupsOfFile, Format, OpensMany, GrowsItself, KeepsAttributes, HasCod
         return True
 
     def needs_plugin(self, codec: Codec) -> bool:
-        """Whether h5py alone cannot read what a codec wrote."""
+        """Return whether h5py alone cannot decode a codec."""
         return codec.name not in ("deflate", "gzip", "zlib", "shuffle", "fletcher32", "lzf")
 
 
 def extend(
     info: ArrayInfo, dset: Any, shape: tuple[int, ...], change: Callable[[Any], None]
 ) -> None:
-    """Let `change` give an open dataset a shape, if its limits allow that."""
+    """Call `change` on an open dataset if its limits admit the shape, else raise."""
     limits = dset.maxshape
     fits = len(limits) == len(shape) and all(
         m is None or n <= m for n, m in zip(shape, limits, strict=True)

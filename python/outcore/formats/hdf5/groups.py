@@ -1,14 +1,13 @@
 """
 Groups of HDF5 and NetCDF4 files.
 
-Problem. A group may have thousands of members, links to them may dangle or lead out of the file, and not
-all that has a name is an array or a group.
-Idea. h5py lists and makes groups. Members are opened in the library to see what they are, in one visit
-of the file; their headers are not interpreted, and no chunk is looked at.
-Invariants. What is being filled under a name of its own, dimensions of NetCDF4 without a variable, named
-types and links that lead nowhere are no members. Each change is there whole or not at all
-(`hdf5_access.changing`). New groups of NetCDF4 keep the order in which things were made in them: its
-library changes no others.
+Problem: a group may have thousands of members, links may be broken or point outside the file, and not
+every name is an array or a group.
+Approach: h5py lists and creates groups. The library opens members to determine their kinds, in one
+visit of the file; their headers are not interpreted, and no chunk is read.
+Invariants: datasets that are being filled, dimensions of NetCDF4 without a variable, named types and
+broken links are not members. Each change is complete or absent (`access.changing`). New groups of
+NetCDF4 record the order of creation: its library changes no others.
 """
 
 from __future__ import annotations
@@ -209,7 +208,7 @@ class GroupsOfFile(HasGroups):
 
 
 def _item(top: Any, name: str) -> Any:
-    """What a name leads to; None, if that is nothing, or being filled."""
+    """Return the object with a name; None if there is none, or it is being filled."""
     if final_name(name):
         return None
     return links.follow(top, name)
@@ -224,14 +223,14 @@ def _kind_of(h5py: Any, item: Any, *, netcdf: bool) -> Kind | None:
 
 
 def _listed(h5py: Any, top: Any, *, netcdf: bool) -> Iterator[tuple[str, Any, Kind | None]]:
-    """Names in a group, in the order of the file, objects and kinds; None: no member."""
+    """Yield names in a group, in the order of the file, with objects and kinds (None: not a member)."""
     for name in top:
         item = _item(top, name)
         yield name, item, _kind_of(h5py, item, netcdf=netcdf)
 
 
 def _described(visit: Visit, name: str, dset: Any) -> Member:
-    """A dataset, whether it can be read or not."""
+    """Return the description of a dataset, whether it can be read or not."""
     h5py, path = visit.h5py, visit.where(name)
     info, refused = None, None
     try:
@@ -258,7 +257,7 @@ def _described(visit: Visit, name: str, dset: Any) -> Member:
 
 
 def _attributes(h5py: Any, path: str, item: Any) -> dict[str, Any]:
-    """As NetCDF has them: an array of one value is that value."""
+    """Return attributes as NetCDF has them: an array of one value becomes that value."""
     check_attributes(path, str(item.name))
     return read_attrs(h5py, item, netcdf=True)
 
@@ -276,7 +275,7 @@ def _group(h5py: Any, file: Any, path: str, inner: str | None) -> Any:
 
 
 def make_groups(h5py: Any, file: Any, path: str, name: str, *, netcdf: bool) -> Any:
-    """The group of that name, made with all groups above it that are missing."""
+    """Return the group with a name; create it, and the groups above it, if missing."""
     at = file["/"]
     for part in filter(None, name.split("/")):
         if part not in at:
@@ -294,11 +293,11 @@ def make_groups(h5py: Any, file: Any, path: str, name: str, *, netcdf: bool) -> 
 
 def attach_scales(path: str) -> None:
     """
-    Make dimension scales of the coordinates of a new file, as its labels name them.
+    Make dimension scales of the coordinates of a new file, according to its labels.
 
-    A coordinate is a dataset with one axis, which is called as the dataset is. It becomes the scale of
-    axes with its name and length, in its group and in those below; of datasets all of whose axes have
-    one, as h5netcdf takes no others. What is attached already stays.
+    A coordinate is a dataset with one axis that has the name of the dataset. It becomes the scale of
+    axes with its name and length, in its group and in the groups below, for datasets all of whose axes
+    have a scale (h5netcdf reads no others). Scales that are attached already remain.
     """
     h5py = access.library(path)
     with access.changing(path, None) as file:

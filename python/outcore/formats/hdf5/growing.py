@@ -1,15 +1,15 @@
 """
 HDF5 datasets that become longer: elements and length in one change of the file.
 
-Problem. The library tells a new length as soon as a dataset is extended; the elements, which outcore
-writes itself, come later. Who looks in between, or after a kill, finds rows that nobody wrote.
-Idea. The library extends the dataset inside a change that is still open (`hdf5_redo`), and tells where
-the chunks are in it. Those behind the old end of the file are written there: nothing refers to them yet.
-Of others the new elements go into the log, as everything else that overwrites the old file does. When
-they are there the library closes the file, and the log makes all of it true at once.
-Invariants. The lock for writing is held from before the length is asked for until the change is made, so
-readers of ours wait, and see the old array or the new one. The library has its turn only while it works:
-a thread that writes the elements may have to wait for memory, and others for a turn.
+Problem: the library publishes a new length as soon as a dataset is extended; outcore writes the
+elements later. A reader in between, or after a kill, finds rows that were never written.
+Approach: the library extends the dataset inside a change that is still open (`redo`), and returns
+where the chunks are in it. Chunks past the old end of the file are written there: nothing refers to
+them yet. New elements of other chunks go into the log, like all bytes that overwrite the old file.
+Then the library closes the file, and the log makes the whole change effective.
+Invariants: the lock for writing is held from before the length is read until the change is made, so
+readers of outcore wait, and see the old array or the new one. The library is blocked only while it
+works: a thread that writes the elements may wait for memory, and others for the library.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LOG = 1 << 62
 def growing(
     info: ArrayInfo, path: str, name: str, describe: Describe, extend: Extend
 ) -> Iterator[Growing]:
-    """The dataset `name` of `path`, which nobody else changes; see `outcore.formats.growing`."""
+    """Yield the dataset `name` of `path`, which no other process or thread changes until the end."""
     inner, dataset = _where_it_is(path, name)
     with (
         locks.once(os.path.realpath(inner), info.path),
@@ -70,7 +70,7 @@ def growing(
 
 
 def _where_it_is(path: str, name: str) -> tuple[str, str]:
-    """File and name of a dataset, also if external links lead to it."""
+    """Return file and name of a dataset, also if external links lead to it."""
     h5py = access.library(path)
     with access.session(path, "r") as file:
         if not access.leads_elsewhere(h5py, file, name):
@@ -79,7 +79,7 @@ def _where_it_is(path: str, name: str) -> tuple[str, str]:
 
 
 def _alike(a: ArrayInfo, b: ArrayInfo) -> bool:
-    """Whether two descriptions are of one array, of whatever length."""
+    """Return whether two descriptions are of one array, of any length."""
     x, y = a.layout, b.layout
     if not (isinstance(x, Chunked) and isinstance(y, Chunked)):
         return type(x) is type(y) and (a.dtype, a.shape) == (b.dtype, b.shape)
@@ -92,7 +92,7 @@ def _alike(a: ArrayInfo, b: ArrayInfo) -> bool:
 
 
 class _Dataset:
-    """A `Growing`: a dataset, and the change of its file, once there is one."""
+    """A `Growing`: a dataset, and the change of its file after `reserve`."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class _Dataset:
         return replace(info, shape=full, layout=replace(layout, source=source))
 
     def finish(self) -> ArrayInfo:
-        """Make the change."""
+        """Commit the change."""
         table, info = self._table, self.info
         if table is None or not isinstance(info.layout, Chunked):
             return info
@@ -190,7 +190,7 @@ class _OpenTable(ChunkTable):
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Read]:
-        """What reads the bytes of the file as the change has them."""
+        """Yield a function that reads bytes of the file as changed so far."""
         self._change.file.flush()
         overlay = self._change.overlay
 
@@ -212,7 +212,7 @@ class _OpenTable(ChunkTable):
     def fetch(
         self, lo: tuple[int, ...], count: tuple[int, ...], locked: bool = False
     ) -> NDArray[np.int64]:
-        """As of any table; what must not be changed in the file is in the log."""
+        """Return rows like other tables; bytes that must not change in the file are in the log."""
         overlay = self._change.overlay
         with access.turn(), durable.os_errors("changing", self.path):
             rows = super().fetch(lo, count, locked)
@@ -241,11 +241,14 @@ class _OpenTable(ChunkTable):
             self.forget()
 
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dataset."""
+        """Return the shape of the dataset."""
         return tuple(int(n) for n in self._dset.shape)
 
     def give_blocks(self) -> None:
-        """Space that the library has set aside gets its blocks: chunks are written there in place."""
+        """
+        Allocate disk blocks for space that the library has reserved: chunks are written there in
+        place.
+        """
         if not self.encoded:
             end = self._change.file.id.get_filesize()
             with durable.os_errors("changing", self.path):
@@ -261,7 +264,7 @@ class _OpenTable(ChunkTable):
         return self._moved[offset]
 
     def _span(self, cell: Sequence[int]) -> tuple[int, int]:
-        """From the first byte of the new elements in a chunk to behind the last."""
+        """Return the first byte of the new elements in a chunk, and the byte after the last."""
         axes = zip(cell, self._layout.chunks, self._grown, self._layout.strides, strict=False)
         low = high = 0
         for k, length, (old, new), stride in axes:

@@ -1,20 +1,20 @@
 """
-Rehearsal: files of strangers are visited by another process first.
+Rehearsal: another process first visits files of unknown origin.
 
-Problem. The HDF5 library trusts what it reads: some damaged files make it loop for ever, write outside
-its memory, or free memory twice. No check of ours in front of it finds all of them, and inside this
-process there is no way back from any.
-Idea. When asked for, a child process makes exactly the visit that this process is about to make. If it
-comes to its end, so will we: the same bytes give the same visit. If it dies or takes too long, the file
-is refused, and this process never touches it.
-Invariants. A file that did not change (time stamp, size, inode) is rehearsed once for each of its
+Problem: the HDF5 library trusts what it reads. Some damaged files make it loop forever, write outside
+its memory, or free memory twice. Checks in front of it cannot find all of them, and this process
+cannot recover from any.
+Approach: on request, a child process makes exactly the visit that this process is about to make. If
+the child completes it, so does this process: the same bytes give the same visit. If the child dies or
+takes too long, an error is raised, and this process never touches the file.
+Invariants: a file that did not change (time stamp, size, inode) is rehearsed once for each of its
 datasets.
 
-The environment variable ``OUTCORE_HDF5_GUARD`` asks for it; its value is the number of seconds a visit
-may take. Off by default, whoever owns the file: downloads belong to who downloads, and shared files of
-colleagues are opened by all ranks of a program, each of which would start a process. A rehearsal costs
-the start of a Python with h5py, some 0.3 s. Memory that the library damages without dying of it is not
-noticed, and changes are not rehearsed.
+The environment variable ``OUTCORE_HDF5_GUARD`` requests it; its value is the number of seconds that a
+visit may take. It is off by default, whoever owns the file: a download belongs to the user who
+downloaded it, and all ranks of a program open shared files of colleagues, and each would start a
+process. A rehearsal costs the start of a Python with h5py, about 0.3 s. It does not detect damage to
+memory that does not end the process, and changes are not rehearsed.
 """
 
 from __future__ import annotations
@@ -33,14 +33,9 @@ _known: set[tuple[object, ...]] = set()
 
 def rehearse(path: str, inner: str | None, verb: str) -> None:
     """
-    Raise `FormatError` if visiting a file would hang or end the process; do nothing if not asked.
+    Raise `FormatError` if visiting a file would hang or end the process; do nothing by default.
 
-    Parameters
-    ----------
-    path, inner
-        The file, and the dataset or group in it.
-    verb
-        ``"open"`` or ``"ls"``.
+    `verb` is the visit: ``"open"`` or ``"ls"``.
     """
     asked = os.environ.get(_VARIABLE)
     if not asked:
@@ -102,7 +97,7 @@ def _visit_elsewhere(path: str, inner: str | None, verb: str, seconds: float) ->
 
 
 def _visit(verb: str, path: str, inner: str | None) -> None:
-    """What the parent will do, to the end."""
+    """Make the complete visit of the parent process."""
     from outcore import formats
     from outcore.formats.layout import Chunked, TableSource
 

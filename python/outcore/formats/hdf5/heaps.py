@@ -1,14 +1,14 @@
 """
 Global heaps of HDF5 files, checked before the HDF5 library reads them.
 
-Problem. Data of variable length (text attributes, the references by which NetCDF4 names its axes) lies
-in *global heap collections*. A damaged size in one of them sends the library (2.0) into an endless loop
-that cannot be interrupted; other lies make it crash.
-Idea. The same data is first read through a file object of ours. The library asks it for bytes, and
-whatever looks like a collection is walked before it is handed over; one that makes no sense becomes a
-`FormatError`. Then the library may read it again by itself.
-Invariants. Every collection of a valid file is accepted; of the others, those that the library would not
-read to their end are refused. Nothing is allocated by what a collection claims.
+Problem: data of variable length (text attributes, the references by which NetCDF4 names its axes) is
+stored in *global heap collections*. A damaged size in one of them sends the library (2.0) into an
+endless loop that cannot be interrupted; other damage makes it crash.
+Approach: a file object of outcore reads the same data first. The library requests bytes from it, and
+each collection in these bytes is checked before they are returned; an invalid one becomes a
+`FormatError`. Then the library may read the data again directly.
+Invariants: every collection of a valid file is accepted; any other that the library would not read to
+its end is rejected. Sizes in a collection do not determine allocations.
 
 Reference: HDF5 File Format Specification 3.0, III.E "Global Heap".
 """
@@ -38,16 +38,7 @@ _WINDOW = 1 << 16
 
 
 def check_attributes(path: str, name: str, only: Iterable[str] | None = None) -> None:
-    """
-    Raise `FormatError` if reading attributes of an object would not end.
-
-    Parameters
-    ----------
-    path, name
-        The file, and the object in it.
-    only
-        The attributes; None for all.
-    """
+    """Raise `FormatError` if reading attributes (None: all) of an object would not end."""
     with Checker(path) as checker:
         checker.check(name, only)
 
@@ -108,9 +99,9 @@ def _check(path: str, file: Any, reader: _Reader, name: str, only: Iterable[str]
 
 def is_readable(path: str, item: Any, attribute: str) -> bool:
     """
-    Whether an attribute has a value for us: fixed size, text, or plain sequences of variable length.
+    Return whether an attribute has a fixed size, or is text or plain sequences of variable length.
 
-    The others (references, compounds with text in them) are best not touched in a damaged file.
+    The others (references, compounds with text in them) should not be touched in a damaged file.
     """
     check_size(path, item, attribute)
     if not item.attrs.get_id(attribute).dtype.hasobject:
@@ -119,7 +110,7 @@ def is_readable(path: str, item: Any, attribute: str) -> bool:
 
 
 def check_size(path: str, item: Any, attribute: str) -> None:
-    """The library allocates what an attribute's shape and type claim."""
+    """Raise `FormatError` if an attribute is too large: the library allocates what its type claims."""
     found = item.attrs.get_id(attribute)
     claimed = math.prod(found.shape or ()) * found.get_type().get_size()
     most = min(os.stat(path).st_size, _LARGEST)
@@ -133,7 +124,7 @@ def check_size(path: str, item: Any, attribute: str) -> None:
 
 
 def _of_variable_length(path: str, item: Any, attribute: str) -> bool:
-    """Whether an attribute is one sequence or text of variable length, per element."""
+    """Return whether an attribute is one sequence or text of variable length, per element."""
     # Two bytes of H5Tencode, then the datatype message: class, three bytes of bits, size, base type.
     encoded = bytes(item.attrs.get_id(attribute).get_type().encode())[2:]
     if len(encoded) < 16 or encoded[0] & 15 != _VLEN:
@@ -170,7 +161,7 @@ def _opened(h5py: Any, path: str) -> Iterator[tuple[Any, _Reader]]:
 
 
 class _Reader(io.RawIOBase):
-    """A file, as the library reads it; `found` is what was wrong with a collection."""
+    """A file, as the library reads it; `found` is the error in a collection."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -217,7 +208,7 @@ class _Reader(io.RawIOBase):
         return count
 
     def _width(self) -> int:
-        """Bytes of a length in this file: told by the superblock, which may follow a user block."""
+        """Return the bytes of a length in this file, from the superblock (after a user block)."""
         if self._widths is None:
             at, self._widths = 0, 8
             while at < self._size:

@@ -1,14 +1,14 @@
 """
 The extensible array of an HDF5 dataset, checked before the HDF5 library walks through it.
 
-Problem. A dataset that can grow along one axis keeps its chunks in an extensible array, if newer
-versions of the library wrote it. The library (2.0) goes from the first entry to the last that was ever
-set, as the array's header tells, wherever chunks are asked for. A damaged number there takes it
-thousands of years, and no signal interrupts it.
-Idea. Entries lie in blocks that become larger as the square root of their number, and each block is as a
-whole in the file. So a file of some size has an array of at most so many entries, even if nearly all of
-them are empty.
-Invariants. Every valid file is accepted. Nothing is read but the object header and the array's.
+Problem: a dataset that can grow along one axis stores its chunks in an extensible array, if a newer
+version of the library wrote it. Whenever chunks are requested, the library (2.0) walks from the first
+entry to the last that was ever set, according to the array's header. With a damaged number there, the
+walk takes thousands of years, and no signal interrupts it.
+Approach: entries are stored in blocks whose size grows as the square root of their number, and each
+block is stored completely. So the size of a file limits the number of entries of its array, even if
+nearly all of them are empty.
+Invariants: every valid file is accepted. Only the object header and the array's header are read.
 
 Reference: HDF5 File Format Specification 3.0, IV.A.1.b, IV.A.2.i and VII.D "Extensible Array".
 """
@@ -37,9 +37,9 @@ _PIECES, _LONGEST = 64, 1 << 20
 
 def check_index(h5py: Any, path: str, dset: Any) -> tuple[bytes, tuple[int, int]]:
     """
-    Raise `FormatError` if the index of a dataset's chunks claims more entries than can be.
+    Raise `FormatError` if the index of a dataset's chunks claims an impossible number of entries.
 
-    `UnsupportedError` if chunks at the edges have no filters. Returns what `layout_of` does.
+    Raise `UnsupportedError` if chunks at the edges have no filters. Return the result of `layout_of`.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -60,19 +60,9 @@ def check_index(h5py: Any, path: str, dset: Any) -> tuple[bytes, tuple[int, int]
 
 def layout_of(h5py: Any, dset: Any, read: Read) -> tuple[bytes, tuple[int, int]]:
     """
-    Find the message that says where the index of a dataset is.
+    Return the message with the address of a dataset's index; empty if there is none.
 
-    Parameters
-    ----------
-    h5py, dset
-        The library, and the dataset, open.
-    read
-        ``read(offset, length)``: bytes of the file, fewer at its end.
-
-    Returns
-    -------
-    tuple
-        The message, empty if none was found; and the bytes of an address and of a length in this file.
+    Also return the bytes of an address and of a length in this file.
     """
     widths = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
     base = _base(h5py, dset)
@@ -85,10 +75,7 @@ def compact_data(h5py: Any, dset: Any, read: Read) -> tuple[int, int, int] | Non
     """
     Find the elements of a compact dataset, which are in its object header.
 
-    Returns
-    -------
-    tuple or None
-        Where in the file the message begins that has them, where they begin, and their bytes.
+    Return the offset in the file of the message that has them, their own offset, and their bytes.
     """
     widths = h5py.h5i.get_file_id(dset.id).get_create_plist().get_sizes()
     base = _base(h5py, dset)
@@ -108,7 +95,7 @@ def compact_data(h5py: Any, dset: Any, read: Read) -> tuple[int, int, int] | Non
 
 
 def refuse_plain_edges(path: str, dset: Any, body: bytes) -> None:
-    """Refuse chunks that are stored as they are if a part of them lies outside the dataset."""
+    """Raise `UnsupportedError` if chunks partly outside the dataset are stored without filters."""
     chunked = len(body) > 2 and body[0] >= 4 and body[1] == _CHUNKED
     # Nothing else tells: the masks of such chunks say that all filters were applied.
     if chunked and body[2] & _PLAIN_EDGES and dset.id.get_create_plist().get_nfilters():
@@ -127,7 +114,7 @@ def _base(h5py: Any, dset: Any) -> int:
 def _messages(
     read: Read, base: int, start: int, width: int, length: int
 ) -> Iterator[tuple[int, int, bytes]]:
-    """Type, place in the file and bytes of the messages of an object header."""
+    """Yield type, offset in the file and bytes of the messages of an object header."""
     head = read(start, 64)
     newer = head.startswith(b"OHDR\x02")
     if newer:
@@ -163,7 +150,7 @@ def _messages(
 
 
 def _extensible(body: bytes, width: int) -> int | None:
-    """The address of the extensible array that a layout message names, if it does."""
+    """Return the address of the extensible array in a layout message; None if there is none."""
     if len(body) < 5 or body[0] < 4 or body[1] != _CHUNKED:
         return None
     at = 5 + body[3] * body[4]

@@ -1,14 +1,14 @@
 """
-Links of HDF5 files that lead nowhere.
+Broken links of HDF5 files.
 
-Problem. A soft link may name what is not there, or itself, and an external link a file that is gone. The
-library fails on some of them with errors of other kinds than on others, and on none of them may the
-other members of a group be lost from sight.
-Idea. Who follows a link asks here (`follow`); who tells of a file lists those that lead nowhere, with
-the reason (`broken`); who copies each object once lists the names that it does not copy (`aliases`).
-What leads to a pipe or a device leads nowhere (`hdf5_elsewhere`).
-Invariants. If the disk fails, that is an error and no broken link. Hard links always lead somewhere:
-what a damaged one says is an error.
+Problem: a soft link may name a missing object, or itself, and an external link a file that was
+removed. The library raises different errors for them, and none of them may hide the other members of a
+group.
+Approach: `follow` follows a link, `broken` lists broken links with the reason, and `aliases` lists
+further names, for a copy that contains each object once. A link to a pipe or a device counts as broken
+(`elsewhere`).
+Invariants: a failing disk is an error, not a broken link. Hard links are never broken: a damaged one
+is an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CIRCLE = "too many links"
 
 
 def follow(top: Any, name: str) -> Any:
-    """What a name in a group leads to; None, if that is nothing, or in a pipe or a device."""
+    """Return the object with a name in a group; None if it is missing, or in a pipe or a device."""
     if find_special(access.library(""), top, name) is not None:
         return None
     try:
@@ -43,13 +43,13 @@ def follow(top: Any, name: str) -> Any:
 
 
 def reason(h5py: Any, top: Any, name: str) -> str | None:
-    """Why a link of that name leads nowhere; None if it leads somewhere, or there is none."""
+    """Return why the link with a name is broken; None if it is not, or there is none."""
     link = _link(h5py, top, name)
     return "".join(link) if link is not None and follow(top, name) is None else None
 
 
 def _link(h5py: Any, top: Any, name: str) -> tuple[str, str] | None:
-    """What a soft or external link names, and what is wrong if that is nothing; None of others."""
+    """Return the target of a soft or external link, and the problem if it is missing; else None."""
     links, raw = top.id.links, os.fsencode(name)
     try:
         kind = links.get_info(raw).type
@@ -67,7 +67,7 @@ def _link(h5py: Any, top: Any, name: str) -> tuple[str, str] | None:
 
 
 def broken(h5py: Any, top: Any) -> Iterator[tuple[str, str]]:
-    """Paths of all links below a group that lead nowhere, and why."""
+    """Yield paths of all broken links below a group, and why."""
     for name in _names(top):
         why = reason(h5py, top, name)
         if why is not None:
@@ -75,7 +75,7 @@ def broken(h5py: Any, top: Any) -> Iterator[tuple[str, str]]:
 
 
 def aliases(h5py: Any, top: Any, known: Container[str]) -> Iterator[tuple[str, str, Any]]:
-    """Paths below a group that are not known and lead somewhere: what link it is, and the object."""
+    """Yield paths below a group that are not in `known`, with the kind of link and the object."""
     for name in _names(top):
         item = None if name in known else follow(top, name)
         if item is not None:
@@ -84,7 +84,7 @@ def aliases(h5py: Any, top: Any, known: Container[str]) -> Iterator[tuple[str, s
 
 
 def _names(top: Any) -> Iterator[str]:
-    """Paths of all links below a group, but of what is being filled under a name of its own."""
+    """Return paths of all links below a group, except for datasets that are being filled."""
     names: list[bytes] = []
     top.id.links.visit(names.append)
     return (name for name in map(os.fsdecode, names) if not final_name(name))

@@ -1,19 +1,20 @@
 """
-Find some chunks of an HDF5 dataset without going through the rest of its index.
+Find some chunks of an HDF5 dataset without reading the rest of its index.
 
-Problem. The library hands out the whole index of a dataset, a microsecond or so per chunk, or walks
-through all of it for each single chunk. An access that needs ten chunks of a million should not wait for
-the others.
-Idea. The indices are trees and arrays, and each node says all that a search needs. Nodes on the way to
-chunks that are wanted are read with `pread`, no others: of a tree those whose range has a cell of the
-box, of an array its pages. They are kept while the file stays as it is, if there is memory.
-Invariants. Nothing is believed that the library would refuse: signatures, checksums, order of keys,
-levels. Whatever is not exactly as the format says raises `Odd`, and the caller asks the library, which
-tells damage from what is new to us. So nothing is refused here but chunks that cannot be where they are
-said to be, and in a sound dataset the same chunks are found as by the library.
+Problem: the library returns the whole index of a dataset, at about a microsecond per chunk, or walks
+through all of it for each single chunk. An access that needs ten chunks of a million should not wait
+for the others.
+Approach: the indices are trees and arrays, and each node has all that a search needs. Only nodes on
+the way to the requested chunks are read with `pread`: in a tree the nodes whose range has a cell of
+the box, in an array its pages. They remain in memory until the file changes, if there is enough
+memory.
+Invariants: everything that the library checks is checked: signatures, checksums, order of keys,
+levels. Any difference from the format raises `Odd`. Then the caller asks the library, which
+distinguishes damage from formats unknown to outcore. So an error is raised here only for chunks that
+cannot be at their addresses, and in a valid dataset the results equal those of the library.
 
-Reference: HDF5 File Format Specification 3.0, III.A (trees), IV.A.2.i (layout message), VII.C and VII.D
-(fixed and extensible arrays).
+Reference: HDF5 File Format Specification 3.0, III.A (trees), IV.A.2.i (layout message), VII.C and
+VII.D (fixed and extensible arrays).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _USUAL = 64
 
 
 class Odd(Exception):
-    """The index is not as it should be, or of a kind that is not read here."""
+    """The index is invalid, or of a kind that is not read here."""
 
 
 class Node(NamedTuple):
@@ -66,7 +67,7 @@ class Node(NamedTuple):
     records: NDArray[np.int64]
 
     def nbytes(self) -> int:
-        """Bytes that keeping it takes."""
+        """Return the bytes of memory that the node needs."""
         return 1024 + sum(part.nbytes for part in self)
 
 
@@ -77,22 +78,9 @@ class Index:
     """
     The index of the chunks of a dataset.
 
-    Parameters
-    ----------
-    address
-        Where it begins, as the file's addresses count.
-    base
-        Where the addresses of the file begin (behind a user block).
-    grid, most
-        Chunks along each axis; and as many as there can be, 0 without a limit.
-    chunks
-        Shape of a chunk.
-    chunk_bytes
-        Bytes of a decoded chunk.
-    encoded
-        Whether the dataset has filters.
-    check
-        Refuses rows that cannot be; called with those of each node that is read.
+    `address` is where it begins, relative to `base`, the end of a user block. `grid` and `most` are
+    the current and the maximal (0: unlimited) number of chunks along each axis. `check` raises an
+    error for invalid rows; it is called with the rows of each node that is read.
     """
 
     def __init__(
@@ -123,7 +111,7 @@ class Index:
         self._held: list[_core.Reservation] = []
 
     def find(self, read: Read, lo: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
-        """Offset (-1: not stored), stored bytes and filter mask of the cells of a box, in C order."""
+        """Return offset (-1: not stored), stored bytes and filter mask of a box of cells, in C order."""
         answer = np.full((math.prod(count), 3), (-1, 0, 0), np.int64)
         if len(answer) and self.address != _UNDEFINED:
             self._find(read, lo, count, answer)
@@ -149,7 +137,7 @@ class Index:
         return found
 
     def _part(self, address: int, make: Callable[[], bytes]) -> bytes:
-        """What a structure is found with that has no rows of its own."""
+        """Return a structure without rows of its own, which leads to nodes."""
         found = self._parts.get(address)
         if found is None:
             found = make()
@@ -158,7 +146,7 @@ class Index:
         return found
 
     def _fits(self, nbytes: int) -> bool:
-        """Whether there is memory to keep something; if not, what is kept gives way, too."""
+        """Return whether there is memory for more nodes; if not, release all nodes."""
         self._nbytes += nbytes
         short = self._nbytes - sum(held.nbytes for held in self._held)
         if short > 0:
@@ -177,7 +165,7 @@ class Index:
         return self._part(self.address, make)
 
     def _read(self, read: Read, address: int, length: int, *, short: bool = False) -> bytes:
-        """So many bytes; fewer only at the end of the file, if it may be `short`."""
+        """Read `length` bytes; at the end of the file maybe fewer, if `short`."""
         if not 0 < address < _LARGEST:
             raise Odd("an address outside all files")
         data = read(self.base + address, length)
@@ -186,7 +174,7 @@ class Index:
         return data
 
     def _checked(self, read: Read, address: int, length: int, signature: bytes) -> bytes:
-        """A structure that ends with its checksum."""
+        """Read a structure that ends with its checksum."""
         if length > _LONGEST:
             raise Odd("a long structure")
         data = self._read(read, address, length)
@@ -197,7 +185,7 @@ class Index:
         return data
 
     def _rows(self, raw: NDArray[Any]) -> NDArray[np.int64]:
-        """Rows of entries, each an address, and for encoded chunks the stored bytes and the mask."""
+        """Return rows of entries: an address, and for encoded chunks the stored bytes and the mask."""
         rows = np.empty((len(raw), 3), np.int64)
         address = raw["address"]
         there = address != _UNDEFINED
@@ -215,7 +203,7 @@ class Index:
         return rows
 
     def _entry(self, length: int, *more: tuple[str, str, tuple[int, ...]]) -> np.dtype[Any]:
-        """An entry of so many bytes; `more` is what follows the chunk in it."""
+        """Return the dtype of an entry of `length` bytes; `more` is what follows the chunk in it."""
         behind = sum(np.dtype(kind).itemsize * math.prod(shape) for _, kind, shape in more)
         if not self.encoded:
             if length != _WIDTH + behind:
@@ -227,7 +215,9 @@ class Index:
         return np.dtype([("address", "<u8"), ("size", f"V{size}"), ("mask", "<u4"), *more])
 
     def _places(self, cells: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """For each place the number of the first cell that is not before it; whether it is that cell."""
+        """
+        Return for each place the number of the first cell not before it, and whether they are equal.
+        """
         bounds = np.zeros(len(cells), np.int64)
         inside = np.ones(len(cells), bool)
         for axis, length in enumerate(self.grid):
@@ -238,7 +228,7 @@ class Index:
 
 
 def linear(lo: tuple[int, ...], count: tuple[int, ...], grid: tuple[int, ...]) -> NDArray[np.int64]:
-    """Numbers in C order of the cells of a box of a grid."""
+    """Return the numbers in C order of the cells of a box of a grid."""
     keys = np.zeros(1, np.int64)
     for a, n, length in zip(lo, count, grid, strict=True):
         keys = np.add.outer(keys * length, np.arange(a, a + n, dtype=np.int64)).ravel()
@@ -246,14 +236,14 @@ def linear(lo: tuple[int, ...], count: tuple[int, ...], grid: tuple[int, ...]) -
 
 
 def _ascend(cells: NDArray[np.int64]) -> bool:
-    """Whether each place is behind the one before it, in C order."""
+    """Return whether each place comes after the previous one, in C order."""
     steps = cells[1:] - cells[:-1]
     first = (steps != 0).argmax(axis=1)
     return bool((steps[np.arange(len(steps)), first] > 0).all())
 
 
 class _Tree1(Index):
-    """A tree of version 1: what the library writes by default. Nodes have no checksum."""
+    """A tree of version 1, the library's default. Nodes have no checksum."""
 
     def _find(
         self,
@@ -394,7 +384,7 @@ class _Tree2(Index):
 
 
 def _pointers(size: int, length: int, depth: int) -> list[np.dtype[Any]]:
-    """Pointers to nodes below, in nodes one level above the lowest, two levels, and so on."""
+    """Return dtypes of pointers to nodes below, in nodes one level above the lowest, two levels, ..."""
     most = total = (size - 10) // length
     for_records, for_total = _bytes_for(most), 0
     kinds = []
@@ -414,7 +404,7 @@ def _bytes_for(number: int) -> int:
 
 
 class _Array(Index):
-    """An array of entries, in the order of the grid of as many chunks as there can be."""
+    """An array of entries, in the order of the grid with the maximal number of chunks."""
 
     def _find(
         self,
@@ -449,12 +439,12 @@ class _Array(Index):
             k = behind
 
     def _order(self) -> tuple[list[int], list[int]]:
-        """Axes, the slowest first, and their lengths: the one without a limit comes first."""
+        """Return axes, the slowest first, and their lengths: the one without a limit comes first."""
         axes = sorted(range(len(self.most)), key=lambda axis: self.most[axis] > 0)
         return axes, [self.most[axis] or 1 for axis in axes]
 
     def every(self, read: Read) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Places in the grid, and rows, of all chunks that are stored, a page at a time."""
+        """Yield places in the grid, and rows, of all chunks that are stored, a page at a time."""
         axes, most = self._order()
         number, behind = 0, self._behind(read)
         while number < behind:
@@ -470,15 +460,15 @@ class _Array(Index):
             yield cells, page.rows[here]
 
     def _behind(self, read: Read) -> int:
-        """The number behind the last entry that was ever set."""
+        """Return the number after the last entry that was ever set."""
         raise NotImplementedError
 
     def _page(self, read: Read, number: int) -> tuple[int, int, Node | None]:
-        """The entries that lie together with one: from which to which, and the page, if there is one."""
+        """Return first and end of the entries that are stored with one, and their page or None."""
         raise NotImplementedError
 
     def _owned(self, read: Read, address: int, length: int, signature: bytes) -> bytes:
-        """A structure that names the header of the array."""
+        """Read a structure that names the header of the array."""
         data = self._checked(read, address, length, signature)
         if data[5] != self.encoded or _address(data, 6) != self.address:
             raise Odd("a part of another array")
@@ -487,12 +477,12 @@ class _Array(Index):
     def _block(
         self, read: Read, what: bytes, address: int, front: int, count: int, size: int
     ) -> Node:
-        """A block of so many entries."""
+        """Read a block of `count` entries."""
         data = self._owned(read, address, front + count * size + 4, what)
         return self._as_page(np.frombuffer(data, self._entry(size), count, front))
 
     def _entries(self, read: Read, address: int, count: int, size: int) -> Node:
-        """A page of so many entries."""
+        """Read a page of `count` entries."""
         data = self._checked(read, address, count * size + 4, b"")
         return self._as_page(np.frombuffer(data, self._entry(size), count))
 
@@ -504,7 +494,7 @@ class _Array(Index):
 
 
 class _Fixed(_Array):
-    """A fixed array: no axis is without a limit."""
+    """A fixed array: every axis has a limit."""
 
     def _behind(self, read: Read) -> int:
         return _address(self._header(read, 12 + 2 * _WIDTH, b"FAHD"), 8)
@@ -608,7 +598,7 @@ class Extensible(_Array):
 
 
 class _Implicit(Index):
-    """No index: all chunks lie one behind the other."""
+    """No index: all chunks are stored one after another."""
 
     def _find(
         self,
@@ -633,7 +623,7 @@ _KINDS: dict[int, tuple[type[Index], int]] = {
 
 
 def index_of(message: bytes, widths: tuple[int, int], rank: int) -> tuple[type[Index], int] | None:
-    """What reads the index that a layout message names, and its address; None if nothing does."""
+    """Return the class that reads the index in a layout message, and its address; None if unknown."""
     if widths != (_WIDTH, _WIDTH) or len(message) < 11 or message[1] != _CHUNKED:
         return None
     if message[0] == 3 and message[2] == rank + 1:
@@ -660,7 +650,7 @@ def _address(data: bytes, at: int) -> int:
 
 
 def _wide(raw: NDArray[Any]) -> NDArray[np.uint64]:
-    """Little-endian numbers of one to eight bytes."""
+    """Convert little-endian numbers of one to eight bytes."""
     wide = np.zeros((len(raw), 8), np.uint8)
     width = raw.dtype.itemsize
     wide[:, :width] = np.ascontiguousarray(raw).view(np.uint8).reshape(len(raw), width)

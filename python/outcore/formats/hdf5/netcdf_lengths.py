@@ -1,12 +1,12 @@
 """
-Lengths of NetCDF4 dimensions: what a variable's shape is, beyond what HDF5 stores of it.
+Lengths of NetCDF4 dimensions, which extend the shape of a variable beyond that of its dataset.
 
-Problem. Variables share an unlimited dimension, and HDF5 knows nothing of that: each dataset is as long
-as its own last write made it. NetCDF gives all of them the dimension's length.
-Idea. As the NetCDF library does: a dimension is as long as the longest dataset that uses it. The scale
-of a dimension lists its users (``REFERENCE_LIST``). What a dataset lacks of that length was never
-written: to the layout these are missing chunks, to readers fill values.
-Invariants. Nothing in the file changes, except in `fit_scales`. Work is proportional to the number of
+Problem: variables share an unlimited dimension, which is unknown to HDF5: each dataset is as long as
+its own last write made it. NetCDF gives all of them the dimension's length.
+Approach: as in the NetCDF library, a dimension is as long as the longest dataset that uses it. The
+scale of a dimension lists its users (``REFERENCE_LIST``). Elements of a dataset past its own length
+were never written: to the layout these are missing chunks, to readers fill values.
+Invariants: nothing in the file changes, except in `fit_scales`. Work is proportional to the number of
 variables that use the dimensions.
 
 Reference: `nc4_find_dim_len` of netcdf-c; HDF5 dimension scales specification.
@@ -30,16 +30,7 @@ _SCALES, _USERS = "DIMENSION_LIST", "REFERENCE_LIST"
 
 
 class Lengths:
-    """
-    Lengths of the dimensions of one open file; each is found out once.
-
-    Parameters
-    ----------
-    h5py
-        The library.
-    path
-        The file, for errors.
-    """
+    """Lengths of the dimensions of one open file, each computed once; `path` is for errors."""
 
     def __init__(self, h5py: Any, path: str) -> None:
         self._h5py = h5py
@@ -47,7 +38,7 @@ class Lengths:
         self._known: dict[int, int] = {}
 
     def shape(self, dset: Any) -> tuple[int, ...]:
-        """The shape of a variable: of unlimited axes the dimension's length."""
+        """Return the shape of a variable; unlimited axes have the dimension's length."""
         lengths = list(dset.shape)
         for axis, scale in self.unlimited(dset):
             lengths[axis] = max(lengths[axis], self.of(scale))
@@ -55,10 +46,10 @@ class Lengths:
 
     def unlimited(self, dset: Any, *, check: bool = True) -> Iterator[tuple[int, Any]]:
         """
-        Axes that can grow, with the scales of their dimensions.
+        Yield axes that can grow, with the scales of their dimensions.
 
-        Without `check` the references to the scales are believed: while the file is being changed what
-        is on the disk is not what the library sees, and they were checked when it was opened.
+        Without `check` the references to the scales are trusted: while the file is being changed the
+        disk does not have what the library sees, and they were checked when it was opened.
         """
         for axis, most in enumerate(dset.maxshape or ()):
             if most is not None:
@@ -73,7 +64,7 @@ class Lengths:
                     yield axis, dset.dims[axis][0]
 
     def of(self, scale: Any, without: str | None = None) -> int:
-        """The length of a dimension: of the longest variable that uses it, but for the one of a name."""
+        """Return the length of a dimension: of the longest variable that uses it, except `without`."""
         if without is not None:
             return max((n for user, n in self._users(scale) if user.name != without), default=0)
         address = hdf5_origin.address(self._h5py, scale)
@@ -82,7 +73,7 @@ class Lengths:
         return self._known[address]
 
     def _users(self, scale: Any) -> Iterator[tuple[Any, int]]:
-        """Variables that use a dimension, each with its own length along it."""
+        """Yield variables that use a dimension, each with its own length along it."""
         if not is_bare_dimension(scale) and scale.shape:
             yield scale, int(scale.shape[0])
         for reference, axis in self._references(scale):
@@ -118,9 +109,9 @@ class Lengths:
 
 def fit_scales(h5py: Any, path: str, dset: Any) -> None:
     """
-    Make the scales of unlimited axes as long as their dimensions have become.
+    Extend the scales of unlimited axes to the length of their dimensions.
 
-    A scale that is a variable never becomes shorter: it has elements of its own.
+    A scale that is a variable never becomes shorter: it has its own elements.
     """
     lengths = Lengths(h5py, path)
     for _, scale in lengths.unlimited(dset, check=False):

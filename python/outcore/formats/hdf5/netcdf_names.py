@@ -1,9 +1,9 @@
 """
-Names of NetCDF4 variables, and those under which HDF5 keeps them.
+Names of NetCDF4 variables, and of their datasets in HDF5.
 
-Problem. A dimension is a dataset with the dimension's name, also if no variable has its values. A
+Problem: a dimension is a dataset with the dimension's name, even if no variable has its values. A
 variable with the name of a dimension of its group that is not its first one would have that name, too.
-Idea. As the NetCDF library does: HDF5 keeps such a variable under a longer name, which readers do not
+Approach: as in the NetCDF library, such a variable has a longer name in HDF5, which readers do not
 see.
 
 Reference: ``NON_COORD_PREPEND`` of netcdf-c.

@@ -1,14 +1,14 @@
 """
-Which dataset of HDF5 a handle is of: the file, and what its object header says.
+The identity of the HDF5 dataset of a handle: the file, and the content of its object header.
 
-Problem. Elements are read without the library, where they lay when the dataset was opened. By then
-another program may have made the file anew (h5py's mode ``"w"`` does so in place), or replaced the
-dataset in it: its elements would be read with the type and shape of the old one.
-Idea. Type, shape and place of a dataset are the first messages of its object header. Their bytes are
-remembered, and compared at each access before which somebody wrote to the file (`outcore_io::original`).
-If they are others, the library is asked: it may be an attribute. A deletion alone changes nothing in the
-file; so outcore marks a dataset that it replaces.
-Invariants. Nothing is decided by bytes of the header alone, except that they are the same.
+Problem: elements are read without the library, at their addresses when the dataset was opened. Since
+then another program may have created the file again (h5py's mode ``"w"`` does so in place), or
+replaced the dataset in it: its elements would be read with the type and shape of the old one.
+Approach: type, shape and place of a dataset are the first messages of its object header. Their bytes
+are stored, and compared at each access before which another program wrote to the file
+(`outcore_io::original`). If they differ, the library is asked: the cause may be an attribute. A
+deletion alone changes nothing in the file, so outcore marks a dataset that it replaces.
+Invariants: bytes of the header decide only if they are equal.
 
 Reference: HDF5 File Format Specification, IV.A (data object headers).
 """
@@ -37,18 +37,9 @@ Seen = tuple[tuple[int, int, int], tuple[int, bytes]]
 
 def given(part: Part, name: str, seen: Seen, again: Callable[[], Part | None]) -> Part:
     """
-    Give the only part of a contiguous dataset its origin.
+    Return the only part of a contiguous dataset with its origin, `seen`.
 
-    Parameters
-    ----------
-    part
-        Where the elements are.
-    name
-        Of the dataset, for errors.
-    seen
-        Which file it is in, and its object header, as `seen` tells them.
-    again
-        Looks where they are by now; None if there is another dataset, or none.
+    `again` returns the current place of the elements; None if there is another dataset, or none.
     """
 
     def check() -> tuple[int, bytes]:
@@ -67,16 +58,16 @@ def given(part: Part, name: str, seen: Seen, again: Callable[[], Part | None]) -
 
 def address(h5py: Any, dset: Any) -> int:
     """
-    Where the object header of a dataset is, as the file's addresses count.
+    Return the address of the object header of a dataset, as the file counts.
 
-    `h5o.get_info` tells it too, and counts the bytes of the whole index of chunks for it.
+    `h5o.get_info` returns it too, but counts the bytes of the whole index of chunks for it.
     """
     low, high = h5py.h5g.get_objinfo(dset.id, b".").objno
     return int(low) | int(high) << 32 if high else int(low)
 
 
 def seen(h5py: Any, path: str, dset: Any) -> Seen:
-    """Tell which file `path` is, and the part of an object header that matters: where, and what."""
+    """Return the identity of file `path`, and the important part of an object header."""
     with durable.os_errors("opening", path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -87,7 +78,7 @@ def seen(h5py: Any, path: str, dset: Any) -> Seen:
 
 
 def header(fd: int, at: int) -> tuple[int, bytes]:
-    """The part that matters of the object header at byte `at` of an open file: where, and what."""
+    """Return the important part of the object header at byte `at` of an open file: offset and bytes."""
     for length in (_USUAL, _READ):
         raw = durable.read_at(fd, length, at)
         first, end = messages(raw)
@@ -97,7 +88,7 @@ def header(fd: int, at: int) -> tuple[int, bytes]:
 
 
 def still(path: str, file: tuple[int, int, int], header: tuple[int, bytes]) -> bool:
-    """Whether that is so now."""
+    """Return whether file and header are unchanged."""
     with durable.os_errors("opening", path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -108,7 +99,7 @@ def still(path: str, file: tuple[int, int, int], header: tuple[int, bytes]) -> b
 
 
 def dataset(h5py: Any, file: Any, name: str) -> Any:
-    """The dataset of that name in an open file; None if there is none."""
+    """Return the dataset with a name in an open file; None if there is none."""
     try:
         found = file[name]
     except KeyError as error:
@@ -120,9 +111,10 @@ def dataset(h5py: Any, file: Any, name: str) -> Any:
 
 def mark_replaced(file: Any, name: str) -> None:
     """
-    Change the object header of a dataset that is about to be deleted: whoever has it open notices.
+    Change the object header of a dataset before it is deleted, so that open handles detect it.
 
-    The deletion alone leaves it in the file as it was. A second name is counted in it.
+    The deletion alone does not change the header in the file. A second name changes its count of
+    names.
     """
     second = f"{name.rstrip('/')}.outcore-old"
     if second not in file:
@@ -132,7 +124,7 @@ def mark_replaced(file: Any, name: str) -> None:
 
 
 def meaning(dset: Any, plist: Any = None) -> tuple[object, ...]:
-    """All that says how the chunks of a dataset, which was created with `plist`, become elements."""
+    """Return all that defines how the chunks of a dataset, created with `plist`, become elements."""
     plist = dset.id.get_create_plist() if plist is None else plist
     filters = tuple(plist.get_filter(k) for k in range(plist.get_nfilters()))
     return bytes(dset.id.get_type().encode()), dset.chunks, len(dset.shape), filters
@@ -140,17 +132,10 @@ def meaning(dset: Any, plist: Any = None) -> tuple[object, ...]:
 
 def messages(raw: bytes) -> tuple[int, int]:
     """
-    Find the messages of an object header up to that which tells where the elements are.
+    Find the messages of an object header up to the one with the place of the elements.
 
-    Parameters
-    ----------
-    raw
-        The header, and whatever lies behind it.
-
-    Returns
-    -------
-    tuple
-        The first byte, and the one behind the last; all of a header that is like no other.
+    `raw` may be longer than the header. Return the first byte, and the one after the last; the whole
+    header if its kind is unknown.
     """
     if raw[:4] == b"OHDR" and len(raw) > 16:
         # With its checksum, which tells of changes elsewhere in it.

@@ -1,21 +1,22 @@
 """
-Changes of an HDF5 file that happen whole or not at all.
+Changes of an HDF5 file that happen completely or not at all.
 
-Problem. While the HDF5 library changes a file it overwrites metadata in place, block by block. A process
-that is killed in between leaves a file that no library opens.
-Idea. A redo log. The library writes through a file object of ours (`Overlay`). What lies behind the old
-end of the file goes there at once: nothing refers to it yet. What overwrites older bytes goes into a log
-beside the file, and is read from there. When the library has closed the file the log is completed, and
-only then are its bytes copied to their places. Whoever finds a complete log afterwards copies them once
-more (`recover`); an incomplete one is removed, and the file is the old one.
-Invariants. Until the log is complete no byte of the old file changes. Exactly the bytes that the library
-wrote are copied, so elements that others write in place meanwhile stay. Who changes or recovers holds
-the lock that HDF5 itself would take (`flock` on the file). The library never learns of a failing write:
-a file that it cannot close stays with it half-destroyed, and crashes the process later. Its changes are
-forgotten instead, with `failure` as the reason.
+Problem: while the HDF5 library changes a file it overwrites metadata in place, block by block. A
+process that is killed in between leaves a file that no library opens.
+Approach: a redo log. The library writes through a file object of outcore (`Overlay`). Bytes past the
+old end of the file are written there immediately: nothing refers to them yet. Bytes that overwrite
+older ones go into a log next to the file, and are read from there. When the library has closed the
+file the log is completed, and only then are its bytes copied to their places. A process that finds a
+complete log later copies them again (`recover`); an incomplete log is removed, and the file is the old
+one.
+Invariants: until the log is complete no byte of the old file changes. Exactly the bytes that the
+library wrote are copied, so elements that others write in place in the meantime remain. A process that
+changes or recovers holds the lock that HDF5 itself would take (`flock` on the file). The library never
+sees a failing write: it would keep a file that it cannot close in a broken state, and crash the
+process later. Its changes are discarded instead, with `failure` as the reason.
 
-A kill at any moment is covered. So is a power cut if `durable`, by syncs in the same order; storing
-encoded chunks is not, until `flush`.
+A kill at any moment is covered. So is a power cut if `sync` is set, by syncs in the same order; for
+encoded chunks only after `flush`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _PIECE = 1 << 20
 
 
 def log_of(path: str) -> str:
-    """Where the log of a file lies."""
+    """Return the path of the log of a file."""
     # Links of folders lead from its name to the same place as from the file's.
     name = os.path.realpath(path) if os.path.islink(path) else path
     return durable.neighbour(name, ".outcore-redo", before=".")
@@ -124,11 +125,11 @@ class Overlay(io.RawIOBase):
         return self._size
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: nothing is buffered."""
 
     @contextlib.contextmanager
     def _noting(self) -> Any:
-        """The library swallows what is raised here, or wraps it beyond recognition."""
+        """Record an error for `failure`: the library ignores it, or makes it unrecognisable."""
         if self._fd < 0:
             raise ValueError(f"{self.path!r} is not open any more")
         try:
@@ -147,7 +148,7 @@ class Overlay(io.RawIOBase):
         self._log_end += len(data)
 
     def _keep(self, offset: int, length: int, place: int) -> None:
-        """From now on so many bytes of the file are those at `place` in the log."""
+        """Map `length` bytes of the file to the bytes at `place` in the log."""
         end = offset + length
         # Cut what was there: at most one extent remains in front, one behind.
         first = bisect.bisect_left(self._starts, offset)
@@ -166,7 +167,7 @@ class Overlay(io.RawIOBase):
         self._rest[first:last] = [piece[1:] for piece in pieces]
 
     def place_of(self, offset: int, length: int) -> int | None:
-        """Where bytes of the file lie in the log, in one piece; None if they lie in the file."""
+        """Return where bytes of the file are in the log, in one piece; None if they are in the file."""
         k = bisect.bisect_right(self._starts, offset) - 1
         if k >= 0 and self._starts[k] + self._rest[k][0] >= offset + length:
             return self._rest[k][1] + offset - self._starts[k]
@@ -177,9 +178,10 @@ class Overlay(io.RawIOBase):
 
     def lend(self, offset: int, length: int, low: int, high: int) -> int | None:
         """
-        Let the caller change bytes `low` to `high` of so many in the log; tells where those begin.
+        Copy bytes `low` to `high` of a range into the log; return where the range begins there.
 
-        None: they may be changed in the file, behind whose old end they lie.
+        The caller may change these bytes. None: the range is past the old end of the file, and may be
+        changed there.
         """
         if offset >= self.old_size:
             return None
@@ -198,18 +200,18 @@ class Overlay(io.RawIOBase):
         return begin
 
     def give_blocks(self, size: int) -> None:
-        """Give the file its blocks up to `size`: behind the old end the caller writes himself."""
+        """Allocate disk blocks of the file up to `size`: past the old end the caller writes."""
         with self._noting():
             _core.allocate(self._fd, os.fstat(self._fd).st_size, size)
         self._size = max(self._size, size)
 
     def close(self) -> None:
-        """From here on nothing is read or written: the descriptor may soon be another file's."""
+        """Prevent further reads and writes: the descriptor may soon belong to another file."""
         self._fd = -1
         super().close()
 
     def commit(self, *, sync: bool) -> None:
-        """The library is done: make its changes those of the file."""
+        """Apply the changes of the library to the file."""
         final = self._size if self._size < self.old_size else -1
         if not self._starts and final < 0:
             if sync:
@@ -238,7 +240,7 @@ class Overlay(io.RawIOBase):
         self._forget_log()
 
     def discard(self) -> None:
-        """Leave the file as it was; or, once the log is complete, to whoever opens it next."""
+        """Leave the file as it was; once the log is complete, leave the change to the next `recover`."""
         if self._decided:
             os.close(self._log)
             self._log = -1
@@ -257,7 +259,7 @@ class Overlay(io.RawIOBase):
 
 
 def _open_log(path: str, file: int) -> int:
-    """A new, empty log of an open file, locked; the caller holds the lock on the file."""
+    """Create an empty, locked log for an open file; the caller holds the lock on the file."""
     found = os.fstat(file)
     # Who may read the file may complete the change, if he may write, too.
     fd = create_side_file(log_of(path), found, 0o600 | (found.st_mode & 0o044))
@@ -280,10 +282,11 @@ def _apply(log: int, fd: int, index: array[int], final: int, sync: bool) -> None
 
 def recover(path: str, locked: int | None = None) -> None:
     """
-    Complete, or forget, a change that a killed process left behind.
+    Complete, or discard, a change that a killed process left.
 
-    Does nothing, at the price of a look at the folder, if there is none; and while somebody holds the
-    file's lock, who will see to it. `locked` is a descriptor of the caller's who holds it himself.
+    Without such a change this costs one look at the folder. It does nothing while another process
+    holds the file's lock, because that process will recover. `locked` is the caller's descriptor that
+    has the lock.
     """
     name = log_of(path)
     if not os.path.lexists(name):
@@ -326,7 +329,7 @@ def recover(path: str, locked: int | None = None) -> None:
 
 
 def _open_left(name: str, path: str, *, alone: bool) -> int | None:
-    """The log that somebody left, if there is one and nobody is at work."""
+    """Open the log that a process left, if there is one and no process is at work."""
     try:
         return open_side_file(name, os.stat(path))
     except StorageError:
@@ -337,7 +340,7 @@ def _open_left(name: str, path: str, *, alone: bool) -> int | None:
 
 
 def _is_held(path: str) -> bool:
-    """Whether somebody holds the file's lock for writing."""
+    """Return whether another process holds the file's lock for writing."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -354,7 +357,7 @@ def _is_still(name: str, fd: int) -> bool:
 
 
 def _read_log(log: int, file: os.stat_result) -> tuple[array[int], int] | None:
-    """Extents and final size of a complete log of this very file."""
+    """Return extents and final size of a complete log of this very file."""
     size = os.fstat(log).st_size - _CHECK.size
     if size < _FOOTER.size:
         return None
@@ -378,7 +381,7 @@ def _read_log(log: int, file: os.stat_result) -> tuple[array[int], int] | None:
 
 
 def _checksum(log: int, index: array[int]) -> int:
-    """Of the bytes of all extents, in their order."""
+    """Return the checksum of the bytes of all extents, in their order."""
     found = 0
     for k in range(0, len(index), 3):
         _, length, place = index[k : k + 3]
@@ -388,7 +391,7 @@ def _checksum(log: int, index: array[int]) -> int:
 
 
 def _read(fd: int, length: int, offset: int) -> bytearray:
-    """So many bytes; behind the end of the file there is nothing of the log."""
+    """Read exactly `length` bytes of the log."""
     found = bytearray(length)
     if durable.read_into(fd, memoryview(found), offset) < length:
         raise OSError(errno.EIO, "the log became shorter while it was read")

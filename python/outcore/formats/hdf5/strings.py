@@ -1,13 +1,13 @@
 """
 Text of variable length in HDF5 and NetCDF4 files.
 
-Problem. A dataset of such text has, for each element, its length and where it lies: a *global heap
-collection* and a number in it. The library gives elements only all at once, of whatever size.
-Idea. The references are elements of 16 bytes, contiguous or in chunks, which the core reads as any
-others. They tell how much memory the text takes before it is read. Then each collection that is needed
-is read once, and its objects are taken out by their numbers.
-Invariants. Nothing is allocated by what a collection claims beyond the end of the file. An object that
-is not there, or shorter than its reference says, is a `FormatError`.
+Problem: a dataset of such text has, for each element, its length and place: a *global heap collection*
+and a number in it. The library returns all elements together, of any size.
+Approach: the references are elements of 16 bytes, contiguous or in chunks, which the core reads like
+any others. They give the memory for the text before it is read. Then each required collection is read
+once, and its objects are extracted by their numbers.
+Invariants: allocations do not exceed the file, whatever size a collection claims. An object that is
+missing, or shorter than its reference claims, is a `FormatError`.
 
 Reference: HDF5 File Format Specification 3.0, III.E "Global Heap" and IV.A.2.d, class 9.
 """
@@ -37,7 +37,7 @@ _HEADER = 16
 
 
 def encoding_of(h5py: Any, dset: Any) -> str | None:
-    """The encoding of a dataset of text of variable length; None for all others."""
+    """Return the encoding of a dataset of text of variable length; None for all others."""
     kind = dset.id.get_type()
     if not isinstance(kind, h5py.h5t.TypeStringID) or not kind.is_variable_str():
         return None
@@ -49,7 +49,7 @@ def encoding_of(h5py: Any, dset: Any) -> str | None:
 
 
 def fill_of(h5py: Any, dset: Any, plist: Any) -> tuple[Any, bytes]:
-    """The reference that stands for what was never written, and its text."""
+    """Return the reference that stands for elements never written, and its text."""
     if plist.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED:
         return np.zeros((), REFERENCE)[()], b""
     value = dset.fillvalue
@@ -58,7 +58,7 @@ def fill_of(h5py: Any, dset: Any, plist: Any) -> tuple[Any, bytes]:
 
 
 def nbytes_of(references: NDArray[Any], missing: bytes) -> int:
-    """Bytes of the text that references lead to."""
+    """Return the bytes of the text of some references."""
     never = references["address"] == _NEVER["address"]
     lengths = references["length"][~never]
     return int(lengths.sum(dtype=np.int64)) + int(never.sum()) * len(missing)
@@ -66,30 +66,16 @@ def nbytes_of(references: NDArray[Any], missing: bytes) -> int:
 
 class Heap:
     """
-    The global heap of a file.
+    The global heap of a file, for the text of one dataset.
 
-    Parameters
-    ----------
-    path, name
-        The file, and the dataset whose text it has.
-    base
-        The byte from which addresses count.
-    missing
-        The text of what was never written.
+    `base` is the byte from which addresses count, and `missing` the text of elements never written.
     """
 
     def __init__(self, path: str, name: str, base: int, missing: bytes) -> None:
         self._path, self._name, self._base, self._missing = path, name, base, missing
 
     def elements(self, references: NDArray[Any]) -> Iterator[bytes]:
-        """
-        The bytes of each of some references.
-
-        Parameters
-        ----------
-        references
-            With one axis, of dtype `REFERENCE`.
-        """
+        """Return an iterator over the bytes of references, which have one axis and dtype `REFERENCE`."""
         found: list[bytes] = [self._missing] * len(references)
         address, index = references["address"], references["index"]
         wanted = (address != _NEVER["address"]) | (index != _NEVER["index"])
@@ -122,7 +108,7 @@ class Heap:
         places: NDArray[np.intp],
         found: list[bytes],
     ) -> None:
-        """Take the objects of one collection."""
+        """Extract the objects of one collection."""
         start = self._base + address
         head = durable.read_at(fd, _HEADER, start) if start + _HEADER <= size else b""
         length = int.from_bytes(head[8:16], "little")
@@ -142,7 +128,7 @@ class Heap:
                 found[k] = raw[at : at + nbytes].partition(b"\0")[0]
 
     def _objects(self, raw: bytes, address: int) -> dict[int, tuple[int, int]]:
-        """Where each object of a collection is, and its bytes."""
+        """Return the position and bytes of each object of a collection."""
         objects, at = {}, _HEADER
         while at + _HEADER <= len(raw):
             index = int.from_bytes(raw[at : at + 2], "little")

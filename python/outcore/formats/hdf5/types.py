@@ -1,11 +1,11 @@
 """
-HDF5 types and filters in outcore's words.
+Translation of HDF5 types and filters to and from those of outcore.
 
-Problem. HDF5 describes types far beyond NumPy's, and converts silently between the type in the file and
-the type in memory; whoever reads the bytes without HDF5 must know when the two are the same.
-Idea. h5py proposes the NumPy dtype; `dtype_of` accepts it only if the bytes in the file mean exactly
-that dtype, member by member. Filters are looked up by their registered number.
-Invariants. An accepted dtype has the file type's size, byte order, offsets and precision.
+Problem: HDF5 describes types far beyond NumPy's, and converts silently between the type in the file
+and the type in memory. Reading the bytes without HDF5 requires that the two are the same.
+Approach: h5py proposes the NumPy dtype; `dtype_of` accepts it only if the bytes in the file mean
+exactly that dtype, member by member. Filters are found by their registered number.
+Invariants: an accepted dtype has the file type's size, byte order, offsets and precision.
 
 References: HDF5 File Format Specification 3.0, section IV.A.2.d; the registry of filter plugins.
 """
@@ -33,7 +33,7 @@ _KEEP_SIZE = ("shuffle", "fletcher32")
 
 
 def dtype_of(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
-    """The dtype of a dataset's elements, subarray included; refuses what its bytes do not mean."""
+    """Return the dtype of a dataset's elements, subarray included; raise if its bytes mean another."""
     kind = dset.id.get_type()
     try:
         dtype = kind.dtype
@@ -66,9 +66,9 @@ def dtype_of(h5py: Any, dset: Any, path: str) -> np.dtype[Any]:
 
 def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """
-    The dtype without h5py's notes on enums and strings, which play no part in the bytes.
+    Return the dtype without h5py's metadata for enums and strings, which does not affect the bytes.
 
-    Arrays whose elements are arrays are arrays with all of their axes, as NumPy has them in memory.
+    An array of arrays becomes one array with all axes, as NumPy has them in memory.
     """
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
@@ -95,7 +95,7 @@ def _word(kind: Any) -> str:
 
 
 def _same_bytes(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether the bytes of HDF5 type `kind` are the bytes of `dtype`."""
+    """Return whether the bytes of HDF5 type `kind` are the bytes of `dtype`."""
     h5t = h5py.h5t
     if kind.get_size() != dtype.itemsize:
         return False
@@ -138,7 +138,7 @@ def _same_bytes(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
 
 
 def strings_of(h5py: Any, kind: Any) -> tuple[Strings, ...]:
-    """Strings of an element that end in another way than NumPy's, in HDF5 type `kind`."""
+    """Return the strings of an element of type `kind` that end in another way than NumPy's."""
     h5t = h5py.h5t
     if isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str():
         nbytes, padding = kind.get_size(), kind.get_strpad()
@@ -168,9 +168,9 @@ def _field(dtype: np.dtype[Any], name: bytes, number: int) -> tuple[np.dtype[Any
 
 def _leaf(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
     """
-    Numbers: equal to the type that h5py would make for the dtype.
+    Return whether a number has the type that h5py would make for the dtype.
 
-    A byte has no order, whatever the file says. Bits are an integer without a sign.
+    A byte has no order, whatever the file specifies. A bit field is an unsigned integer.
     """
     h5t = h5py.h5t
     word, bits = "", 8 * dtype.itemsize
@@ -185,7 +185,7 @@ def _leaf(h5py: Any, kind: Any, dtype: np.dtype[Any]) -> bool:
 
 
 def file_type(h5py: Any, dtype: np.dtype[Any], path: str) -> Any:
-    """The HDF5 type in which elements of `dtype` are stored as they are."""
+    """Return the HDF5 type in which elements of `dtype` are stored as they are."""
     wanted = h5py.opaque_dtype(dtype) if dtype.kind in "Mm" else dtype
     try:
         kind = h5py.h5t.py_create(wanted, logical=True)
@@ -206,7 +206,7 @@ def file_type(h5py: Any, dtype: np.dtype[Any], path: str) -> Any:
 
 
 def set_fill_value(h5py: Any, plist: Any, value: Any, dtype: np.dtype[Any], path: str) -> None:
-    """Set the fill value of a dataset to be made whose elements have `dtype`."""
+    """Set the fill value of a new dataset whose elements have `dtype`."""
     one = np.asarray(value, dtype)
     if dtype.kind in "Mm":
         one = one.astype(h5py.opaque_dtype(dtype))
@@ -229,7 +229,7 @@ def set_fill_value(h5py: Any, plist: Any, value: Any, dtype: np.dtype[Any], path
 def codecs_of(
     h5py: Any, kind: Any, dtype: np.dtype[Any], plist: Any, path: str
 ) -> tuple[Codec, ...]:
-    """The filters of a dataset, in the order in which they are applied when writing."""
+    """Return the filters of a dataset, in the order in which they are applied when writing."""
     codecs: list[Codec] = []
     for k in range(plist.get_nfilters()):
         number, *rest = plist.get_filter(k)
@@ -282,7 +282,11 @@ def _codec(
 
 
 def _bitshuffle(values: list[int]) -> Codec:
-    """Parameters: versions, size of an item, items of a block, what compresses blocks, its level."""
+    """
+    Return the codec of bitshuffle.
+
+    Parameters are versions, size of an item, items of a block, compressor of blocks, its level.
+    """
     options: dict[str, int | str] = {"cname": _BLOCKS[values[4]], "itemsize": max(values[2], 1)}
     if values[3]:
         options["blocksize"] = values[3]
@@ -292,7 +296,7 @@ def _bitshuffle(values: list[int]) -> Codec:
 
 
 def add_filter(h5py: Any, plist: Any, codec: Codec, itemsize: int, path: str) -> None:
-    """Append one codec to the filters of a dataset to be made."""
+    """Append one codec to the filters of a new dataset."""
     options = dict(codec.options)
     level = options.pop("level", None)
     values: list[int]
@@ -374,7 +378,7 @@ def _level_fits(number: int, values: list[int]) -> bool:
 
 
 def _need_filter(h5py: Any, number: int, name: str, path: str) -> None:
-    """HDF5 creates datasets only with filters that are registered in this process."""
+    """Raise `UnsupportedError` if a filter is not registered in this process, as HDF5 requires."""
     if not hdf5_filters.register(h5py, number):
         raise UnsupportedError(
             f"{path!r}: to create datasets with {name}, HDF5 needs its plugin: pip install hdf5plugin",

@@ -1,18 +1,19 @@
 """
-Virtual datasets of HDF5: which section of which dataset is where.
+Virtual datasets of HDF5: the map from sections to sections of other datasets.
 
-Problem. A virtual dataset has no elements of its own. Its layout message leads to a list of mappings in
-the global heap: a selection of this dataset, a file, a dataset in it, a selection of that. Selections
-are hyperslabs, with blocks and strides on either side, perhaps without a limit, and names of files may
-have the number of a block in them (``%b``).
-Idea. The library reads the list. Each mapping becomes pieces (`Pieces`): regular sections with as many
-elements along each axis on both sides. Blocks are cut either into lattices, one for each place in a
-block, or into runs, whichever are fewer. So whoever reads sections needs no other word for it.
-Invariants. Elements of a mapping meet those of its source in C order, as the library has it. Nothing of
-a source is touched here but its name; a file that is missing is looked for again when it is read.
+Problem: a virtual dataset has no elements of its own. Its layout message leads to a list of mappings
+in the global heap: a selection of this dataset, a file, a dataset in it, a selection of that.
+Selections are hyperslabs, with blocks and strides on either side, maybe without a limit, and names of
+files may contain the number of a block (``%b``).
+Approach: the library reads the list. Each mapping becomes pieces (`Pieces`): regular sections with the
+same number of elements along each axis on both sides. Blocks are cut either into lattices, one for
+each place in a block, or into runs, whichever are fewer. So code that reads sections needs no other
+concept.
+Invariants: elements of a mapping correspond to those of its source in C order, as in the library. Only
+the name of a source is used here; a missing file is searched for again on each read.
 
 References: HDF5 File Format Specification 3.0, IV.A.2.i (layout class 3) and VIII (selections); HDF5
-Reference Manual, H5Pset_virtual, for how names of files are found.
+Reference Manual, H5Pset_virtual, for the search for files.
 """
 
 from __future__ import annotations
@@ -51,18 +52,18 @@ class Axis(NamedTuple):
     number: int
 
     def at(self, position: int) -> int:
-        """The index at a position."""
+        """Return the index at a position."""
         return self.start + position // self.block * self.stride + position % self.block
 
     @property
     def step(self) -> int | None:
-        """Between indices that follow each other; None if it is not always the same."""
+        """Distance between consecutive indices; None if it varies."""
         if self.stride == self.block or self.number <= self.block:
             return 1
         return self.stride if self.block == 1 else None
 
     def within(self, length: int) -> Axis:
-        """Those of its positions that have an index below `length`."""
+        """Return the positions whose index is below `length`."""
         whole, rest = divmod(max(length - self.start, 0), self.stride)
         return self._replace(number=min(self.number, whole * self.block + min(rest, self.block)))
 
@@ -92,31 +93,13 @@ def layout(
     describe: Callable[[str, str], ArrayInfo],
 ) -> Chunked:
     """
-    Where the elements of a virtual dataset are.
+    Return where the elements of a virtual dataset are.
 
-    Parameters
-    ----------
-    h5py
-        The library.
-    path, name
-        The file, absolute, and the dataset.
-    plist
-        How it was created.
-    shape
-        As the library tells it now, which follows the sources if there is no limit.
-    below
-        Shape of an element that is an array.
-    item
-        Bytes of an element.
-    describe
-        Function that describes a dataset, from its file and its name.
-
-    Raises
-    ------
-    UnsupportedError
-        ``hdf5-virtual``: a selection that is no hyperslab, or too many pieces.
-    FormatError
-        ``hdf5-virtual``: virtual datasets lead to each other without end.
+    `path` is absolute. `shape` is the current shape, which follows the sources if there is no limit.
+    `below` is the shape of an element that is an array, and `item` the bytes of an element. `describe`
+    describes a dataset, from its file and its name. Errors have the code ``hdf5-virtual``: an
+    unsupported selection or too many pieces (`UnsupportedError`), or virtual datasets in a circle
+    (`FormatError`).
     """
     depth = _depth.get()
     if depth > DEEPEST:
@@ -145,10 +128,10 @@ def layout(
 
 def completed(info: ArrayInfo) -> ArrayInfo:
     """
-    Give a virtual dataset the chunks and codecs of its sources, if all pieces lie along these.
+    Return a virtual dataset with the chunks and codecs of its sources, if all pieces follow these.
 
-    Only the first source that is there is looked at. Others may have other chunks, which costs time when
-    blocks are cut along these, and nothing else.
+    Only the first existing source is checked. If others have other chunks, blocks that follow the
+    chunks of the first are slower, but correct.
     """
     source = info.layout.source if isinstance(info.layout, Chunked) else None
     if not isinstance(source, VirtualSource):
@@ -170,7 +153,7 @@ def completed(info: ArrayInfo) -> ArrayInfo:
 def _along(
     source: VirtualSource, below: ArrayInfo, number: int, shape: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Lengths of chunks of a source along the axes of the dataset; the whole axis where none fit."""
+    """Return lengths of a source's chunks along the axes of the dataset; the whole axis if none fit."""
     pieces, chunks = source.pieces, [1] * len(shape)
     whole = below.layout.chunks if isinstance(below.layout, Chunked) else None
     first = int((pieces.of == number).argmax())
@@ -195,7 +178,7 @@ def _along(
 
 
 def find(path: str, file: str) -> str | None:
-    """The file that a mapping names: the first that is there, in the order in which HDF5 looks."""
+    """Return the file of a mapping: the first that exists, in the order in which HDF5 searches."""
     if file == ".":
         return path
     return next((one for one in candidates(path, file) if os.path.isfile(one)), None)
@@ -270,7 +253,11 @@ def _mappings(
 
 
 def _axes(h5py: Any, space: Any) -> tuple[Axis, ...] | None:
-    """A selection as hyperslabs along the axes; None if it is none. A count below 0 has no limit."""
+    """
+    Return a selection as hyperslabs along the axes; None if it is not one.
+
+    A count below 0 has no limit.
+    """
     kind, dims = space.get_select_type(), space.get_simple_extent_dims()
     if kind == h5py.h5s.SEL_NONE:
         return tuple(Axis(0, 1, 1, 0) for _ in dims)
@@ -291,7 +278,7 @@ def _axes(h5py: Any, space: Any) -> tuple[Axis, ...] | None:
 
 
 def _ended(axis: Axis, length: int) -> Axis:
-    """An axis without a limit, which goes on to the index `length` at least."""
+    """Return an unlimited axis with a limit of at least the index `length`."""
     blocks = max(-(-(length - axis.start) // axis.stride), 0)
     return axis._replace(number=blocks * axis.block)
 
@@ -301,13 +288,13 @@ def _plain(text: str) -> str:
 
 
 def _numbered(text: str, number: int) -> str:
-    """A name with the number of a block: ``%b`` is the number, ``%%`` a percent sign."""
+    """Return a name with the number of a block: ``%b`` is the number, ``%%`` a percent sign."""
     return "%".join(part.replace("%b", str(number)) for part in text.split("%%"))
 
 
 @dataclass
 class _Found:
-    """Pieces, as they are found."""
+    """Pieces of a virtual dataset, while they are collected."""
 
     path: str
     name: str
@@ -322,14 +309,14 @@ class _Found:
         self._axes: list[tuple[tuple[int, int], ...] | None] = []
 
     def cut(self, number: int, shape: tuple[int, ...]) -> Pieces:
-        """The pieces of a piece that is all of a source of this shape."""
+        """Return the pieces of a piece that is all of a source of this shape."""
         mapping, axes = self._whole[number], shape[: len(shape) - len(self.below)]
         found = _Found(self.path, self.name, self.below)
         found.add(mapping._replace(there=tuple(Axis(0, max(n, 1), max(n, 1), n) for n in axes)))
         return found.pieces(len(mapping.here))
 
     def pieces(self, ndim: int) -> Pieces:
-        """All of them, with the axes of an element that is an array behind the others."""
+        """Return all pieces; the axes of an element that is an array follow the others."""
         inner = np.array([(0, n, 1) for n in self.below], np.int64).reshape(1, -1, 3)
         inner = np.repeat(inner, len(self._of), axis=0)
         here, there = (
@@ -406,7 +393,7 @@ class _Found:
         first: tuple[tuple[int, ...], tuple[int, ...]],
         segments: dict[int, _Segment],
     ) -> None:
-        """One piece: a segment for each axis of the source that goes along one of this dataset."""
+        """Add one piece: a segment for each axis of the source that runs along one of this dataset."""
         here = [(start, 1, 1) for start in first[0]]
         there = [(0, 1, 1)] * len(here)
         for e, (start, begin, count, step, leap) in segments.items():
@@ -420,7 +407,7 @@ class _Found:
 
 
 def _segments(here: Axis, there: Axis, first: int | tuple[int, int], count: int) -> list[_Segment]:
-    """`count` positions of both axes, from `first` on, as segments that have one step on each side."""
+    """Split `count` positions of both axes, from `first` on, into segments of constant step."""
     p, q = (first, first) if isinstance(first, int) else first
     step, leap = here.step, there.step
     if step is not None and leap is not None:
